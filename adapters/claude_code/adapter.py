@@ -1,0 +1,128 @@
+"""The adapter `claude-code`: the Claude Code CLI, headless."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import orjson
+
+from adapters.claude_code.judge import judge
+from adapters.claude_code.options import MAX_ARGUMENT_BYTES, ClaudeCodeOptions, flags
+from adapters.claude_code.parser import ClaudeCodeParser
+from adapters.claude_code.session_files import read_usage, session_files
+from adapters.command import Command, Signal
+from adapters.contract import Capabilities, Exit, Health, Judgement, Session
+from adapters.errors import InvalidRequest
+from adapters.fold import Parser, TurnState
+from adapters.request import TurnRequest
+from adapters.usage import Usage
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+# A Claude Code that finds these in its environment takes itself for a part of another session.
+_NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID")
+
+
+class ClaudeCode:
+    """See `adapters.contract.Adapter`. One instance serves all turns; it holds only configuration."""
+
+    name = "claude-code"
+    capabilities = Capabilities(resume=True, structured_output=True, cost_cap=True, live_output_tokens=True)
+    credentials = (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "CLAUDE_CODE_USE_BEDROCK",
+        "CLAUDE_CODE_USE_VERTEX",
+        "ANTHROPIC_VERTEX_PROJECT_ID",
+        "CLOUD_ML_REGION",
+    )
+
+    def __init__(
+        self,
+        command: str = "claude",
+        defaults: ClaudeCodeOptions | None = None,
+        stop_grace_s: float = 5.0,
+    ) -> None:
+        self.command = command
+        self.defaults = defaults or ClaudeCodeOptions()
+        # SIGINT lets it end its tools and print its result; SIGTERM ends it without one.
+        grace = stop_grace_s
+        self.stop = (Signal("INT", grace), Signal("TERM", grace), Signal("KILL", grace))
+
+    def check(self, request: TurnRequest) -> None:
+        """See `Adapter.check`."""
+        self._options(request).check(request.session_id)
+        if request.output_schema is not None and len(_schema(request)) > MAX_ARGUMENT_BYTES:
+            raise InvalidRequest(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes as JSON", field="output_schema")
+
+    def build(self, request: TurnRequest, session: Session) -> Command:
+        """See `Adapter.build`."""
+        options = self._options(request)
+        environment = {"DISABLE_AUTOUPDATER": "1"}  # a fleet's binary must not change under its turns
+        if options.max_api_retries is not None:
+            environment["CLAUDE_CODE_MAX_RETRIES"] = str(options.max_api_retries)
+        return Command(
+            argv=(self.command, *_arguments(request, options, session)),
+            cwd=request.workspace,
+            stdin=_prompt(request.prompt, options),
+            env=environment,
+            forward_env=(*self.credentials, *request.env),
+            unset_env=_NESTED,
+            stop=self.stop,
+            session_files=session_files(session.session_id) if options.session_persistence else None,
+        )
+
+    def parser(self) -> Parser:
+        """See `Adapter.parser`."""
+        return ClaudeCodeParser()
+
+    def judgement(self, state: TurnState, end: Exit) -> Judgement:
+        """See `Adapter.judgement`."""
+        return judge(state, end)
+
+    def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
+        """See `Adapter.session_usage`."""
+        return read_usage(lines, state)
+
+    def probe(self) -> tuple[str, ...]:
+        """See `Adapter.probe`."""
+        return (self.command, "--version")
+
+    def health(self, end: Exit, stdout: str) -> Health:
+        """See `Adapter.health`."""
+        version = _VERSION.search(stdout)
+        if end.code == 0 and version:
+            return Health(True, version[0])
+        if end.code in (126, 127):
+            return Health(False, problem=f"{self.command} is not there or not executable; install Claude Code")
+        return Health(False, problem=f"{self.command} --version failed: {end.stderr.strip()[:200]}")
+
+    def _options(self, request: TurnRequest) -> ClaudeCodeOptions:
+        own = ClaudeCodeOptions.parse(request.options)
+        given = own.model_dump(include=own.model_fields_set)
+        return self.defaults.model_copy(update=given)
+
+
+def _arguments(request: TurnRequest, options: ClaudeCodeOptions, session: Session) -> list[str]:
+    arguments = ["-p", "--output-format", "stream-json", "--verbose"]
+    arguments += ["--resume" if session.resume else "--session-id", session.session_id]
+    caps = [cap for cap in (options.max_budget_usd, request.max_cost_usd) if cap is not None]
+    arguments += flags(options.model_copy(update={"max_budget_usd": min(caps, default=None)}))
+    if request.max_total_tokens is not None:
+        arguments.append("--include-partial-messages")  # the only way to see output tokens live
+    if request.output_schema is not None:
+        arguments.append(f"--json-schema={_schema(request)}")
+    return arguments
+
+
+def _schema(request: TurnRequest) -> str:
+    return orjson.dumps(request.output_schema).decode()
+
+
+def _prompt(prompt: str, options: ClaudeCodeOptions) -> bytes:
+    # Claude Code takes a prompt with a leading / for a command, on stdin too.
+    if prompt.startswith("/") and not options.slash_command:
+        prompt = "\n" + prompt
+    return prompt.encode()

@@ -1,0 +1,171 @@
+"""Whether a Claude Code turn succeeded, and whether its own account of the tokens can be trusted.
+
+The rules were measured on Claude Code 2.1.197 and 2.1.330 against an API whose bill was known. The exit code alone
+says little: it is 0 for a turn interrupted in mid-stream, for an answer that was cut, for a schema never filled.
+"""
+
+from __future__ import annotations
+
+from adapters import errors
+from adapters.contract import Exit, Judgement
+from adapters.errors import Retry, TurnError
+from adapters.events import Report
+from adapters.fold import TurnState
+from adapters.usage import Usage, UsageSource
+
+_CATEGORIES: dict[str, type[TurnError]] = {
+    "authentication_failed": errors.AuthenticationFailed,
+    "oauth_org_not_allowed": errors.AuthenticationFailed,
+    "billing_error": errors.OutOfTokens,
+    "rate_limit": errors.RateLimited,
+    "overloaded": errors.Overloaded,
+    "invalid_request": errors.InvalidRequest,
+    "model_not_found": errors.InvalidRequest,
+    "max_output_tokens": errors.AgentFailed,
+}
+_STATUSES: dict[int, type[TurnError]] = {
+    400: errors.InvalidRequest,
+    401: errors.AuthenticationFailed,
+    403: errors.AuthenticationFailed,
+    404: errors.InvalidRequest,
+    413: errors.InvalidRequest,
+    429: errors.RateLimited,
+    503: errors.Overloaded,
+    529: errors.Overloaded,
+}
+_SUBTYPES: dict[str, type[TurnError]] = {
+    "error_max_turns": errors.AgentFailed,
+    "error_max_budget_usd": errors.BudgetExceeded,
+    "error_max_structured_output_retries": errors.StructuredOutputMissing,
+}
+# What the CLI says on stderr alone, before any event; each is final.
+_REFUSALS: tuple[tuple[str, type[TurnError]], ...] = (
+    ("No conversation found with session ID", errors.SessionNotFound),
+    ("is already in use", errors.SessionInUse),
+)
+
+
+def judge(state: TurnState, end: Exit) -> Judgement:
+    """Judge a turn that has ended."""
+    error = _error(state, end)
+    usage = _usage(state)
+    return Judgement(error, usage, read_session_files=state.started and not usage.source.observed)
+
+
+def _error(state: TurnState, end: Exit) -> TurnError | None:
+    report = state.report
+    if report is None:
+        return _without_report(state, end)
+    if report.is_error or report.subtype != "success":
+        return _reported(report, state)
+    if report.stop_reason is None and report.num_turns:
+        return errors.ApiUnreachable("the model's answer was cut short: its stream ended in mid-message")
+    if report.stop_reason == "refusal":
+        return errors.AgentFailed(f"the model refused: {report.text or 'no reason given'}")
+    if state.expects_output and report.structured_output is None:
+        return errors.StructuredOutputMissing()
+    return _exit_error(state, end) if end.code not in (0, None) else None
+
+
+# -- the agent reported a failure
+
+
+def _reported(report: Report, state: TurnState) -> TurnError:
+    text = report.text or "; ".join(report.errors) or report.subtype
+    if report.subtype == "error_during_execution":
+        return _broken_off(report, text)
+    if report.subtype != "success":
+        return _SUBTYPES.get(report.subtype, errors.AgentFailed)(text)
+    kind = _api_error_kind(report, state)
+    if issubclass(kind, errors.RateLimited | errors.OutOfTokens):
+        return _limited(kind, text, state)
+    return kind(text)
+
+
+def _broken_off(report: Report, text: str) -> TurnError:
+    if (report.terminal_reason or "").startswith("aborted"):
+        return errors.TurnCancelled("the agent was interrupted")
+    for phrase, kind in _REFUSALS:
+        if phrase in text:
+            return kind(text)
+    return errors.AgentFailed(text)
+
+
+def _api_error_kind(report: Report, state: TurnState) -> type[TurnError]:
+    category = state.api_failure.category if state.api_failure else None
+    if category in _CATEGORIES:
+        return _CATEGORIES[category]
+    if report.api_status is not None:
+        default = errors.ApiUnreachable if report.api_status >= 500 else errors.AgentFailed
+        return _STATUSES.get(report.api_status, default)
+    return errors.ApiUnreachable if category in ("server_error", "unknown") else errors.AgentFailed
+
+
+def _limited(kind: type[TurnError], text: str, state: TurnState) -> TurnError:
+    limit = state.rate_limit
+    if limit is None or limit.status != "rejected" or limit.resets_at is None:
+        return kind(text)
+    return kind(text, retry=Retry.BACKOFF, retry_at=limit.resets_at)
+
+
+# -- the agent ended without a word
+
+
+def _without_report(state: TurnState, end: Exit) -> TurnError:
+    for phrase, kind in _REFUSALS:
+        if phrase in end.stderr and not state.started:
+            return kind(_last_line(end.stderr))
+    if end.code == 0:
+        return errors.AgentFailed("the agent ended without a result" + _because(end))
+    return _exit_error(state, end)
+
+
+def _exit_error(state: TurnState, end: Exit) -> TurnError:
+    if end.code is None:
+        return errors.HostLost()
+    if end.signalled:
+        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
+    if end.code in (126, 127) and not state.started:
+        return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + _because(end))
+    # Before its first event the CLI complains of its arguments or its surroundings: no use in trying again.
+    retry = Retry.BACKOFF if state.started else Retry.NEVER
+    return errors.PortExit(f"the agent exited with status {end.code}" + _because(end), retry=retry)
+
+
+def _because(end: Exit) -> str:
+    line = _last_line(end.stderr)
+    if "cannot be used with root" in line:
+        return f": {line}. Run the worker as another user, or set IS_SANDBOX=1 in a container"
+    return f": {line}" if line else ""
+
+
+def _last_line(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return lines[-1][:500] if lines else ""
+
+
+# -- tokens
+
+
+def _usage(state: TurnState) -> Usage:
+    report = state.report
+    if report is None:
+        return state.estimate
+    reported = Usage(report.by_model, UsageSource.RESULT)
+    if _can_be_trusted(report, reported, state):
+        return reported
+    # An estimate either way: take the account that knows of more.
+    if reported.tokens.prompt >= state.seen_tokens.prompt:
+        return Usage(report.by_model, UsageSource.STREAM, complete=False)
+    return state.estimate
+
+
+def _can_be_trusted(report: Report, reported: Usage, state: TurnState) -> bool:
+    """`modelUsage` misses messages that were cut or interrupted, on some versions of Claude Code."""
+    if report.terminal_reason == "aborted_streaming":
+        return False
+    if report.subtype == "error_max_structured_output_retries":
+        return False
+    if report.subtype == "success" and report.stop_reason is None and report.num_turns:
+        return False
+    return reported.tokens.prompt >= state.seen_tokens.prompt

@@ -1,0 +1,49 @@
+"""How the error of a tool call is cut down to what a person needs."""
+
+from __future__ import annotations
+
+import re
+
+MAX_ERROR_BYTES = 2048
+
+_ENVELOPE = re.compile(r"\A\s*<tool_use_error>(.*)</tool_use_error>\s*\Z", re.DOTALL)
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # every CSI sequence, colours among them
+_GAP = "\n…\n"
+
+
+def tool_error_text(content: object) -> str:
+    """The text of a failed call's result: unwrapped, without colours, at most 2048 bytes."""
+    return shorten(strip_ansi(strip_envelope(result_text(content))))
+
+
+def result_text(content: object) -> str:
+    """The text in a `tool_result` block's content: a string, or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [block.get("text") for block in content if isinstance(block, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return ""
+
+
+def strip_envelope(text: str) -> str:
+    """Remove the <tool_use_error> element around the whole text."""
+    match = _ENVELOPE.match(text)
+    return match[1] if match else text
+
+
+def strip_ansi(text: str) -> str:
+    """Remove terminal control sequences."""
+    return _ANSI.sub("", text)
+
+
+def shorten(text: str, limit: int = MAX_ERROR_BYTES) -> str:
+    """Keep the first line, which has the exit code, and the end, which has the failure."""
+    data = text.encode(errors="replace")
+    if len(data) <= limit:
+        return text
+    first, _, rest = data.partition(b"\n")
+    head = first[: limit // 2]
+    room = limit - len(head) - len(_GAP.encode())
+    tail = (rest or first)[-room:]
+    return head.decode(errors="ignore") + _GAP + tail.decode(errors="ignore")

@@ -1,0 +1,114 @@
+"""The contract between runturn and an agent.
+
+An adapter is a set of functions of values. To run a turn, a worker asks it to `check` the request, to `build` the
+command, and for a `parser`; it folds the parser's events with `adapters.fold`, and asks for a `judgement` when the
+process has ended. Everything that touches a machine happens elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from adapters.command import Command
+from adapters.errors import TurnError
+from adapters.fold import Parser, TurnState
+from adapters.request import TurnRequest
+from adapters.usage import NO_USAGE, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The session a turn runs in."""
+
+    session_id: str
+    resume: bool  # False: the turn creates it
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How an agent's process ended."""
+
+    code: int | None  # as a shell or subprocess gives it: negative or above 128 for a signal; None: lost
+    stderr: str = ""  # its last lines
+
+    @property
+    def signalled(self) -> bool:
+        """Whether a signal ended the process. 128 + SIGHUP, INT, KILL or TERM, as shells report it."""
+        return self.code is not None and (self.code < 0 or self.code in (129, 130, 137, 143))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an adapter makes of a turn that has ended."""
+
+    error: TurnError | None
+    usage: Usage = NO_USAGE  # the best that the stream has
+    read_session_files: bool = False  # True: `usage` is an estimate, the session files know better
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an agent can do, for routing and for refusing early."""
+
+    resume: bool  # can continue a session
+    structured_output: bool
+    cost_cap: bool  # ends by itself at max_cost_usd
+    live_output_tokens: bool  # its stream tells exact output tokens while it runs
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a look at an agent's installation told."""
+
+    healthy: bool
+    version: str | None = None
+    problem: str | None = None  # what is wrong and what to do
+
+
+class Adapter(Protocol):
+    """One agent."""
+
+    @property
+    def name(self) -> str:
+        """What requests call it."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """Names of the environment variables it logs in with; always forwarded to its turns."""
+        ...
+
+    def check(self, request: TurnRequest) -> None:
+        """Refuse what cannot run: raises InvalidRequest with the field named."""
+        ...
+
+    def build(self, request: TurnRequest, session: Session) -> Command:
+        """The process to start."""
+        ...
+
+    def parser(self) -> Parser:
+        """A fresh parser for one attempt's output."""
+        ...
+
+    def judgement(self, state: TurnState, end: Exit) -> Judgement:
+        """Whether the turn succeeded, and what it used."""
+        ...
+
+    def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
+        """Read the usage of one attempt from what it appended to its session files."""
+        ...
+
+    def probe(self) -> tuple[str, ...]:
+        """The command that tells whether the agent is installed, and which version."""
+        ...
+
+    def health(self, end: Exit, stdout: str) -> Health:
+        """Read the outcome of `probe`."""
+        ...

@@ -1,0 +1,258 @@
+"""The errors of a turn. Each kind says by itself whether it is retried, and after what.
+
+    TurnError
+    ├── RequestError                   the producer has to change something
+    │   ├── InvalidRequest             invalid_request
+    │   ├── InvalidWorkspace           invalid_workspace_cwd
+    │   ├── SessionNotFound            session_not_found
+    │   └── SessionInUse               session_in_use         (waits, is not an attempt)
+    ├── HostError                      the machine the turn runs on
+    │   ├── AgentNotFound              agent_not_found
+    │   ├── HostUnreachable            host_unreachable       (retried)
+    │   ├── HostKeyChanged             host_key_changed
+    │   ├── HostAuthFailed             host_auth_failed
+    │   ├── HostDiskFull               host_disk_full
+    │   └── HostLost                   host_lost              (retried)
+    ├── ApiError                       the model's API
+    │   ├── AuthenticationFailed       authentication_failed
+    │   ├── RateLimited                rate_limited           (retried, after the reset)
+    │   ├── OutOfTokens                out_of_tokens          (retried if a reset time is known)
+    │   ├── Overloaded                 overloaded             (retried)
+    │   └── ApiUnreachable             api_unreachable        (retried)
+    ├── LimitReached                   a limit that the request or the operator set
+    │   ├── TurnTimeout                turn_timeout
+    │   ├── TurnStalled                turn_stalled           (retried)
+    │   ├── ReadTimeout                read_timeout           (retried)
+    │   ├── DeadlineExceeded           deadline_exceeded
+    │   └── BudgetExceeded             budget_exceeded
+    └── AgentError                     the agent itself
+        ├── AgentFailed                turn_failed
+        ├── TurnCancelled              turn_cancelled
+        ├── PortExit                   port_exit              (retried once the agent had started)
+        └── StructuredOutputMissing    structured_output_missing
+
+To add a kind: add a class here (its docstring is its default message) and a line to the tree above; raise or
+return it where it is found. Nothing else lists the kinds.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Retry(Enum):
+    """What becomes of a turn that ended with an error."""
+
+    NEVER = "never"  # trying again cannot succeed
+    BACKOFF = "backoff"  # another attempt, after a delay
+    WAIT = "wait"  # not an attempt at all: the turn waits for something and comes back
+
+
+class TurnError(Exception):
+    """The turn failed."""
+
+    kind: ClassVar[str] = ""
+    default_retry: ClassVar[Retry] = Retry.NEVER
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retry: Retry | None = None,
+        retry_at: float | None = None,
+    ) -> None:
+        self.message = message or (self.__doc__ or self.kind).strip()
+        self.retry = retry or self.default_retry
+        self.retry_at = retry_at  # Unix time in seconds before which another attempt is pointless
+        super().__init__(self.message)
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the turn may be tried again."""
+        return self.retry is not Retry.NEVER
+
+
+class RequestError(TurnError):
+    """The request cannot be run as it is."""
+
+
+class InvalidRequest(RequestError):
+    """The request is not valid."""
+
+    kind = "invalid_request"
+
+    def __init__(self, message: str | None = None, *, field: str | None = None) -> None:
+        self.field = field
+        super().__init__(f"{field}: {message}" if field and message else message)
+
+
+class InvalidWorkspace(RequestError):
+    """The workspace is not an existing directory on the host."""
+
+    kind = "invalid_workspace_cwd"
+
+
+class SessionNotFound(RequestError):
+    """The session to resume does not exist on that host and workspace."""
+
+    kind = "session_not_found"
+
+
+class SessionInUse(RequestError):
+    """Another turn is running in this session."""
+
+    kind = "session_in_use"
+    default_retry = Retry.WAIT
+
+
+class HostError(TurnError):
+    """The host could not run the turn."""
+
+
+class AgentNotFound(HostError):
+    """The agent's program was not found on the host, or is not executable."""
+
+    kind = "agent_not_found"
+
+
+class HostUnreachable(HostError):
+    """The host could not be reached."""
+
+    kind = "host_unreachable"
+    default_retry = Retry.BACKOFF
+
+
+class HostKeyChanged(HostError):
+    """The host presents another key than the one on record."""
+
+    kind = "host_key_changed"
+
+
+class HostAuthFailed(HostError):
+    """The host refused the login."""
+
+    kind = "host_auth_failed"
+
+
+class HostDiskFull(HostError):
+    """The disk under the spool on the host is full."""
+
+    kind = "host_disk_full"
+
+
+class HostLost(HostError):
+    """The agent and its supervisor are gone from the host without an exit status."""
+
+    kind = "host_lost"
+    default_retry = Retry.BACKOFF
+
+
+class ApiError(TurnError):
+    """The model's API did not answer the agent."""
+
+
+class AuthenticationFailed(ApiError):
+    """The model's API refused the agent's credentials."""
+
+    kind = "authentication_failed"
+
+
+class RateLimited(ApiError):
+    """The model's API limits the rate of this account."""
+
+    kind = "rate_limited"
+    default_retry = Retry.BACKOFF
+
+
+class OutOfTokens(ApiError):
+    """The account's balance or quota is used up."""
+
+    kind = "out_of_tokens"
+
+
+class Overloaded(ApiError):
+    """The model's API is overloaded."""
+
+    kind = "overloaded"
+    default_retry = Retry.BACKOFF
+
+
+class ApiUnreachable(ApiError):
+    """The model's API could not be reached, failed, or cut its answer short."""
+
+    kind = "api_unreachable"
+    default_retry = Retry.BACKOFF
+
+
+class LimitReached(TurnError):
+    """A limit ended the turn."""
+
+
+class TurnTimeout(LimitReached):
+    """The turn took longer than turn_timeout_ms."""
+
+    kind = "turn_timeout"
+
+
+class TurnStalled(LimitReached):
+    """The agent was silent for longer than stall_timeout_ms."""
+
+    kind = "turn_stalled"
+    default_retry = Retry.BACKOFF
+
+
+class ReadTimeout(LimitReached):
+    """The agent printed nothing within read_timeout_ms of its start."""
+
+    kind = "read_timeout"
+    default_retry = Retry.BACKOFF
+
+
+class DeadlineExceeded(LimitReached):
+    """The turn's deadline has passed."""
+
+    kind = "deadline_exceeded"
+
+
+class BudgetExceeded(LimitReached):
+    """The turn reached its token or cost limit."""
+
+    kind = "budget_exceeded"
+
+
+class AgentError(TurnError):
+    """The agent failed."""
+
+
+class AgentFailed(AgentError):
+    """The agent reported a failure."""
+
+    kind = "turn_failed"
+
+
+class TurnCancelled(AgentError):
+    """The turn was cancelled, or its process was ended by a signal."""
+
+    kind = "turn_cancelled"
+
+
+class PortExit(AgentError):
+    """The agent's process exited unexpectedly."""
+
+    kind = "port_exit"
+    default_retry = Retry.BACKOFF
+
+
+class StructuredOutputMissing(AgentError):
+    """The agent ended without the structured output that the request asked for."""
+
+    kind = "structured_output_missing"
+
+
+def _leaves(error: type[TurnError]) -> list[type[TurnError]]:
+    below = [leaf for child in error.__subclasses__() for leaf in _leaves(child)]
+    return below or [error]
+
+
+KINDS: dict[str, type[TurnError]] = {leaf.kind: leaf for leaf in _leaves(TurnError)}

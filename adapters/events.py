@@ -1,0 +1,212 @@
+"""What happens in a turn, as the adapters report it: one class an event, the same for every agent.
+
+To add an event: add a class here and to `Event`, and emit it from an adapter's parser. It then reaches watchers
+and logs by its `name`; add a handler to `adapters.fold` if it changes the state of the turn, and one to
+`workers.cli.view` if people should see it.
+
+The classes are not frozen: building a frozen one costs four times as much, and this is the hot path. Nobody
+changes an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from adapters.usage import ModelUsage, Tokens
+
+
+@dataclass(slots=True)
+class SessionStarted:
+    """The agent is up and has a session."""
+
+    name: ClassVar[str] = "session_started"
+    session_id: str
+    model: str | None = None
+    agent_version: str | None = None
+    expects_output: bool = False  # the agent was asked for structured output
+
+
+@dataclass(slots=True)
+class AssistantText:
+    """Text that the model wrote."""
+
+    name: ClassVar[str] = "text"
+    text: str
+    subagent: bool = False
+
+
+@dataclass(slots=True)
+class Thinking:
+    """The model's reasoning, as far as the agent shows it."""
+
+    name: ClassVar[str] = "thinking"
+    text: str
+    subagent: bool = False
+
+
+@dataclass(slots=True)
+class ToolStarted:
+    """A tool call began."""
+
+    name: ClassVar[str] = "tool_started"
+    tool_use_id: str
+    tool: str
+    summary: str = ""  # the command, path or pattern: one line, at most 200 characters
+    subagent: bool = False
+
+
+@dataclass(slots=True)
+class ToolFinished:
+    """A tool call ended."""
+
+    name: ClassVar[str] = "tool_finished"
+    tool_use_id: str
+    tool: str
+    duration_ms: int | None = None  # None when the start was not seen live
+    error: str | None = None  # at most 2048 bytes
+
+
+@dataclass(slots=True)
+class TokenUsage:
+    """The model answered one request, or more of its answer became known."""
+
+    name: ClassVar[str] = "token_usage"
+    model: str
+    added: Tokens  # since the last event; sums up to the turn's running estimate
+    output_known: bool = False  # False: the output is a placeholder
+    api_duration_ms: int | None = None  # from the request to the first block of its answer, if seen live
+
+
+@dataclass(slots=True)
+class ApiRetry:
+    """The agent waits to try its API again. This does not count as a sign of life."""
+
+    name: ClassVar[str] = "api_retry"
+    attempt: int
+    max_retries: int
+    delay_ms: int
+    status: int | None = None  # HTTP status; None: no answer at all
+    error: str = ""
+
+
+@dataclass(slots=True)
+class ApiFailure:
+    """The API's error as the agent classified it; the agent's final report follows."""
+
+    name: ClassVar[str] = "api_failure"
+    category: str
+    message: str
+
+
+@dataclass(slots=True)
+class RateLimit:
+    """The account's limit, on subscription logins."""
+
+    name: ClassVar[str] = "rate_limit"
+    status: str  # allowed_warning, rejected
+    resets_at: float | None = None  # Unix time, seconds
+    limit: str = ""  # five_hour, seven_day, …
+    utilization: float | None = None  # 0 to 1
+
+
+@dataclass(slots=True)
+class ModelFallback:
+    """The agent went on with another model."""
+
+    name: ClassVar[str] = "model_fallback"
+    original: str
+    fallback: str
+    trigger: str = ""
+
+
+@dataclass(slots=True)
+class SubagentProgress:
+    """A subagent started, went on or ended."""
+
+    name: ClassVar[str] = "subagent"
+    task_id: str
+    status: str  # started, progress, or what the agent says of its end
+    description: str = ""
+
+
+@dataclass(slots=True)
+class Notification:
+    """Something else that the agent said about itself."""
+
+    name: ClassVar[str] = "notification"
+    topic: str
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """A sign of life without content. It is neither numbered nor published."""
+
+    name: ClassVar[str] = "heartbeat"
+
+
+@dataclass(slots=True)
+class Malformed:
+    """A line that could not be read, cut to 500 characters."""
+
+    name: ClassVar[str] = "malformed"
+    text: str
+
+
+@dataclass(slots=True)
+class Report:
+    """The agent's own final word on a turn."""
+
+    subtype: str  # the agent's own word: success, error_max_turns, …
+    is_error: bool = False
+    text: str = ""
+    structured_output: object = None
+    by_model: Mapping[str, ModelUsage] = field(default_factory=dict)
+    num_turns: int | None = None
+    duration_ms: int | None = None
+    duration_api_ms: int | None = None
+    stop_reason: str | None = None
+    terminal_reason: str | None = None
+    api_status: int | None = None  # HTTP status of the error that ended the turn
+    errors: tuple[str, ...] = ()
+    denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied
+
+
+@dataclass(slots=True)
+class TurnCompleted:
+    """The agent reports success. Whether that is true, the adapter's judgement says."""
+
+    name: ClassVar[str] = "turn_completed"
+    report: Report
+
+
+@dataclass(slots=True)
+class TurnFailed:
+    """The agent reports a failure."""
+
+    name: ClassVar[str] = "turn_failed"
+    report: Report
+
+
+Event = (
+    SessionStarted
+    | AssistantText
+    | Thinking
+    | ToolStarted
+    | ToolFinished
+    | TokenUsage
+    | ApiRetry
+    | ApiFailure
+    | RateLimit
+    | ModelFallback
+    | SubagentProgress
+    | Notification
+    | Heartbeat
+    | Malformed
+    | TurnCompleted
+    | TurnFailed
+)
+
+HEARTBEAT = Heartbeat()

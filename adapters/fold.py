@@ -1,0 +1,130 @@
+"""From events to the state of a turn: the same fold for every agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from adapters import events as ev
+from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+
+
+class Parser(Protocol):
+    """Turns an agent's output lines into events; it holds what one event needs from earlier lines."""
+
+    def feed(self, line: bytes, at: float | None) -> tuple[ev.Event, ...]:
+        """Read one line without its newline; never raises.
+
+        `at` is a monotonic time in seconds, None for a line that was printed before we looked.
+        """
+        ...
+
+
+class TurnState:
+    """What is known of a turn so far. Feed it events with `apply`, read its attributes."""
+
+    def __init__(self) -> None:
+        self.session_id: str | None = None
+        self.model: str | None = None
+        self.expects_output = False  # the agent itself says that it was asked for structured output
+        self.events = 0  # numbered events, heartbeats are not
+        self.text = ""  # the main agent's latest text
+        self.tools: dict[str, str] = {}  # calls in flight: id -> tool
+        self.seen: dict[str, Tokens] = {}  # running estimate by model
+        self.output_known = True  # False once a message's output was only a placeholder
+        self.awaits_answer = False  # a request to the model is in flight
+        self.api_failure: ev.ApiFailure | None = None
+        self.rate_limit: ev.RateLimit | None = None
+        self.report: ev.Report | None = None  # the agent's last final word
+        self.api_retries = 0
+        self.malformed = 0
+        self._handlers: dict[type, Callable[..., None]] = {
+            ev.SessionStarted: self._session_started,
+            ev.AssistantText: self._text,
+            ev.ToolStarted: self._tool_started,
+            ev.ToolFinished: self._tool_finished,
+            ev.TokenUsage: self._token_usage,
+            ev.ApiRetry: self._api_retry,
+            ev.ApiFailure: self._api_failure,
+            ev.RateLimit: self._rate_limit,
+            ev.Malformed: self._malformed,
+            ev.TurnCompleted: self._reported,
+            ev.TurnFailed: self._reported,
+        }
+
+    @property
+    def started(self) -> bool:
+        """Whether the agent came up at all."""
+        return self.session_id is not None
+
+    @property
+    def estimate(self) -> Usage:
+        """The usage as far as the events tell it."""
+        if not self.seen:
+            return Usage({}, UsageSource.NONE, complete=not self.awaits_answer)
+        by_model = {model: ModelUsage(tokens) for model, tokens in self.seen.items()}
+        return Usage(by_model, UsageSource.STREAM, complete=False)
+
+    @property
+    def seen_tokens(self) -> Tokens:
+        """The running estimate over all models."""
+        return sum(self.seen.values(), Tokens())
+
+    def apply(self, event: ev.Event) -> None:
+        """Take one event in."""
+        if event is ev.HEARTBEAT:
+            return
+        self.events += 1
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    def _session_started(self, event: ev.SessionStarted) -> None:
+        self.session_id = event.session_id
+        self.model = event.model
+        self.expects_output = event.expects_output
+        self.awaits_answer = True
+
+    def _text(self, event: ev.AssistantText) -> None:
+        if not event.subagent:
+            self.text = event.text
+
+    def _tool_started(self, event: ev.ToolStarted) -> None:
+        self.tools[event.tool_use_id] = event.tool
+
+    def _tool_finished(self, event: ev.ToolFinished) -> None:
+        self.tools.pop(event.tool_use_id, None)
+        self.awaits_answer = not self.tools
+
+    def _token_usage(self, event: ev.TokenUsage) -> None:
+        self.seen[event.model] = self.seen.get(event.model, Tokens()) + event.added
+        self.output_known = self.output_known and event.output_known
+        self.awaits_answer = False
+
+    def _api_retry(self, _: ev.ApiRetry) -> None:
+        self.api_retries += 1
+
+    def _api_failure(self, event: ev.ApiFailure) -> None:
+        self.api_failure = event
+        self.awaits_answer = False
+
+    def _rate_limit(self, event: ev.RateLimit) -> None:
+        self.rate_limit = event
+
+    def _malformed(self, _: ev.Malformed) -> None:
+        self.malformed += 1
+
+    def _reported(self, event: ev.TurnCompleted | ev.TurnFailed) -> None:
+        self.report = event.report
+        self.awaits_answer = False
+
+
+def fold(parser: Parser, state: TurnState, lines: Iterable[bytes], at: float | None = None) -> list[ev.Event]:
+    """Read lines into the state; returns the events in order, heartbeats included."""
+    feed, apply = parser.feed, state.apply
+    happened: list[ev.Event] = []
+    for line in lines:
+        for event in feed(line, at):
+            apply(event)
+            happened.append(event)
+    return happened

@@ -1,0 +1,145 @@
+"""What a producer asks for: one JSON document, validated field by field."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self
+
+import jsonschema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+)
+
+from adapters.errors import InvalidRequest
+
+MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
+Milliseconds = Annotated[int, Field(ge=1)]
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("holds a NUL character, which no process can be given; remove it")
+    return text
+
+
+def _readable_prompt(prompt: str) -> str:
+    _no_nul(prompt)
+    if not prompt.strip():
+        raise ValueError("is empty; say what the agent should do")
+    try:
+        size = len(prompt.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"is not valid Unicode (lone surrogate at character {error.start})") from error
+    if size > MAX_PROMPT_BYTES:
+        raise ValueError(f"is {size:,} bytes long, the limit is {MAX_PROMPT_BYTES:,}; put it in a file")
+    return prompt
+
+
+def _absolute(path: str) -> str:
+    _no_nul(path)
+    if not PurePosixPath(path).is_absolute():
+        raise ValueError("must be an absolute path on the host")
+    return path
+
+
+def _json_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    try:
+        jsonschema.validators.validator_for(schema).check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"is not a JSON Schema: {error.message}") from error
+    if schema.get("type", "object") != "object":
+        raise ValueError('must describe an object ("type": "object")')
+    return schema
+
+
+class TurnRequest(BaseModel):
+    """One turn of a coding agent. Limits that are left out are the worker's defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1] = 1
+    turn_id: Name = Field(
+        default_factory=lambda: str(uuid.uuid4()),
+        description="Idempotency key: sent twice, the turn runs once. Left out, it is the Celery task's id.",
+    )
+    prompt: Annotated[str, AfterValidator(_readable_prompt)] = Field(
+        description="What to do. Reaches the agent on its standard input, at most 10 MiB of UTF-8."
+    )
+    workspace: Annotated[str, AfterValidator(_absolute)] = Field(
+        description="Absolute path of an existing directory on the host, the agent's working directory."
+    )
+    agent: Name = Field(default="claude-code", description="Which adapter runs the turn.")
+    host: Name | None = Field(default=None, description="Where to run; left out, the worker chooses.")
+    session_id: Name | None = Field(
+        default=None, description="Continue this session. It must be known to the ledger."
+    )
+    labels: dict[Name, Label] = Field(default={}, description="For accounting: project, team, …")
+    env: tuple[EnvName, ...] = Field(
+        default=(), description="Names of the worker's environment variables that this turn may see."
+    )
+    options: dict[str, JsonValue] = Field(default={}, description="The agent's own options; see its docs.")
+    output_schema: Annotated[dict[str, JsonValue], AfterValidator(_json_schema)] | None = Field(
+        default=None, description="JSON Schema of the structured output that the agent has to give."
+    )
+    turn_timeout_ms: Milliseconds | None = Field(default=None, description="For the whole turn, per attempt.")
+    read_timeout_ms: Milliseconds | None = Field(default=None, description="Until the first event.")
+    stall_timeout_ms: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Between two events; 0 turns it off."
+    )
+    deadline: AwareDatetime | None = Field(
+        default=None, description="The turn ends by then, attempts and waits included; with a UTC offset."
+    )
+    max_total_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="All billed tokens of an attempt, cached ones included."
+    )
+    max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="Cost of an attempt in US dollars."
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
+    max_retry_backoff_ms: Milliseconds | None = None
+
+    @property
+    def deadline_at(self) -> float | None:
+        """The deadline as Unix time in seconds."""
+        return self.deadline.timestamp() if isinstance(self.deadline, datetime) else None
+
+    @classmethod
+    def parse(cls, document: object, *, turn_id: str | None = None) -> Self:
+        """Validate a producer's document; `turn_id` fills in for a missing one.
+
+        Raises InvalidRequest with every faulty field named.
+        """
+        if not isinstance(document, Mapping):
+            raise InvalidRequest("the request must be one JSON object", field="request")
+        fields = dict(document)
+        if turn_id is not None:
+            fields.setdefault("turn_id", turn_id)
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise invalid(error) from error
+
+
+def invalid(error: ValidationError, prefix: str = "") -> InvalidRequest:
+    """Say in one line what is wrong with which field."""
+    faults = []
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        name = ".".join([prefix] * bool(prefix) + [str(part) for part in fault["loc"]]) or "request"
+        faults.append((name, fault["msg"].removeprefix("Value error, ")))
+    field, text = faults[0]
+    others = "".join(f"; {name}: {message}" for name, message in faults[1:])
+    return InvalidRequest(text + others, field=field)

@@ -1,0 +1,119 @@
+"""What a producer gets back: one JSON document a turn."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from adapters.errors import TurnError
+from adapters.usage import Usage, UsageSource
+
+
+class Status(StrEnum):
+    """How a turn ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ErrorInfo(BaseModel):
+    """Why a turn did not complete."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    message: str
+    retryable: bool
+
+    @classmethod
+    def of(cls, error: TurnError) -> Self:
+        """The error as a value."""
+        return cls(kind=error.kind, message=error.message, retryable=error.retryable)
+
+
+class TokenCounts(BaseModel):
+    """Billed tokens of the four disjoint kinds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+
+
+class ModelBill(TokenCounts):
+    """One model's part of the bill."""
+
+    cost_usd: float | None = None  # None: no price is known for it
+
+
+class UsageTotals(TokenCounts):
+    """The turn's bill, in total and by model."""
+
+    by_model: dict[str, ModelBill] = {}
+
+
+class TurnResult(BaseModel):
+    """The outcome of a turn. Its repr is short and holds nothing that the agent wrote."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    turn_id: str
+    session_id: str | None = None
+    status: Status
+    error: ErrorInfo | None = None
+    text: str = ""
+    structured_output: JsonValue = None
+    usage: UsageTotals = UsageTotals()
+    usage_source: UsageSource = UsageSource.NONE
+    usage_complete: bool = True  # False: a message was in flight when the agent ended; its bill is missing
+    cost_usd: float | None = None  # None: not known, or not for every model
+    num_turns: int | None = None  # agentic steps of the last attempt
+    duration_ms: int | None = None  # wall-clock time of the last attempt
+    duration_api_ms: int | None = None
+    host: str | None = None
+    attempts: int = 0
+    exit_code: int | None = None
+    denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied
+
+    def __repr__(self) -> str:
+        words: list[str] = [self.status]
+        if self.error:
+            words.append(self.error.kind)
+        counts = self.usage
+        total = (
+            counts.input_tokens
+            + counts.output_tokens
+            + counts.cache_read_input_tokens
+            + counts.cache_creation_input_tokens
+        )
+        words.append(f"{total} tokens")
+        words.append("unpriced" if self.cost_usd is None else f"${self.cost_usd:.4f}")
+        return f"<{' '.join(words)}>"
+
+    __str__ = __repr__
+
+
+def totals(usage: Usage) -> UsageTotals:
+    """Usage as it stands in a result."""
+    sums = usage.tokens
+    return UsageTotals(
+        input_tokens=sums.input_tokens,
+        output_tokens=sums.output_tokens,
+        cache_read_input_tokens=sums.cache_read_input_tokens,
+        cache_creation_input_tokens=sums.cache_creation_input_tokens,
+        by_model={
+            model: ModelBill(
+                input_tokens=used.tokens.input_tokens,
+                output_tokens=used.tokens.output_tokens,
+                cache_read_input_tokens=used.tokens.cache_read_input_tokens,
+                cache_creation_input_tokens=used.tokens.cache_creation_input_tokens,
+                cost_usd=used.cost_usd,
+            )
+            for model, used in usage.by_model.items()
+        },
+    )

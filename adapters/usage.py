@@ -1,0 +1,102 @@
+"""Tokens and money. The four token kinds are disjoint; a cost that is not known is None, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class UsageSource(StrEnum):
+    """Where a turn's usage was read."""
+
+    RESULT = "result"  # the agent's own final report: observed
+    SESSION_FILES = "session_files"  # the agent's records on its host: observed
+    STREAM = "stream"  # summed up from events: an estimate, its output unknown or partial
+    NONE = "none"  # nothing was seen
+
+    @property
+    def observed(self) -> bool:
+        """Whether these are billed numbers; estimates are never added to them."""
+        return self in (UsageSource.RESULT, UsageSource.SESSION_FILES)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Billed tokens of the four disjoint kinds."""
+
+    input_tokens: int = 0  # read at full price: neither from the cache nor written to it
+    output_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_input_tokens + other.cache_read_input_tokens,
+            self.cache_creation_input_tokens + other.cache_creation_input_tokens,
+        )
+
+    def __sub__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.cache_read_input_tokens - other.cache_read_input_tokens,
+            self.cache_creation_input_tokens - other.cache_creation_input_tokens,
+        )
+
+    @property
+    def total(self) -> int:
+        """All billed tokens, cached ones included."""
+        return self.prompt + self.output_tokens
+
+    @property
+    def prompt(self) -> int:
+        """All tokens that went in, cached ones included."""
+        return self.input_tokens + self.cache_read_input_tokens + self.cache_creation_input_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """What one model was billed for."""
+
+    tokens: Tokens = Tokens()
+    cost_usd: float | None = None  # None: no price is known
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:
+        priced = self.cost_usd is not None and other.cost_usd is not None
+        cost = (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if priced else None
+        return replace(self, tokens=self.tokens + other.tokens, cost_usd=cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a turn was billed for, by model."""
+
+    by_model: Mapping[str, ModelUsage]
+    source: UsageSource
+    complete: bool = True  # False: one message was in flight when the agent ended, its bill is not in here
+
+    @property
+    def tokens(self) -> Tokens:
+        """The sum over all models."""
+        return sum((used.tokens for used in self.by_model.values()), Tokens())
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The sum over all models, in US dollars; None as soon as one of them has no price."""
+        return sum_costs(used.cost_usd for used in self.by_model.values())
+
+
+NO_USAGE = Usage(by_model={}, source=UsageSource.NONE)
+
+
+def sum_costs(costs: Iterable[float | None]) -> float | None:
+    """Add up costs in US dollars; None if one of them is unknown."""
+    total = 0.0
+    for cost in costs:
+        if cost is None:
+            return None
+        total += cost
+    return total
