@@ -11,7 +11,7 @@
     │   ├── HostUnreachable            host_unreachable       (retried)
     │   ├── HostKeyChanged             host_key_changed
     │   ├── HostAuthFailed             host_auth_failed
-    │   ├── HostDiskFull               host_disk_full
+    │   ├── SpoolUnwritable            spool_unwritable
     │   └── HostLost                   host_lost              (retried)
     ├── ApiError                       the model's API
     │   ├── AuthenticationFailed       authentication_failed
@@ -135,10 +135,10 @@ class HostAuthFailed(HostError):
     kind = "host_auth_failed"
 
 
-class HostDiskFull(HostError):
-    """The disk under the spool on the host is full."""
+class SpoolUnwritable(HostError):
+    """The spool on the host cannot be written; its disk may be full."""
 
-    kind = "host_disk_full"
+    kind = "spool_unwritable"
 
 
 class HostLost(HostError):

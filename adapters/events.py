@@ -132,6 +132,13 @@ class SubagentProgress:
 
 
 @dataclass(slots=True)
+class Interrupted:
+    """The agent was told to stop; it may end without a final word."""
+
+    name: ClassVar[str] = "interrupted"
+
+
+@dataclass(slots=True)
 class Notification:
     """Something else that the agent said about itself."""
 
@@ -202,6 +209,7 @@ Event = (
     | RateLimit
     | ModelFallback
     | SubagentProgress
+    | Interrupted
     | Notification
     | Heartbeat
     | Malformed

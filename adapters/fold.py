@@ -35,6 +35,7 @@ class TurnState:
         self.awaits_answer = False  # a request to the model is in flight
         self.api_failure: ev.ApiFailure | None = None
         self.rate_limit: ev.RateLimit | None = None
+        self.interrupted = False  # the agent was told to stop
         self.report: ev.Report | None = None  # the agent's last final word
         self.api_retries = 0
         self.malformed = 0
@@ -47,6 +48,7 @@ class TurnState:
             ev.ApiRetry: self._api_retry,
             ev.ApiFailure: self._api_failure,
             ev.RateLimit: self._rate_limit,
+            ev.Interrupted: self._interrupted,
             ev.Malformed: self._malformed,
             ev.TurnCompleted: self._reported,
             ev.TurnFailed: self._reported,
@@ -110,6 +112,9 @@ class TurnState:
 
     def _rate_limit(self, event: ev.RateLimit) -> None:
         self.rate_limit = event
+
+    def _interrupted(self, _: ev.Interrupted) -> None:
+        self.interrupted = True
 
     def _malformed(self, _: ev.Malformed) -> None:
         self.malformed += 1

@@ -72,6 +72,8 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
 
 def _reported(report: Report, state: TurnState) -> TurnError:
     text = report.text or "; ".join(report.errors) or report.subtype
+    if report.stop_reason == "refusal":
+        return errors.AgentFailed(f"the model refused: {text}")
     if report.subtype == "error_during_execution":
         return _broken_off(report, text)
     if report.subtype != "success":
@@ -115,6 +117,8 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
     for phrase, kind in _REFUSALS:
         if phrase in end.stderr and not state.started:
             return kind(_last_line(end.stderr))
+    if end.code == 0 and state.interrupted:
+        return errors.TurnCancelled("the agent was interrupted")
     if end.code == 0:
         return errors.AgentFailed("the agent ended without a result" + _because(end))
     return _exit_error(state, end)
@@ -151,13 +155,19 @@ def _usage(state: TurnState) -> Usage:
     report = state.report
     if report is None:
         return state.estimate
-    reported = Usage(report.by_model, UsageSource.RESULT)
+    reported = Usage(report.by_model, UsageSource.RESULT, complete=not _cut_off(report, state))
     if _can_be_trusted(report, reported, state):
         return reported
     # An estimate either way: take the account that knows of more.
     if reported.tokens.prompt >= state.seen_tokens.prompt:
         return Usage(report.by_model, UsageSource.STREAM, complete=False)
     return state.estimate
+
+
+def _cut_off(report: Report, state: TurnState) -> bool:
+    """Whether the API's connection failed for good: of the last answer, some may have been billed unseen."""
+    failure = state.api_failure
+    return report.is_error and failure is not None and failure.category == "server_error" and not report.api_status
 
 
 def _can_be_trusted(report: Report, reported: Usage, state: TurnState) -> bool:

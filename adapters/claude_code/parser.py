@@ -7,7 +7,7 @@ object or lacks what its type always has is `Malformed`. To read a new one: add 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -15,7 +15,7 @@ import orjson
 from adapters import events as ev
 from adapters.claude_code.report import read_report
 from adapters.claude_code.tool_errors import tool_error_text
-from adapters.usage import Tokens
+from adapters.usage import ModelUsage, Tokens
 
 MAX_MALFORMED = 500  # characters
 MAX_SUMMARY = 200  # characters
@@ -25,6 +25,7 @@ _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _NO_TOKENS = Tokens()
 _STREAM_EVENT = b'{"type":"stream_event","event":{"type":"'
 _STREAM_USAGE = (b"message_start", b"message_delta")
+_INTERRUPTED = "[Request interrupted by user"
 _SUMMARY_KEYS = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 Record = dict[str, Any]  # a decoded line; every access below is checked or caught
@@ -37,6 +38,7 @@ class ClaudeCodeParser:
         self._billed: dict[str, Tokens] = {}  # by message id, as far as printed
         self._open_message: tuple[str, str] | None = None  # id and model of the message being streamed
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
+        self._reported: Mapping[str, ModelUsage] = {}  # by the results so far
         self._request_sent_at: float | None = None
         self._readers: dict[object, Callable[[Record, float | None], tuple[ev.Event, ...]]] = {
             "assistant": self._assistant,
@@ -124,8 +126,13 @@ class ClaudeCodeParser:
         content = record["message"]["content"]
         if type(content) is not list:
             return _HEARTBEATS
-        results = (block for block in content if block["type"] == "tool_result")
-        return tuple(self._tool_result(block, at) for block in results) or _HEARTBEATS
+        happened: list[ev.Event] = []
+        for block in content:
+            if block["type"] == "tool_result":
+                happened.append(self._tool_result(block, at))
+            elif block["type"] == "text" and block["text"].startswith(_INTERRUPTED):
+                happened.append(ev.Interrupted())
+        return tuple(happened) or _HEARTBEATS
 
     def _tool_result(self, block: Record, at: float | None) -> ev.Event:
         tool, started_at = self._tools.pop(block["tool_use_id"], ("", None))
@@ -162,7 +169,8 @@ class ClaudeCodeParser:
         return (reader(record),)
 
     def _result(self, record: Record, _: float | None) -> tuple[ev.Event, ...]:
-        report = read_report(record)
+        report = read_report(record, self._reported)
+        self._reported = report.by_model
         failed = report.is_error or report.subtype != "success"
         return (ev.TurnFailed(report) if failed else ev.TurnCompleted(report),)
 

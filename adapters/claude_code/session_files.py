@@ -7,6 +7,7 @@ Every content block of a message is one line with the same `message.id`; the las
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -31,27 +32,38 @@ def session_files(session_id: str) -> SessionFiles:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """One message of the model, as its last record tells."""
+
+    model: str
+    usage: dict[str, Any]
+    finished: bool  # False: cut off, so that its output is a placeholder
+
+
 def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
-    """Sum up the final usage of each completed message."""
-    messages: dict[str, tuple[str, dict[str, Any], bool]] = {}
+    """Sum up the usage of each message. Incomplete if one was cut off, or the stream saw more."""
+    messages: dict[str, _Message] = {}
     for line in lines:
         if b'"assistant"' in line:
             _collect(line, messages)
     by_model: dict[str, ModelUsage] = {}
-    for model, usage, _ in messages.values():
-        by_model[model] = by_model.get(model, ModelUsage(cost_usd=0.0)) + _billed(model, usage)
-    complete = all(finished for _, _, finished in messages.values()) and not state.awaits_answer
-    return Usage(by_model, UsageSource.SESSION_FILES, complete)
+    for message in messages.values():
+        billed = _billed(message.model, message.usage)
+        by_model[message.model] = by_model[message.model] + billed if message.model in by_model else billed
+    usage = Usage(by_model, UsageSource.SESSION_FILES)
+    finished = all(message.finished for message in messages.values()) and not state.awaits_answer
+    return replace(usage, complete=finished and usage.tokens.prompt >= state.seen_tokens.prompt)
 
 
-def _collect(line: bytes, messages: dict[str, tuple[str, dict[str, Any], bool]]) -> None:
+def _collect(line: bytes, messages: dict[str, _Message]) -> None:
     try:
         record = orjson.loads(line)
         message = record["message"]
         model, usage = message["model"], message["usage"]
-        if record["type"] != "assistant" or model == _SYNTHETIC:
-            return
-        messages[message["id"]] = (model, usage, message.get("stop_reason") is not None)
+        if record["type"] == "assistant" and model != _SYNTHETIC:
+            # A message that was cut off may carry a made-up stop_reason; only a finished one has stop_details.
+            messages[message["id"]] = _Message(model, usage, "stop_details" in message)
     except (ValueError, KeyError, TypeError):
         return  # the last line of a killed process may be half a record
 
