@@ -1,0 +1,45 @@
+"""The books: turns, attempts, usage, sessions and events, in SQLite or PostgreSQL."""
+
+from ops.ledger.ledger import Ledger
+from ops.ledger.records import (
+    Attempt,
+    AttemptEnd,
+    Busy,
+    Claim,
+    CostKey,
+    CostRow,
+    Due,
+    InUse,
+    ModelTotals,
+    NotDue,
+    OutcomeTotals,
+    Renewal,
+    SessionRow,
+    Settled,
+    Spent,
+    State,
+    Totals,
+    TurnRow,
+)
+
+__all__ = [
+    "Attempt",
+    "AttemptEnd",
+    "Busy",
+    "Claim",
+    "CostKey",
+    "CostRow",
+    "Due",
+    "InUse",
+    "Ledger",
+    "ModelTotals",
+    "NotDue",
+    "OutcomeTotals",
+    "Renewal",
+    "SessionRow",
+    "Settled",
+    "Spent",
+    "State",
+    "Totals",
+    "TurnRow",
+]

@@ -1,0 +1,100 @@
+"""What attempts used: booked once each, together with the running totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from ops.ledger.database import upsert
+from ops.ledger.records import AttemptEnd, Claim
+from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
+from ops.ledger.turn_rows import held
+
+_NANO = 1_000_000_000
+
+
+def nano(cost_usd: float | None) -> int | None:
+    """US dollars as the ledger keeps them: whole billionths, so that sums are exact."""
+    return None if cost_usd is None else round(cost_usd * _NANO)
+
+
+def dollars(cost_nano: int | None) -> float | None:
+    """Back to US dollars."""
+    return None if cost_nano is None else int(cost_nano) / _NANO
+
+
+def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: float) -> bool:
+    """Book an attempt of a turn that the caller holds."""
+    row = held(connection, claim)
+    return book(connection, claim.turn_id, row["agent"], ended, now)
+
+
+def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:
+    """Book an attempt of a turn that is locked. Its end is written first: it can be written only once."""
+    once = sa.and_(
+        attempts.c.turn_id == turn_id, attempts.c.attempt == ended.attempt, attempts.c.ended_at.is_(None)
+    )
+    end = attempts.update().where(once).values(
+        ended_at=now,
+        outcome=ended.outcome,
+        exit_code=ended.exit_code,
+        usage_source=ended.usage.source,
+        usage_complete=ended.usage.complete,
+    )  # fmt: skip
+    if connection.execute(end).rowcount == 0:
+        return False
+    observed = ended.usage.source.observed
+    for model, used in sorted(ended.usage.by_model.items()):  # sorted: two bookings lock totals in one order
+        amounts = _amounts(used)
+        row = usage.insert().values(
+            turn_id=turn_id, attempt=ended.attempt, model=model, observed=observed, **amounts
+        )
+        connection.execute(row)
+        _add_to_totals(connection, {"agent": agent, "model": model, "observed": observed}, used)
+    return True
+
+
+def _amounts(used: ModelUsage) -> dict[str, int | None]:
+    return {**{kind: getattr(used.tokens, kind) for kind in TOKEN_KINDS}, "cost_nano": nano(used.cost_usd)}
+
+
+def _add_to_totals(connection: Connection, key: dict[str, Any], used: ModelUsage) -> None:
+    unpriced = used.tokens.total if used.cost_usd is None else 0
+    statement = upsert(connection, model_totals).values(**key, **_amounts(used), unpriced_tokens=unpriced)
+    old, new = model_totals.c, statement.excluded
+    counts = {name: old[name] + new[name] for name in (*TOKEN_KINDS, "unpriced_tokens")}
+    # NULL + n is NULL: keep the side that has a price
+    cost = sa.func.coalesce(old.cost_nano + new.cost_nano, old.cost_nano, new.cost_nano)
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=list(key), set_={**counts, "cost_nano": cost})
+    )
+
+
+def count_outcome(connection: Connection, agent: str, outcome: str) -> None:
+    """Add a turn to its agent's outcomes."""
+    statement = upsert(connection, outcome_totals).values(agent=agent, outcome=outcome, turns=1)
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["agent", "outcome"], set_={"turns": outcome_totals.c.turns + 1}
+        )
+    )
+
+
+def usage_of(connection: Connection, turn_id: str) -> dict[int, Usage]:
+    """What each ended attempt of a turn used."""
+    ended = sa.select(attempts).where(attempts.c.turn_id == turn_id, attempts.c.ended_at.is_not(None))
+    booked: dict[int, dict[str, ModelUsage]] = {}
+    for row in connection.execute(sa.select(usage).where(usage.c.turn_id == turn_id)).mappings():
+        tokens = Tokens(**{kind: row[kind] for kind in TOKEN_KINDS})
+        booked.setdefault(row["attempt"], {})[row["model"]] = ModelUsage(tokens, dollars(row["cost_nano"]))
+    return {
+        row["attempt"]: Usage(
+            by_model=booked.get(row["attempt"], {}),
+            source=UsageSource(row["usage_source"]),
+            complete=row["usage_complete"],
+        )
+        for row in connection.execute(ended.order_by(attempts.c.attempt)).mappings()
+    }

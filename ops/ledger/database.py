@@ -1,0 +1,146 @@
+"""Connections and transactions, for SQLite and PostgreSQL. Foreign errors are mapped here and nowhere else."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, TimeoutError
+
+from ops.errors import LedgerUnavailable, SettingsError
+
+BUSY_S = 10.0  # how long a transaction waits for another one; each takes a millisecond or so
+
+# A worker that is frozen inside a transaction would hold its locks for good: the server ends its session.
+_POSTGRESQL_OPTIONS = (
+    f"-c lock_timeout={BUSY_S:.0f}s -c statement_timeout=30s -c idle_in_transaction_session_timeout=30s"
+)
+_POSTGRESQL = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 15,
+    "keepalives_count": 3,
+    "options": _POSTGRESQL_OPTIONS,
+}
+
+
+class Database:
+    """One engine, its transactions, and what to call it in messages."""
+
+    def __init__(self, engine: Engine, name: str, path: Path | None) -> None:
+        self.engine = engine
+        self._writing = engine.execution_options(writes=True)  # shares the engine's connections
+        self.name = name  # the URL without its password
+        self.path = path  # of the SQLite file; None: PostgreSQL
+        # SQLite lets one writer in and has the others poll. Within a process, a lock hands over at once.
+        self._turnstile: AbstractContextManager[object] = threading.Lock() if path else nullcontext()
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """Prepare, without connecting; raises SettingsError for a URL that is of no use."""
+        parsed = _parse(url)
+        name = parsed.render_as_string(hide_password=True)
+        if parsed.get_backend_name() == "postgresql":
+            return cls(_postgresql(parsed), name, None)
+        return cls(_sqlite(parsed), name, Path(parsed.database or ""))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that writes. Raises LedgerUnavailable."""
+        with self.mapped(), self._turnstile, self._writing.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads. Raises LedgerUnavailable."""
+        with self.mapped(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def mapped(self) -> Iterator[None]:
+        """Say in one line what the database said; never SQL, its parameters or a password."""
+        try:
+            yield
+        except (IntegrityError, DataError):
+            raise  # not the database's fault but ours
+        except DBAPIError as error:
+            raise LedgerUnavailable(f"ledger {self.name}: {_reason(error)}") from error
+        except TimeoutError as error:
+            raise LedgerUnavailable(f"ledger {self.name}: all of this process's connections are in use") from error
+
+
+def upsert(connection: Connection, table: Table) -> Any:
+    """An INSERT that can say ON CONFLICT, in the dialect at hand."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
+
+
+def insert_new(connection: Connection, table: Table, **values: Any) -> bool:
+    """Insert a row unless its key is taken; returns whether it was inserted."""
+    statement = upsert(connection, table).values(values).on_conflict_do_nothing()
+    # SQLAlchemy drops the count for PostgreSQL unless it is told to keep it
+    return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount == 1
+
+
+def _parse(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, NoSuchModuleError):
+        backend = ""
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
+        return parsed
+    raise _unusable("use sqlite:////absolute/path or postgresql://user@host/database")
+
+
+def _unusable(advice: str) -> SettingsError:
+    return SettingsError(advice, field="ledger_url", where="ledger")
+
+
+def _postgresql(url: sa.URL) -> Engine:
+    try:
+        return sa.create_engine(url, connect_args=_POSTGRESQL, pool_pre_ping=True, hide_parameters=True)
+    except ModuleNotFoundError as error:
+        raise _unusable("PostgreSQL needs its driver: pip install 'runturn[postgresql]'") from error
+
+
+def _sqlite(url: sa.URL) -> Engine:
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_S}, hide_parameters=True)
+    sa.event.listen(engine, "connect", _configure)
+    sa.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None  # the driver's own idea of transactions cannot say BEGIN IMMEDIATE
+    connection.execute("PRAGMA synchronous=NORMAL")  # with WAL: no fsync a commit, nothing lost by a crash of ours
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin(connection: Connection) -> None:
+    # Two deferred transactions that both read and then write fail at once; immediate ones queue up.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _reason(error: DBAPIError) -> str:
+    text = " ".join(str(error.orig).split())
+    if "locked" in text:
+        return f"{text} by another process for more than {BUSY_S:.0f} s"
+    if "is full" in text:
+        return f"{text}; free some space, nothing was lost"
+    return text

@@ -1,0 +1,280 @@
+"""The ledger: every operation is one short transaction.
+
+A worker may be killed between any two calls; the docstrings say what its successor finds. A call that ended with
+LedgerUnavailable may have been written or not: repeat it, nothing is booked or settled twice.
+
+Whoever writes for a turn shows its claim. `StaleClaim` says that another owner has taken over: nothing was
+written, and the caller leaves the turn alone. Clocks are the callers'; keep them in step to well below a lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Self
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from adapters.usage import Usage
+from ops.ledger import books, claims, events, parking, queries, sessions, settlement, waiters
+from ops.ledger.database import Database
+from ops.ledger.records import (
+    Attempt,
+    AttemptEnd,
+    Busy,
+    Claim,
+    CostKey,
+    CostRow,
+    Due,
+    InUse,
+    NotDue,
+    Renewal,
+    SessionRow,
+    Settled,
+    State,
+    Totals,
+    TurnRow,
+)
+from ops.ledger.versions import upgrade
+
+
+class Ledger:
+    """The books. Safe for threads; every process opens its own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Open `sqlite:///PATH` or `postgresql://…`, and bring its schema up to date.
+
+        Any number of processes may do so at once. Raises SettingsError for a URL that is neither,
+        LedgerUnavailable, LedgerTooNew.
+        """
+        database = Database.at(url)
+        try:
+            upgrade(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def submit(self, request: TurnRequest, now: float) -> bool:
+        """Record a turn as queued; False: its turn_id is known already, and the first request stays.
+
+        Killed before: the message is delivered again and submits. Killed after: the next delivery claims.
+        """
+        with self._database.write() as connection:
+            return claims.submit(connection, request, now)
+
+    def claim(self, turn_id: str, owner: str, now: float, ttl: float) -> Claim | Busy | NotDue | Settled:
+        """Take a turn that is queued, due, released, or whose owner's lease ran out. Raises UnknownTurn.
+
+        One of many claimers gets it. `Claim.open` is the attempt to attach to, None: begin one.
+        Killed after: nobody renews, so the lease runs out after `ttl` seconds and another owner claims.
+        """
+        with self._database.write() as connection:
+            return claims.claim(connection, turn_id, owner, now, ttl)
+
+    def renew(self, held: Collection[Claim], now: float, ttl: float) -> Renewal:
+        """Prolong the leases of these claims. Those missing in `Renewal.held` were lost: detach from them."""
+        with self._database.write() as connection:
+            return claims.renew(connection, held, now, ttl)
+
+    def release(self, claim: Claim) -> None:
+        """Let go of a running turn, so that it can be claimed at once. A stale claim changes nothing.
+
+        The agent goes on. If no message brings the turn back, `due` names it when the old lease runs out.
+        """
+        with self._database.write() as connection:
+            claims.release(connection, claim)
+
+    def begin_attempt(
+        self,
+        claim: Claim,
+        *,
+        host: str,
+        spool_id: str,
+        nonce: str,
+        session_id: str | None,
+        resume: bool,
+        now: float,
+    ) -> Attempt:
+        """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
+
+        Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
+        agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
+        """
+        with self._database.write() as connection:
+            return claims.begin_attempt(
+                connection, claim, host=host, spool_id=spool_id, nonce=nonce,
+                session_id=session_id, resume=resume, now=now,
+            )  # fmt: skip
+
+    def end_attempt(self, claim: Claim, ended: AttemptEnd, now: float) -> bool:
+        """Book an attempt; False: it was booked before, and that booking stands. Raises StaleClaim.
+
+        Append its events first: the next attempt is numbered from the last one stored. Killed before: the
+        successor attaches and ends it. Killed after: it decides on the next attempt from `Claim.last`.
+        """
+        with self._database.write() as connection:
+            return books.end_attempt(connection, claim, ended, now)
+
+    def wait(self, claim: Claim, due_at: float, reason: str, now: float, ended: AttemptEnd | None = None) -> None:
+        """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
+
+        The claim is over. An attempt that is left open stays to be attached to. The session stays locked.
+        Killed after: `due` names the turn when its time has come, whoever asks.
+        """
+        with self._database.write() as connection:
+            parking.wait(connection, claim, due_at, reason, now, ended)
+
+    def due(self, now: float, limit: int = 100) -> list[Due]:
+        """Turns that need a message: parked ones whose time has come, running ones whose lease ran out."""
+        with self._database.read() as connection:
+            return parking.due(connection, now, limit)
+
+    def requeued(self, due: Due, now: float) -> None:
+        """Note that a message for the turn was sent. Send it first: killed in between, it is sent twice.
+
+        Nothing changes if somebody claimed the turn meanwhile.
+        """
+        with self._database.write() as connection:
+            parking.requeued(connection, due, now)
+
+    def settle(self, claim: Claim, result: TurnResult, now: float, ended: AttemptEnd | None = None) -> TurnResult:
+        """Give the turn its result, book its last attempt and free its session, in one transaction.
+
+        Returns the result that stands: the stored one if it was settled before. Raises StaleClaim, and
+        AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor folds the spool
+        again. Killed after: its claim answers Settled. So acknowledge the message and remove the spool after.
+        """
+        with self._database.write() as connection:
+            return settlement.settle(connection, claim, result, now, ended)
+
+    def settle_unclaimed(self, turn_id: str, result: TurnResult, now: float) -> Settled | Busy:
+        """Settle a queued or waiting turn that no agent runs for: cancelled before it began. Raises UnknownTurn.
+
+        Busy: it is running, or an attempt is open; only its owner can settle it.
+        """
+        with self._database.write() as connection:
+            return settlement.settle_unclaimed(connection, turn_id, result, now)
+
+    def refuse(self, turn_id: str, agent: str, result: TurnResult, now: float) -> Settled | Busy:
+        """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
+
+        Busy: a valid request of that turn_id is under way; this one changes nothing.
+        """
+        with self._database.write() as connection:
+            return settlement.refuse(connection, turn_id, agent, result, now)
+
+    def cancel(self, turn_id: str, now: float) -> State:
+        """Ask for the end of a turn; returns where it stands. Raises UnknownTurn.
+
+        Its owner hears of it with the next `renew`, the next owner with its claim. A parked turn is due at once.
+        """
+        with self._database.write() as connection:
+            return settlement.cancel(connection, turn_id, now)
+
+    def lock_session(
+        self, claim: Claim, session_id: str, *, agent: str, host: str, workspace: str, now: float
+    ) -> SessionRow | InUse:
+        """Enter a session, known or new; it is then held until the turn settles. Raises StaleClaim.
+
+        Held by the turn, not by its owner: a successor locks again and gets it.
+        """
+        with self._database.write() as connection:
+            return sessions.lock(
+                connection, claim, session_id, agent=agent, host=host, workspace=workspace, now=now
+            )
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """Where a session lives; None: not known."""
+        with self._database.read() as connection:
+            return sessions.find(connection, session_id)
+
+    def append_events(self, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
+        """Store events, one JSON line each without a newline; returns the last sequence number stored.
+
+        What is stored already is skipped, so a successor that folds from the start offers everything again.
+        Raises StaleClaim, and EventGap if events before `first_seq` are missing: offer those, too.
+        """
+        with self._database.write() as connection:
+            return events.append(connection, claim, first_seq, lines)
+
+    def events(self, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
+        """The stored events after a sequence number, in order; the first event of a turn is number 1."""
+        with self._database.read() as connection:
+            return events.after(connection, turn_id, after_seq)
+
+    def last_seq(self, turn_id: str) -> int:
+        """The sequence number of the last event stored; 0: none."""
+        with self._database.read() as connection:
+            return events.last_seq(connection, turn_id)
+
+    def add_waiter(self, turn_id: str, task_id: str) -> None:
+        """Note a message, other than the turn's own, that its result answers. The turn must be known."""
+        with self._database.write() as connection:
+            waiters.add(connection, turn_id, task_id)
+
+    def waiters(self, turn_id: str) -> frozenset[str]:
+        """The task ids of those messages."""
+        with self._database.read() as connection:
+            return waiters.of(connection, turn_id)
+
+    def usage_of(self, turn_id: str) -> Mapping[int, Usage]:
+        """What each ended attempt of a turn used, by attempt."""
+        with self._database.read() as connection:
+            return books.usage_of(connection, turn_id)
+
+    def turn(self, turn_id: str) -> TurnRow:
+        """One turn. Raises UnknownTurn."""
+        with self._database.read() as connection:
+            return queries.turn(connection, turn_id)
+
+    def request(self, turn_id: str) -> TurnRequest | None:
+        """What was asked; None: the turn is not known, or its request was refused."""
+        with self._database.read() as connection:
+            return queries.request(connection, turn_id)
+
+    def result(self, turn_id: str) -> TurnResult | None:
+        """What came of it; None: not settled, or not known."""
+        with self._database.read() as connection:
+            return queries.result(connection, turn_id)
+
+    def history(
+        self,
+        limit: int = 50,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        host: str | None = None,
+        label: tuple[str, str] | None = None,
+    ) -> list[TurnRow]:
+        """The newest turns first. `status` is a state (queued, running, waiting) or how a turn ended."""
+        with self._database.read() as connection:
+            return queries.history(connection, limit, status=status, agent=agent, host=host, label=label)
+
+    def cost(self, by: CostKey, since: float | None = None) -> list[CostRow]:
+        """The bill, highest cost first. By label, a turn counts once for each of its labels."""
+        with self._database.read() as connection:
+            return queries.cost(connection, by, since)
+
+    def totals(self) -> Totals:
+        """What metrics show."""
+        with self._database.read() as connection:
+            return queries.totals(connection)
+
+    def queue_depths(self) -> Mapping[State, int]:
+        """How many turns are queued, running and waiting."""
+        with self._database.read() as connection:
+            return queries.queue_depths(connection)

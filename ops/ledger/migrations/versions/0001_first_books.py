@@ -1,0 +1,113 @@
+"""The first books."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def _tokens() -> list[sa.Column[int]]:
+    kinds = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return [sa.Column(kind, sa.BigInteger, nullable=False) for kind in kinds]
+
+
+def upgrade() -> None:
+    """Create everything."""
+    op.create_table(
+        "turns",
+        sa.Column("turn_id", sa.Text, primary_key=True),
+        sa.Column("request", sa.Text),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("agent", sa.Text, nullable=False),
+        sa.Column("host", sa.Text),
+        sa.Column("session_id", sa.Text),
+        sa.Column("workspace", sa.Text),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("owner", sa.Text),
+        sa.Column("owner_expires", sa.Double),
+        sa.Column("cancel_requested", sa.Boolean, nullable=False),
+        sa.Column("due_at", sa.Double),
+        sa.Column("wait_reason", sa.Text),
+        sa.Column("created_at", sa.Double, nullable=False),
+        sa.Column("started_at", sa.Double),
+        sa.Column("settled_at", sa.Double),
+        sa.Column("status", sa.Text),
+        sa.Column("error_kind", sa.Text),
+        sa.Column("result", sa.Text),
+    )
+    op.create_index("turns_by_state", "turns", ["state"])
+    op.create_index("turns_by_age", "turns", ["created_at"])
+    op.create_table(
+        "turn_labels",
+        sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+    )
+    op.create_index("turn_labels_by_value", "turn_labels", ["name", "value"])
+    op.create_table(
+        "attempts",
+        sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
+        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("host", sa.Text, nullable=False),
+        sa.Column("spool_id", sa.Text, nullable=False),
+        sa.Column("nonce", sa.Text, nullable=False),
+        sa.Column("session_id", sa.Text),
+        sa.Column("resume", sa.Boolean, nullable=False),
+        sa.Column("first_seq", sa.BigInteger, nullable=False),
+        sa.Column("started_at", sa.Double, nullable=False),
+        sa.Column("ended_at", sa.Double),
+        sa.Column("outcome", sa.Text),
+        sa.Column("exit_code", sa.Integer),
+        sa.Column("usage_source", sa.Text),
+        sa.Column("usage_complete", sa.Boolean),
+    )
+    op.create_index("attempts_by_end", "attempts", ["ended_at"])
+    op.create_table(
+        "usage",
+        sa.Column("turn_id", sa.Text, primary_key=True),
+        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("model", sa.Text, primary_key=True),
+        sa.Column("observed", sa.Boolean, nullable=False),
+        *_tokens(),
+        sa.Column("cost_nano", sa.BigInteger),
+        sa.ForeignKeyConstraint(["turn_id", "attempt"], ["attempts.turn_id", "attempts.attempt"]),
+    )
+    op.create_table(
+        "model_totals",
+        sa.Column("agent", sa.Text, primary_key=True),
+        sa.Column("model", sa.Text, primary_key=True),
+        sa.Column("observed", sa.Boolean, primary_key=True),
+        *_tokens(),
+        sa.Column("cost_nano", sa.BigInteger),
+        sa.Column("unpriced_tokens", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "outcome_totals",
+        sa.Column("agent", sa.Text, primary_key=True),
+        sa.Column("outcome", sa.Text, primary_key=True),
+        sa.Column("turns", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "sessions",
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("agent", sa.Text, nullable=False),
+        sa.Column("host", sa.Text, nullable=False),
+        sa.Column("workspace", sa.Text, nullable=False),
+        sa.Column("locked_by", sa.Text, sa.ForeignKey("turns.turn_id")),
+        sa.Column("updated_at", sa.Double, nullable=False),
+    )
+    op.create_index("sessions_by_lock", "sessions", ["locked_by"])
+    op.create_table(
+        "waiters",
+        sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
+        sa.Column("task_id", sa.Text, primary_key=True),
+    )
+    op.create_table(
+        "events",
+        sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
+        sa.Column("first_seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("last_seq", sa.BigInteger, nullable=False),
+        sa.Column("lines", sa.LargeBinary, nullable=False),
+    )

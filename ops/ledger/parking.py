@@ -1,0 +1,48 @@
+"""Turns that wait for something, and how they come back."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
+
+from ops.ledger.books import book
+from ops.ledger.records import AttemptEnd, Claim, Due, State
+from ops.ledger.schema import turns
+from ops.ledger.turn_rows import change, held
+
+
+def wait(
+    connection: Connection, claim: Claim, due_at: float, reason: str, now: float, ended: AttemptEnd | None
+) -> None:
+    """Park a turn that the caller holds. If somebody wants it cancelled, it is due at once."""
+    row = held(connection, claim)
+    if ended is not None:
+        book(connection, claim.turn_id, row["agent"], ended, now)
+    change(
+        connection, claim.turn_id, state=State.WAITING, owner=None, owner_expires=None,
+        due_at=now if row["cancel_requested"] else due_at, wait_reason=reason,
+    )  # fmt: skip
+
+
+def due(connection: Connection, now: float, limit: int) -> list[Due]:
+    """Turns that need a message, the longest overdue first."""
+    since = sa.func.coalesce(turns.c.due_at, turns.c.owner_expires)
+    query = sa.select(turns.c.turn_id, turns.c.epoch).where(_overdue(now)).order_by(since).limit(limit)
+    return [Due(turn_id, epoch) for turn_id, epoch in connection.execute(query)]
+
+
+def requeued(connection: Connection, due: Due, now: float) -> None:
+    """Note that a message for the turn was sent, if nobody claimed it or showed a sign of life meanwhile."""
+    unclaimed = sa.and_(turns.c.turn_id == due.turn_id, turns.c.epoch == due.epoch, _overdue(now))
+    connection.execute(
+        turns.update().where(unclaimed).values(
+            state=State.QUEUED, owner=None, owner_expires=None, due_at=None, wait_reason=None
+        )
+    )  # fmt: skip
+
+
+def _overdue(now: float) -> ColumnElement[bool]:
+    parked = sa.and_(turns.c.state == State.WAITING, turns.c.due_at <= now)
+    # A released turn keeps the end of its lease: till then, the message that its owner gave back should arrive.
+    orphaned = sa.and_(turns.c.state == State.RUNNING, turns.c.owner_expires <= now)
+    return sa.or_(parked, orphaned)

@@ -1,0 +1,219 @@
+"""What the ledger tells: frozen values, no database behind them.
+
+Times are Unix seconds, as the callers passed them in. Money is US dollars, None where no price is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from adapters.usage import Tokens, Usage
+
+NO_TOKENS = Tokens()
+
+
+class State(StrEnum):
+    """Where a turn stands."""
+
+    QUEUED = "queued"  # a message for it is in the broker, or in a worker's hand
+    RUNNING = "running"  # claimed; the agent may be running even while nobody owns the turn
+    WAITING = "waiting"  # parked until `due_at`, without a message
+    SETTLED = "settled"  # has its result, for good
+
+
+class CostKey(StrEnum):
+    """What a bill is split by."""
+
+    MODEL = "model"
+    AGENT = "agent"
+    HOST = "host"
+    LABEL = "label"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of the agent for a turn."""
+
+    turn_id: str
+    attempt: int  # 1, 2, …
+    host: str
+    spool_id: str
+    nonce: str
+    session_id: str | None
+    resume: bool
+    first_seq: int  # the sequence number that its first event gets
+    started_at: float
+    ended_at: float | None = None  # None: open, its agent may be running
+    outcome: str | None = None  # "completed" or an error kind
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt ended, and what it used."""
+
+    attempt: int
+    usage: Usage
+    outcome: str  # "completed" or an error kind
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to work on a turn, until another owner claims it."""
+
+    turn_id: str
+    owner: str
+    epoch: int  # fencing token: every claim of the turn gets a higher one
+    request: TurnRequest  # as it was submitted first
+    created_at: float
+    cancel_requested: bool
+    attempts: tuple[Attempt, ...]  # all so far, first to last
+
+    @property
+    def last(self) -> Attempt | None:
+        """The latest attempt, open or not."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def open(self) -> Attempt | None:
+        """The attempt to attach to; None: a new one is to be begun."""
+        return self.last if self.last is not None and self.last.ended_at is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody else is at this turn."""
+
+    turn_id: str
+    owner: str | None  # None: nobody at the moment, but it is not free either
+    expires: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotDue:
+    """The turn is parked for later."""
+
+    turn_id: str
+    due_at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The turn has its result."""
+
+    result: TurnResult
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What became of an owner's claims."""
+
+    held: frozenset[str]  # turn ids still owned; the others are lost
+    cancelled: frozenset[str]  # turn ids among `held` that somebody wants cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A turn that needs a new message."""
+
+    turn_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """Where a session lives, and the turn that is in it."""
+
+    session_id: str
+    agent: str
+    host: str
+    workspace: str
+    locked_by: str | None  # turn id
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """Another turn is in the session."""
+
+    session_id: str
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Booked usage. Estimates stand apart and are in no other number."""
+
+    tokens: Tokens = NO_TOKENS  # observed
+    cost_usd: float | None = None  # of the observed tokens that have a price; None: none has
+    unpriced_tokens: int = 0  # observed tokens without a price
+    estimated: Tokens = NO_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn as lists show it, without its request and result."""
+
+    turn_id: str
+    state: State
+    agent: str
+    host: str | None  # of the latest attempt, before that the one asked for
+    session_id: str | None
+    workspace: str | None
+    labels: Mapping[str, str]
+    attempts: int
+    owner: str | None
+    owner_expires: float | None
+    cancel_requested: bool
+    due_at: float | None
+    wait_reason: str | None
+    created_at: float
+    started_at: float | None  # of the first attempt
+    settled_at: float | None
+    status: str | None
+    error_kind: str | None
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """One line of a bill."""
+
+    key: str  # a model, an agent, a host, or name=value of a label
+    turns: int
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTotals:
+    """Everything ever booked for one model of one agent."""
+
+    agent: str
+    model: str
+    observed: bool  # False: these are estimates
+    tokens: Tokens
+    cost_usd: float | None  # of what has a price; None: nothing has
+    unpriced_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTotals:
+    """How often turns of an agent ended that way."""
+
+    agent: str
+    outcome: str  # "completed" or an error kind
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Running totals: they only ever grow, and survive every crash."""
+
+    models: tuple[ModelTotals, ...]
+    outcomes: tuple[OutcomeTotals, ...]

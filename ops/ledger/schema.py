@@ -1,0 +1,146 @@
+"""The tables. `migrations/` builds them; a test holds the two together.
+
+Money is integer nano-US-dollars, NULL where no price is known. Times are Unix seconds. JSON is text: it is only
+ever read whole.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+
+TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _token_columns() -> list[Column[int]]:
+    return [Column(kind, BigInteger, nullable=False) for kind in TOKEN_KINDS]
+
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("request", Text),  # NULL: it was refused, so there is none
+    Column("state", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("host", Text),
+    Column("session_id", Text),
+    Column("workspace", Text),
+    Column("attempt", Integer, nullable=False),  # the latest one begun, 0 before the first
+    Column("epoch", BigInteger, nullable=False),  # counts claims
+    Column("owner", Text),
+    Column("owner_expires", Double),  # set while running; a released turn keeps it, see parking.due
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("due_at", Double),  # set while waiting
+    Column("wait_reason", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("settled_at", Double),
+    Column("status", Text),
+    Column("error_kind", Text),
+    Column("result", Text),
+    Index("turns_by_state", "state"),
+    Index("turns_by_age", "created_at"),
+)
+
+turn_labels = Table(
+    "turn_labels",
+    metadata,
+    Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Index("turn_labels_by_value", "name", "value"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("host", Text, nullable=False),
+    Column("spool_id", Text, nullable=False),
+    Column("nonce", Text, nullable=False),
+    Column("session_id", Text),
+    Column("resume", Boolean, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("outcome", Text),
+    Column("exit_code", Integer),
+    Column("usage_source", Text),  # set when it ended, as is usage_complete
+    Column("usage_complete", Boolean),
+    Index("attempts_by_end", "ended_at"),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("model", Text, primary_key=True),  # one source an attempt, so a model is either observed or not
+    Column("observed", Boolean, nullable=False),
+    *_token_columns(),
+    Column("cost_nano", BigInteger),
+    ForeignKeyConstraint(["turn_id", "attempt"], ["attempts.turn_id", "attempts.attempt"]),
+)
+
+model_totals = Table(
+    "model_totals",
+    metadata,
+    Column("agent", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("observed", Boolean, primary_key=True),
+    *_token_columns(),
+    Column("cost_nano", BigInteger),  # NULL until something had a price
+    Column("unpriced_tokens", BigInteger, nullable=False),
+)
+
+outcome_totals = Table(
+    "outcome_totals",
+    metadata,
+    Column("agent", Text, primary_key=True),
+    Column("outcome", Text, primary_key=True),
+    Column("turns", BigInteger, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("agent", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("workspace", Text, nullable=False),
+    Column("locked_by", Text, ForeignKey("turns.turn_id")),
+    Column("updated_at", Double, nullable=False),
+    Index("sessions_by_lock", "locked_by"),
+)
+
+waiters = Table(
+    "waiters",
+    metadata,
+    Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
+    Column("task_id", Text, primary_key=True),  # of a message that the turn's result answers, too
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
+    Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("lines", LargeBinary, nullable=False),  # joined by newlines
+)

@@ -1,0 +1,54 @@
+"""Where sessions live; a session is held by one turn at a time."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from ops.ledger.database import insert_new, upsert
+from ops.ledger.records import Claim, InUse, SessionRow
+from ops.ledger.schema import sessions
+from ops.ledger.turn_rows import held
+
+
+def lock(
+    connection: Connection,
+    claim: Claim,
+    session_id: str,
+    *,
+    agent: str,
+    host: str,
+    workspace: str,
+    now: float,
+) -> SessionRow | InUse:
+    """Enter a session, and note that it lives here now."""
+    held(connection, claim)
+    row = SessionRow(session_id, agent, host, workspace, locked_by=claim.turn_id, updated_at=now)
+    values = {name: getattr(row, name) for name in SessionRow.__dataclass_fields__}
+    statement = upsert(connection, sessions).values(values)
+    free = sa.or_(sessions.c.locked_by.is_(None), sessions.c.locked_by == claim.turn_id)
+    connection.execute(statement.on_conflict_do_update(index_elements=["session_id"], set_=values, where=free))
+    holder = connection.scalar(sa.select(sessions.c.locked_by).where(sessions.c.session_id == session_id))
+    return row if holder == claim.turn_id else InUse(session_id, str(holder))
+
+
+def unlock(connection: Connection, turn_id: str, now: float) -> None:
+    """Leave all sessions of a turn."""
+    ours = sessions.c.locked_by == turn_id
+    connection.execute(sessions.update().where(ours).values(locked_by=None, updated_at=now))
+
+
+def remember(
+    connection: Connection, session_id: str, *, agent: str, host: str, workspace: str, now: float
+) -> None:
+    """Note a session that nobody locked; one that is known stays as it is."""
+    place = {"agent": agent, "host": host, "workspace": workspace}
+    insert_new(connection, sessions, session_id=session_id, locked_by=None, updated_at=now, **place)
+
+
+def find(connection: Connection, session_id: str) -> SessionRow | None:
+    """One session."""
+    columns = [sessions.c[name] for name in SessionRow.__dataclass_fields__]
+    query = sa.select(*columns).where(sessions.c.session_id == session_id)
+    row = connection.execute(query).mappings().first()
+    return SessionRow(**row) if row else None

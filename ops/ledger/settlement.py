@@ -1,0 +1,91 @@
+"""How a turn gets its result: once."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, RowMapping
+
+from adapters.result import TurnResult
+from ops.errors import AttemptOpen
+from ops.ledger import sessions
+from ops.ledger.books import book, count_outcome
+from ops.ledger.database import insert_new
+from ops.ledger.records import AttemptEnd, Busy, Claim, Settled, State
+from ops.ledger.schema import turns
+from ops.ledger.turn_rows import change, held, locked, open_attempt, stored_result
+
+
+def settle(
+    connection: Connection, claim: Claim, result: TurnResult, now: float, ended: AttemptEnd | None
+) -> TurnResult:
+    """Settle a turn that the caller holds."""
+    row = locked(connection, claim.turn_id)
+    if row["state"] == State.SETTLED:
+        return stored_result(connection, claim.turn_id)
+    held(connection, claim)
+    if ended is not None:
+        book(connection, claim.turn_id, row["agent"], ended, now)
+    still_open = open_attempt(connection, claim.turn_id)
+    if still_open is not None:
+        raise AttemptOpen(claim.turn_id, still_open.attempt)
+    _conclude(connection, row, result, now)
+    return result
+
+
+def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, now: float) -> Settled | Busy:
+    """Settle a turn that no agent runs for."""
+    row = locked(connection, turn_id)
+    if row["state"] == State.SETTLED:
+        return Settled(stored_result(connection, turn_id))
+    if row["state"] == State.RUNNING or open_attempt(connection, turn_id) is not None:
+        return Busy(turn_id, row["owner"], row["owner_expires"])
+    _conclude(connection, row, result, now)
+    return Settled(result)
+
+
+def refuse(connection: Connection, turn_id: str, agent: str, result: TurnResult, now: float) -> Settled | Busy:
+    """Settle a turn that was never submitted."""
+    created = insert_new(
+        connection,
+        turns,
+        turn_id=turn_id,
+        state=State.QUEUED,
+        agent=agent,
+        attempt=0,
+        epoch=0,
+        cancel_requested=False,
+        created_at=now,
+    )
+    row = locked(connection, turn_id)
+    if created:
+        _conclude(connection, row, result, now)
+        return Settled(result)
+    if row["state"] == State.SETTLED:
+        return Settled(stored_result(connection, turn_id))
+    return Busy(turn_id, row["owner"], row["owner_expires"])
+
+
+def cancel(connection: Connection, turn_id: str, now: float) -> State:
+    """Ask for the end of a turn."""
+    state = State(locked(connection, turn_id)["state"])
+    if state is not State.SETTLED:
+        at_once = sa.case((turns.c.state == State.WAITING, now), else_=turns.c.due_at)
+        change(connection, turn_id, cancel_requested=True, due_at=at_once)
+    return state
+
+
+def _conclude(connection: Connection, row: RowMapping, result: TurnResult, now: float) -> None:
+    turn_id, agent = row["turn_id"], row["agent"]
+    error_kind = result.error.kind if result.error else None
+    sessions.unlock(connection, turn_id, now)
+    if result.session_id is not None and row["attempt"]:
+        # the agent may have gone on in a session of another name: it can be resumed there
+        sessions.remember(
+            connection, result.session_id, agent=agent, host=row["host"], workspace=row["workspace"], now=now
+        )
+    change(
+        connection, turn_id, state=State.SETTLED, owner=None, owner_expires=None, due_at=None,
+        wait_reason=None, settled_at=now, status=result.status, error_kind=error_kind,
+        result=result.model_dump_json(), session_id=result.session_id or row["session_id"],
+    )  # fmt: skip
+    count_outcome(connection, agent, error_kind or result.status)

@@ -1,0 +1,61 @@
+"""The row of one turn, for transactions that change it: locked, fenced, in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, RowMapping
+
+from adapters.result import TurnResult
+from ops.errors import StaleClaim, UnknownTurn
+from ops.ledger.records import Attempt, Claim
+from ops.ledger.schema import attempts, turns
+
+_LARGE = {turns.c.request, turns.c.result}  # up to 10 MB each: read where they are needed
+_SMALL = [column for column in turns.c if column not in _LARGE]
+_ATTEMPT = [attempts.c[name] for name in Attempt.__dataclass_fields__]
+
+
+def locked(connection: Connection, turn_id: str) -> RowMapping:
+    """The turn's row, held until the transaction ends; raises UnknownTurn. Always the first lock to be taken.
+
+    SQLite has one writer at a time anyway. FOR NO KEY UPDATE: rows that refer to the turn need not wait.
+    """
+    query = sa.select(*_SMALL).where(turns.c.turn_id == turn_id).with_for_update(key_share=True)
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        raise UnknownTurn(turn_id)
+    return row
+
+
+def held(connection: Connection, claim: Claim) -> RowMapping:
+    """The turn's row, for its owner; raises StaleClaim. A lease that ran out is good until somebody claims."""
+    row = locked(connection, claim.turn_id)
+    if (row["epoch"], row["owner"]) != (claim.epoch, claim.owner):
+        raise StaleClaim(claim.turn_id, claim.epoch)
+    return row
+
+
+def change(connection: Connection, turn_id: str, **values: Any) -> None:
+    """Update a turn that is locked."""
+    connection.execute(turns.update().where(turns.c.turn_id == turn_id).values(**values))
+
+
+def stored_result(connection: Connection, turn_id: str) -> TurnResult:
+    """The result of a turn that is settled."""
+    document = connection.scalar(sa.select(turns.c.result).where(turns.c.turn_id == turn_id))
+    return TurnResult.model_validate_json(document or "")
+
+
+def attempts_of(connection: Connection, turn_id: str) -> tuple[Attempt, ...]:
+    """All attempts of a turn, first to last."""
+    query = sa.select(*_ATTEMPT).where(attempts.c.turn_id == turn_id).order_by(attempts.c.attempt)
+    return tuple(Attempt(**row) for row in connection.execute(query).mappings())
+
+
+def open_attempt(connection: Connection, turn_id: str) -> Attempt | None:
+    """The attempt whose agent may be running."""
+    query = sa.select(*_ATTEMPT).where(attempts.c.turn_id == turn_id, attempts.c.ended_at.is_(None))
+    row = connection.execute(query).mappings().first()
+    return Attempt(**row) if row else None

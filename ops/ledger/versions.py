@@ -1,0 +1,96 @@
+"""Which schema a ledger has, and how it gets the one that this runturn needs.
+
+To change the schema: change `schema.py`, add a numbered revision under `migrations/versions`, raise `SCHEMA`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from ops.errors import LedgerTooNew, LedgerUnavailable
+from ops.ledger.database import Database
+
+SCHEMA = "0001"  # the newest revision under migrations/versions
+
+_POSTGRESQL_LOCK = 0x72756E7475726E  # "runturn": any number does that nobody else uses
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def upgrade(database: Database) -> None:
+    """Bring the ledger to `SCHEMA`; raises LedgerTooNew, LedgerUnavailable. Only one process does the work."""
+    if database.path is not None:
+        os.close(_private(database, database.path))  # it holds prompts
+    with database.read() as connection:
+        found = _version(connection)
+    if found != SCHEMA:
+        _refuse_newer(database, found)
+        with _alone(database), database.write() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
+            found = _version(connection)  # another process may have been faster
+            _refuse_newer(database, found)
+            if found != SCHEMA:
+                _migrate(connection)
+
+
+def _version(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    version: str | None = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+    return version
+
+
+def _refuse_newer(database: Database, found: str | None) -> None:
+    if found is not None and int(found) > int(SCHEMA):
+        raise LedgerTooNew(
+            f"ledger {database.name} has schema {found}, this runturn knows schemas up to {SCHEMA}: "
+            "upgrade runturn here, or set RUNTURN_LEDGER_URL to another ledger"
+        )
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """Put a SQLite file in WAL mode, one process at a time.
+
+    The switch needs the file to itself and does not wait for it, hence a lock beside the file.
+    """
+    if database.path is None:
+        yield
+        return
+    lock = _private(database, Path(f"{database.path}.lock"))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with database.mapped(), database.engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None  # noqa: S101  # a connection just opened has one
+            driver.execute("PRAGMA journal_mode=WAL")
+        yield
+    finally:
+        os.close(lock)
+
+
+def _private(database: Database, path: Path) -> int:
+    """Open a file that nobody else may read, a new one if need be: SQLite itself would follow the umask."""
+    try:
+        return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        advice = "does its directory exist, and may this user write in it?"
+        raise LedgerUnavailable(f"ledger {database.name}: {path}: {error.strerror}; {advice}") from error
+
+
+def _migrate(connection: Connection) -> None:
+    # Imported where it is needed: a quarter of a second that a command with a ledger in order need not spend.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,160 @@
+"""Settings: the environment (`RUNTURN_*`) over one TOML file over the defaults.
+
+The file is the one that `RUNTURN_CONFIG` names, else `runturn.toml` in the current directory, else
+`runturn/runturn.toml` in the user's configuration directory. A setting in a table is named with two underscores
+in the environment: `RUNTURN_AGENT__TURN_TIMEOUT_MS`. The file's other tables are the options of the agents of
+these names; in the environment they are one JSON object, `RUNTURN_AGENTS`.
+
+To add a setting: add a field here, and a line to the table in the README.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from platformdirs import user_config_path, user_state_path
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings import (
+    SettingsError as Unreadable,
+)
+
+from adapters.request import Name
+from ops.errors import SettingsError
+
+PREFIX = "RUNTURN_"
+FILE = "runturn.toml"
+# Not settings: where the file is, and what hosts leave in the environment of agents, who may call runturn, too.
+RESERVED = frozenset({"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT"})
+
+Milliseconds = Annotated[int, Field(ge=1)]
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+Directory = Annotated[Path, AfterValidator(_absolute)]
+
+
+class AgentSettings(BaseModel):
+    """Table `agent`: what holds for every turn that does not say otherwise."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Name = "claude-code"  # the agent of requests that name none
+    command: Annotated[str, Field(min_length=1)] = "claude"  # its program: a path, or a name in the host's PATH
+    turn_timeout_ms: Milliseconds = 3_600_000  # one attempt
+    read_timeout_ms: Milliseconds = 5_000  # until the first event
+    stall_timeout_ms: int = 300_000  # between two events; 0 or negative: never
+    max_concurrent_agents: Annotated[int, Field(ge=1)] = 10  # in one worker
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    retry_backoff_ms: Milliseconds = 1_000  # the first delay; it doubles from attempt to attempt
+    max_retry_backoff_ms: Milliseconds = 300_000  # and ends here
+    stop_grace_ms: Milliseconds = 5_000  # between two signals to an agent that has to end
+    lease_ms: Annotated[int, Field(ge=1_000)] = 120_000  # an agent outlives its last worker by that, at most
+
+
+class Settings(BaseSettings):
+    """Everything that an operator can set. Its repr shows no URL: they carry passwords."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
+    )
+
+    state_dir: Directory = Field(default_factory=lambda: user_state_path("runturn"))
+    broker_url: SecretStr | None = None  # None: the embedded broker
+    result_url: SecretStr | None = None  # None: follows from the broker
+    ledger_url: SecretStr | None = None  # None: SQLite in the state directory
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9477  # 0: any free one
+    host_name: Name = "local"  # what requests call the machine that the worker runs on
+    agent: AgentSettings = AgentSettings()
+    agents: dict[str, dict[str, JsonValue]] = {}  # options by agent; whoever runs the agent validates them
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment beats what `load_settings` read from the file."""
+        return env_settings, init_settings
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """What logs must not show, by the names that the environment has for it."""
+        urls = {"BROKER_URL": self.broker_url, "RESULT_URL": self.result_url, "LEDGER_URL": self.ledger_url}
+        return {PREFIX + name: url.get_secret_value() for name, url in urls.items() if url is not None}
+
+
+def load_settings() -> Settings:
+    """Read the environment and the file; raises SettingsError with the setting and its place named."""
+    path = _path()
+    document = _read(path) if path is not None else {}
+    _refuse_unknown(os.environ)
+    try:
+        return Settings(**document)
+    except ValidationError as error:
+        raise _explained(error, path) from None
+    except Unreadable as error:  # its text quotes the field, and there is nothing else to learn it from
+        field = str(error).split('"')[1]
+        raise SettingsError("is not a JSON object", field=field, where=PREFIX + field.upper()) from None
+
+
+def _path() -> Path | None:
+    named = os.environ.get("RUNTURN_CONFIG")
+    if named:
+        return Path(named)
+    places = (Path(FILE), user_config_path("runturn") / FILE)
+    return next((place for place in places if place.is_file()), None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot be read: {error.strerror}", field="RUNTURN_CONFIG", where=str(path)) from None
+    except ValueError as error:  # not TOML, not UTF-8
+        raise SettingsError(f"is not TOML: {error}", field="file", where=str(path)) from None
+    own = Settings.model_fields.keys() - {"agents"}
+    agents = {key: table for key, table in document.items() if key not in own and isinstance(table, dict)}
+    return {key: value for key, value in document.items() if key not in agents} | {"agents": agents}
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    for name in names:
+        if name.startswith(PREFIX) and name not in RESERVED:
+            field = name.removeprefix(PREFIX).lower().split("__")[0]
+            if field not in Settings.model_fields:
+                raise SettingsError(
+                    f"there is no such setting; there are: {', '.join(_known())}", field=field, where=name
+                )
+
+
+def _known() -> Iterator[str]:
+    for name in Settings.model_fields:
+        yield PREFIX + name.upper() + ("__…" if name == "agent" else "")
+
+
+def _explained(error: ValidationError, path: Path | None) -> SettingsError:
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(part) for part in fault["loc"])
+    variable = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
+    named = {name.upper() for name in os.environ}
+    where = variable if variable in named else str(path) if path is not None else "environment"
+    text = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        text = "there is no such setting; remove it or correct its name"
+    return SettingsError(text, field=field, where=where)

@@ -1,0 +1,101 @@
+"""One attachment to a turn: a channel, from the host's answer to the channel's end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
+from remote.framing import LineOverflow
+from remote.host import Channel, Host
+from remote.spool import Batch, Exit
+from remote.stream import Answer, EventStream, Ready, Refused
+
+
+async def open_attachment(
+    host: Host, request: bytes, nonce: str, offset: int, *, answer_s: float, beat_s: float, max_line: int
+) -> Attachment:
+    """Open a channel, send `request` and return the attachment once the host says that it stands.
+
+    Raises SpawnRefused, and HostUnreachable when the host does not answer within `answer_s` seconds.
+    """
+    channel = await host.open_channel()
+    try:
+        async with asyncio.timeout(answer_s):
+            ready, rest = await _handshake(host, channel, request, nonce)
+    except TimeoutError as error:
+        await channel.close()
+        raise HostUnreachable(host.name, f"no answer for {answer_s} s") from error
+    except BaseException:
+        await channel.close()
+        raise
+    return Attachment(host, channel, EventStream(offset, ready, max_line), rest, beat_s)
+
+
+class Attachment:
+    """An attached channel. Its heartbeats hold the turn's lease until it is closed."""
+
+    def __init__(self, host: Host, channel: Channel, stream: EventStream, rest: bytes, beat_s: float) -> None:
+        self._host = host
+        self._channel = channel
+        self._stream = stream
+        self._rest = rest  # came together with the answer
+        self._beats = asyncio.create_task(_beat(channel, beat_s))
+
+    @property
+    def offset(self) -> int:
+        """Where the next attachment has to begin."""
+        return self._stream.offset
+
+    @property
+    def exit(self) -> Exit | None:
+        """The turn's end, once its marker was read."""
+        return self._stream.exit
+
+    async def read(self) -> list[Batch]:
+        """Return the next lines, possibly none. Raises LineTooLong, and HostUnreachable at the channel's end."""
+        chunk = self._rest or await self._channel.read()
+        self._rest = b""
+        if not chunk:
+            raise HostUnreachable(self._host.name, "the channel ended")
+        try:
+            return self._stream.feed(chunk)
+        except LineOverflow as error:
+            raise LineTooLong(self._host.name, error.offset, error.limit) from error
+
+    async def cancel(self) -> None:
+        """Ask the host to end the turn. Raises HostUnreachable."""
+        await self._channel.write(b"C\n")
+
+    async def close(self) -> None:
+        """End the channel, and with it the heartbeats."""
+        self._beats.cancel()
+        await self._channel.close()
+
+
+async def _handshake(host: Host, channel: Channel, request: bytes, nonce: str) -> tuple[Ready, bytes]:
+    # Sent beside the reading: a host that refuses reads no prompt. Nothing else is sent before the answer, because
+    # some `head`s read ahead.
+    sending = asyncio.create_task(channel.write(request))
+    answer = Answer(nonce)
+    try:
+        while True:
+            chunk = await channel.read()
+            if not chunk:
+                raise HostUnreachable(host.name, "the channel ended before an answer")
+            match answer.feed(chunk):
+                case Ready() as ready:
+                    return ready, answer.rest
+                case Refused(code, detail):
+                    raise SpawnRefused(host.name, code, detail)
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _beat(channel: Channel, beat_s: float) -> None:
+    try:
+        while True:
+            await asyncio.sleep(beat_s)
+            await channel.write(b"\n")
+    except HostUnreachable:
+        return  # the reader learns it too

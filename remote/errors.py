@@ -1,0 +1,59 @@
+"""What can go wrong with a host.
+
+HostError
+├── HostUnreachable  no channel, or one that ended; the turn lives on until its lease ends
+├── SpawnRefused     the host answered, and will not start or show this turn
+└── LineTooLong      the agent printed a line beyond the cap
+"""
+
+from __future__ import annotations
+
+
+class HostError(Exception):
+    """A host failed us."""
+
+    def __init__(self, host: str, message: str) -> None:
+        super().__init__(f"host {host}: {message}")
+        self.host = host
+        self.message = message
+
+
+class HostUnreachable(HostError):
+    """There is no channel to the host. Trying again may help."""
+
+
+class SpawnRefused(HostError):
+    """The host refused, for the reason in `code`. Trying again with nothing changed does not help.
+
+    Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, agent_not_found,
+    agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_in_use, tool_missing, start_failed.
+    """
+
+    def __init__(self, host: str, code: str, detail: str) -> None:
+        super().__init__(host, f"{_SENTENCES.get(code, code)}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+class LineTooLong(HostError):
+    """The agent printed a line longer than `limit` bytes, beginning at `offset` of its output."""
+
+    def __init__(self, host: str, offset: int, limit: int) -> None:
+        super().__init__(host, f"an output line is longer than {limit} bytes (it begins at byte {offset})")
+        self.offset = offset
+        self.limit = limit
+
+
+_SENTENCES = {
+    "workspace_missing": "there is no such workspace",
+    "workspace_not_directory": "the workspace is not a directory",
+    "workspace_not_enterable": "the workspace may not be entered",
+    "agent_not_found": "the agent's program was not found",
+    "agent_not_executable": "the agent's program is not executable",
+    "spool_full": "the disk that holds the spool is full",
+    "spool_unwritable": "the spool cannot be written",
+    "spool_missing": "there is no such spool",
+    "spool_in_use": "the turn in this spool has not ended",
+    "tool_missing": "a program that every host needs is missing",
+    "start_failed": "the supervisor could not be started",
+}

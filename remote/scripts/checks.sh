@@ -1,0 +1,43 @@
+# What must hold on a host before a turn can start there. Callers define `refuse CODE DETAIL`.
+
+require_tools() {
+    for tool in setsid head mktemp mkdir mv rm tail grep tr wc sleep date; do
+        command -v "$tool" >/dev/null || refuse tool_missing "$tool"
+    done
+}
+
+# check_workspace PATH
+check_workspace() {
+    [ -e "$1" ] || refuse workspace_missing "$1"
+    [ -d "$1" ] || refuse workspace_not_directory "$1"
+    [ -x "$1" ] || refuse workspace_not_enterable "$1"
+}
+
+# check_agent NAME: exec's own search, for an agent that will run in `cwd` with `agent_path`. `command -v` would also
+# find builtins, and the functions of this script.
+check_agent() {
+    unusable=
+    case $1 in
+    /*) is_program "$1" && return ;;
+    */*) is_program "$cwd/$1" && return ;;
+    *) search_path "$1" && return ;;
+    esac
+    [ -z "$unusable" ] || refuse agent_not_executable "$unusable"
+    refuse agent_not_found "$1"
+}
+
+search_path() {
+    rest=${agent_path:-$PATH}:
+    while [ "$rest" ]; do
+        directory=${rest%%:*}
+        rest=${rest#*:}
+        is_program "${directory:-$cwd}/$1" && return
+    done
+    return 1
+}
+
+is_program() {
+    [ -f "$1" ] && [ -x "$1" ] && return
+    if [ -e "$1" ]; then unusable=$1; fi
+    return 1
+}

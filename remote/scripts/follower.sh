@@ -1,0 +1,107 @@
+# The follower: the far end of one attachment. It says that it is ready, streams `events` from an offset, and takes
+# lines: an empty one is a heartbeat, C cancels the turn. The end of its input detaches; the turn lives on.
+#
+# Callers set `spool`, `nonce` (of this attachment's answers), `follower` (who follows), `offset` and RUNTURN_SCRIPT.
+
+# answer WORDS...: on a line of its own, whatever a start-up file of the login shell has printed before.
+answer() {
+    printf '\n%s\n' "$*"
+}
+
+# refuse CODE DETAIL
+refuse() {
+    if [ "$draft" ]; then rm -rf "$draft"; fi
+    answer "RT-REFUSED $nonce $1" "$(printf %s "$2" | tr '\n' ' ')"
+    exit 1
+}
+
+attach() {
+    require_tools
+    follow
+}
+
+follow() {
+    [ -d "$spool" ] || refuse spool_missing "$spool"
+    load_turn
+    size=$(($(wc -c <"$spool/events")))
+    [ "$offset" -le "$size" ] || refuse spool_missing "$spool has $size bytes of output, not $offset"
+    replace_predecessor
+    tail=
+    beats=0
+    trap leave TERM
+    answer "RT-READY $nonce $size $turn_nonce"
+    if ended; then replay; else stream; fi
+    listen
+    leave
+}
+
+# KILL, because a shell that was just forked to become tail would take TERM with its parent's trap, and lose it.
+leave() {
+    if alive $tail; then kill -KILL "${tail%% *}"; fi
+    exit
+} 2>/dev/null
+
+# A follower that reconnects ends its former attachment: sshd may keep a dead connection for hours.
+replace_predecessor() {
+    get "follower.$follower"
+    predecessor=$value
+    sign "follower.$follower"
+    if alive $predecessor; then kill "${predecessor%% *}"; fi
+}
+
+# replay: an ended turn. The marker is repeated in case the disk was too full for it.
+replay() {
+    tail -c "+$((offset + 1))" "$spool/events" </dev/null &
+    start_time $!
+    tail="$! $started_at"
+    wait "${tail%% *}"
+    get end
+    set -- $value
+    answer "{\"runturn\":\"$turn_nonce\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+}
+
+# stream: what the agent prints, when it prints it. Where inotify is not to be had, tail polls: at 0.1 s if it can.
+stream() {
+    interval=1
+    if tail -s 0.1 /dev/null 2>/dev/null; then interval=0.1; fi
+    tail -s "$interval" -c "+$((offset + 1))" -f "$spool/events" </dev/null &
+    start_time $!
+    tail="$! $started_at"
+    # Renews the lease. The supervisor of a turn that has just begun may not have signed yet.
+    beat
+    get supervisor
+    if [ "$value" ] && ! alive $value; then watch_over; fi
+}
+
+listen() {
+    while IFS= read -r line; do
+        if [ "$line" = C ]; then cancel; fi
+        beat
+        if ended; then leave_unmarked; else watch_over; fi
+    done
+}
+
+beat() {
+    beats=$((beats + 1))
+    put heartbeat "$$ $beats"
+}
+
+cancel() {
+    want_end cancel
+    if running watcher; then kill -USR1 "${value%% *}"; fi
+}
+
+# The marker will not come by `events`: the next attachment gets it from replay.
+leave_unmarked() {
+    case $value in
+    *unmarked) leave ;;
+    esac
+}
+
+# watch_over: a turn without its watcher would have no lease, and without its supervisor no end.
+watch_over() {
+    if [ ! -d "$spool" ] || ! alive $tail; then leave; fi
+    running watcher && return
+    RUNTURN_SCRIPT=$RUNTURN_SCRIPT setsid setsid sh -c 'eval "$RUNTURN_SCRIPT"; watch_again "$@"' runturn "$spool" \
+        </dev/null >/dev/null 2>&1
+}

@@ -1,0 +1,88 @@
+# The starter: claims a spool, starts its turn, and becomes the turn's first follower. A start that finds the spool
+# claimed only follows, so it may be repeated until it is answered.
+#
+# Callers set what follower.sh needs, and `root`, `id`, `turn_nonce`, `lease`, `ladder`, `cwd`, `prompt_bytes`,
+# `agent_environment`, `agent_path` (blank: the host's) and `session_*`. The prompt comes first on the input.
+
+# start ARGV...
+start() {
+    require_tools
+    if [ -d "$spool" ]; then
+        skip_prompt
+    else
+        check_workspace "$cwd"
+        check_agent "$1"
+        draft_spool
+        if claim; then start_supervisor "$@"; fi
+    fi
+    follow
+}
+
+skip_prompt() {
+    if [ "$prompt_bytes" -gt 0 ]; then head -c "$prompt_bytes" >/dev/null; fi
+}
+
+# draft_spool: everything a spool holds, beside its place, so that it appears there complete or not at all.
+draft_spool() {
+    if [ ! -d "$root" ]; then
+        said=$(umask 077 && LC_ALL=C mkdir -p "$root" 2>&1) || blame "$said"
+    fi
+    said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
+    draft=$said
+    said=$(fill 2>&1) || refuse spool_full "$root: $said"
+}
+
+# blame MESSAGE
+blame() {
+    case $1 in
+    *"No space left"* | *"quota exceeded"*) refuse spool_full "$1" ;;
+    esac
+    refuse spool_unwritable "$1"
+}
+
+# fill: in a directory that was just made, writing fails for want of room. A prompt cut short must start no agent.
+fill() {
+    spool=$draft
+    printf '' >"$draft/events" || return
+    printf '' >"$draft/prompt" || return
+    if [ "$prompt_bytes" -gt 0 ]; then head -c "$prompt_bytes" >"$draft/prompt"; fi
+    [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ] || return
+    record_sessions
+    boot_id
+    printf '%s\n' "$turn_nonce $lease $boot $ladder" >"$draft/turn" || return
+    for name in supervisor watcher agent heartbeat reason end; do
+        put "$name" "" || return
+    done
+}
+
+# record_sessions: how long the agent's session files are now, so that this turn's part can be told later.
+record_sessions() {
+    [ "$session_patterns" ] || return
+    if [ -z "$session_root" ] && [ "$session_env" ]; then eval "session_root=\$$session_env"; fi
+    session_root=${session_root:-$HOME/$session_default}
+    printf '%s\n' "$session_root" >"$draft/session_root"
+    (cd -- "$session_root" && wc -c -- $session_patterns) >"$draft/session_sizes" 2>/dev/null
+}
+
+# claim: rename is atomic. Where another start was faster, mv fails, or has put the draft inside the other's spool.
+claim() {
+    mv "$draft" "$spool" 2>/dev/null
+    second=$spool/${draft##*/}
+    if [ -d "$draft" ] || [ -d "$second" ]; then
+        rm -rf "$draft" "$second"
+        draft=
+        return 1
+    fi
+    draft=
+}
+
+# start_supervisor ARGV...: the first setsid leads a session, so the second must fork to lead one, and returns at once.
+start_supervisor() {
+    said=$(
+        export RUNTURN_SCRIPT RUNTURN_ENVIRONMENT="$agent_environment"
+        setsid setsid sh -c 'exec 2>/dev/null; eval "$RUNTURN_SCRIPT"; supervise "$@"' runturn \
+            "$spool" "$cwd" "$@" 2>&1 >/dev/null </dev/null
+    ) && return
+    rm -rf "$spool"
+    refuse start_failed "$said"
+}

@@ -1,0 +1,85 @@
+# The state of a spool, read and written by everybody who holds it: small files of one line each.
+#
+#   turn        nonce of the end marker, lease in seconds, boot id of the host, ladder of signals
+#   supervisor  pid and start time of the shell that runs the agent
+#   watcher     pid and start time of the shell that holds the lease
+#   agent       pid and start time of the agent, which leads a process group of the same number
+#   heartbeat   changes as long as somebody follows
+#   reason      why the agent is to end: cancel or lease; blank while nobody wants it to end
+#   end         exit code ("-" if unknown), reason, and whether the end marker stands in `events`
+#
+# Beside them lie `prompt`, `events` (stdout), `err` (stderr), `started` (epoch), and, for an agent that keeps session
+# files, `session_root` and `session_sizes`. A blank state file means "not yet".
+#
+# Callers set `spool`. Everything is POSIX sh, which has no local variables: `value`, `stat` and `waited` are anybody's.
+
+# put NAME VALUE: overwrite in place and at full width, which needs no new block. A full disk cannot stop it.
+put() {
+    printf '%-80s\n' "$2" 1<>"$spool/$1"
+}
+
+# get NAME: the words of a state file in `value`; blank if there is none.
+get() {
+    value=
+    read -r value 2>/dev/null <"$spool/$1"
+}
+
+load_turn() {
+    read -r turn_nonce lease turn_boot ladder <"$spool/turn"
+    boot_id
+    rebooted=
+    if [ "$boot" != "$turn_boot" ]; then rebooted=yes; fi
+}
+
+boot_id() {
+    boot=-
+    read -r boot 2>/dev/null </proc/sys/kernel/random/boot_id
+}
+
+ended() {
+    get end
+    [ "$value" ]
+}
+
+# running NAME: is the process that signed this state file still there?
+running() {
+    get "$1"
+    alive $value
+}
+
+# sign NAME: put this very shell's pid and start time there. `$$` would be a subshell's parent.
+sign() {
+    start_time self
+    signature="${stat%% *} $started_at"
+    put "$1" "$signature"
+}
+
+# alive PID START: by its number alone, a process could be another one that was given the number since.
+alive() {
+    [ "$1" ] && [ -z "$rebooted" ] && start_time "$1" && [ "$started_at" = "$2" ]
+}
+
+# start_time PID: `started_at`, in clock ticks since boot; fails for a process that is gone, or a zombie.
+start_time() {
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
+    set -- ${stat##*) }
+    case $1 in
+    Z | X) return 1 ;;
+    esac
+    shift 19
+    started_at=$1
+}
+
+# want_end REASON: the first reason stays.
+want_end() {
+    get reason
+    if [ -z "$value" ]; then put reason "$1"; fi
+}
+
+# finish CODE REASON: nothing of the agent runs any more; say so, once.
+finish() {
+    ended && return
+    marker="{\"runturn\":\"$turn_nonce\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+    if printf '\n%s\n' "$marker" >>"$spool/events"; then marked=marked; else marked=unmarked; fi
+    put end "$1 $2 $marked"
+}

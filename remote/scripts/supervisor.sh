@@ -1,0 +1,57 @@
+# The supervisor: one detached shell per turn. It runs the agent in its foreground, because a background command of a
+# shell without job control ignores SIGINT for ever, and agents must be able to take it.
+
+# supervise SPOOL CWD ARGV...
+supervise() {
+    spool=$1
+    shift
+    # Caught, not ignored: the supervisor survives these, and what it executes has their default action.
+    trap : HUP INT TERM
+    load_turn
+    sign supervisor
+    # A watcher that waited too long for this supervisor has given the turn up.
+    if ended; then exit; fi
+    date +%s >"$spool/started" &
+    (watch) &
+    start_time $!
+    first_watcher="$! $started_at"
+    # Not a group leader here, so setsid does not fork, and the agent's exit is this command's.
+    RUNTURN_SPOOL=$spool setsid sh -c 'eval "$RUNTURN_SCRIPT"; launch "$@"' runturn "$spool" "$@" \
+        <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
+    conclude $?
+}
+
+# launch SPOOL CWD ARGV...: become the agent. The environment comes last: it may hold any name.
+launch() {
+    spool=$1
+    sign agent
+    # Whoever wants the agent ended writes the reason first and looks for the agent then; so one of both sees the other.
+    get reason
+    if [ "$value" ]; then exit 143; fi
+    cd -- "$2" || exit 126
+    shift 2
+    eval "$RUNTURN_ENVIRONMENT"
+    unset RUNTURN_ENVIRONMENT RUNTURN_SCRIPT OLDPWD
+    exec "$@"
+}
+
+# conclude CODE: the agent has exited.
+conclude() {
+    get reason
+    reason=${value:-exit}
+    dismiss_watchers
+    get agent
+    group=${value%% *}
+    # The number stays theirs as long as anyone is left in the agent's group.
+    if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi
+    sweep
+    # Who is in its group but hid the mark was not swept.
+    if [ "$group" ]; then kill -KILL "-$group" 2>/dev/null; fi
+    finish "$1" "$reason"
+}
+
+# The first watcher may not have signed yet, or another one may have taken its place.
+dismiss_watchers() {
+    if alive $first_watcher; then kill -TERM "${first_watcher%% *}"; fi
+    if running watcher; then kill -TERM "${value%% *}"; fi
+}

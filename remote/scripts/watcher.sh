@@ -1,0 +1,84 @@
+# The watcher: the shell that holds the lease of a turn. It ends the agent when nobody follows any more, when somebody
+# asks for it, and when the supervisor has died. It sleeps for seconds at a time (a host may hold a thousand of them),
+# and USR1 wakes it. If the watcher itself dies, a follower starts the next one; the last to sign is the watcher.
+
+watch() {
+    sleeper= woken= idle=0 last_beat=
+    trap 'woken=yes; wake' USR1
+    trap 'wake; exit' TERM
+    sign watcher
+    watcher_signature=$signature
+    set_tick
+    while still_needed; do
+        get reason
+        if [ "$value" ]; then end_agent; fi
+        nap
+        renew_lease
+    done
+}
+
+# watch_again SPOOL: in place of a watcher that died. Of several at once, the last to sign stays.
+watch_again() {
+    spool=$1
+    load_turn
+    sign watcher
+    watcher_signature=$signature
+    waited=0
+    while [ "$waited" -lt 10 ]; do pause; done
+    get watcher
+    if [ "$value" = "$watcher_signature" ] && ! ended; then watch; fi
+}
+
+# still_needed: false once another one watches, or there is no turn any more to be watched.
+still_needed() {
+    if [ ! -d "$spool" ]; then
+        sweep
+        return 1
+    fi
+    get watcher
+    [ "$value" = "$watcher_signature" ] || return 1
+    supervised && return
+    end_agent
+    sweep
+    finish - lost
+    return 1
+}
+
+# supervised: false when the supervisor is dead; it may not have signed yet when a watcher is started in its place.
+supervised() {
+    waited=0
+    get supervisor
+    while [ -z "$value" ] && [ -z "$rebooted" ] && [ "$waited" -lt 50 ]; do
+        pause
+        get supervisor
+    done
+    running supervisor
+}
+
+# A sixth of the lease, from 1 to 10 seconds.
+set_tick() {
+    tick=$((lease / 6))
+    if [ "$tick" -gt 10 ]; then tick=10; fi
+    if [ "$tick" -lt 1 ]; then tick=1; fi
+}
+
+# nap: for one tick, or until USR1. A signal before the wait is seen in `woken`; one after it ends the sleeper.
+nap() {
+    sleep "$tick" &
+    sleeper=$!
+    if [ "$woken" ]; then wake; fi
+    wait "$sleeper"
+    sleeper= woken=
+}
+
+# KILL, because a shell that was just forked to become sleep would take a gentler signal with its parent's trap.
+wake() {
+    if [ "$sleeper" ]; then kill -KILL "$sleeper"; fi
+}
+
+renew_lease() {
+    get heartbeat
+    idle=$((idle + tick))
+    if [ "$value" != "$last_beat" ]; then idle=0 last_beat=$value; fi
+    if [ "$idle" -ge "$lease" ]; then want_end lease; fi
+}

@@ -1,0 +1,50 @@
+"""The spool: the directory on a host that holds one attempt of a turn."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ROOT = re.compile(r"/[^\0-\x1f\x7f]*[^\0-\x1f\x7f/]")
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """The place of one attempt on a host. Two starts in the same spool are one start."""
+
+    root: str  # absolute path of the directory of all spools on that host; made when missing
+    id: str  # its name there: letters, digits, dot, dash and underscore, at most 128
+
+    def __post_init__(self) -> None:
+        if not _ROOT.fullmatch(self.root):
+            raise ValueError(f"a spool root is an absolute path without control characters, not {self.root!r}")
+        if not _ID.fullmatch(self.id):
+            raise ValueError(f"a spool id is made of letters, digits, dot, dash and underscore, not {self.id!r}")
+
+    @property
+    def path(self) -> str:
+        """The spool's own directory."""
+        return f"{self.root}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some consecutive lines of a turn's output."""
+
+    offset: int  # where the first line begins in the output, in bytes
+    lines: list[bytes]  # without their newlines, at least one; a line may be empty
+    replayed: bool  # they were all there before this attachment began
+
+    @property
+    def end(self) -> int:
+        """Where the next line begins."""
+        return self.offset + sum(map(len, self.lines)) + len(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a turn ended. Nothing of it runs any more."""
+
+    code: int | None  # the agent's exit code, 128 + n after signal n; None if nobody saw it
+    reason: str  # "exit" by itself, "cancel" asked for, "lease" nobody followed, "lost" its supervisor was killed

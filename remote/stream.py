@@ -1,0 +1,108 @@
+"""The bytes of one attachment, read: the host's answer, the output's lines, the end marker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from remote.framing import MAX_LINE_BYTES, LineFramer
+from remote.spool import Batch, Exit
+
+_LONGEST_ANSWER = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The attachment stands."""
+
+    size: int  # bytes of output that were there already
+    turn_nonce: str  # proves that an end marker is one
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The host will not attach."""
+
+    code: str
+    detail: str
+
+
+class Answer:
+    """Finds the host's answer in what a channel prints. Start-up files of its shell may print before it."""
+
+    def __init__(self, nonce: str) -> None:
+        self._ready = f"\nRT-READY {nonce} ".encode()
+        self._refused = f"\nRT-REFUSED {nonce} ".encode()
+        self._seen = b""
+        self.rest = b""  # what followed the answer
+
+    def feed(self, chunk: bytes) -> Ready | Refused | None:
+        """Return the answer once it is complete."""
+        self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
+        if words := self._after(self._ready):
+            size, turn_nonce = words.split(" ")
+            return Ready(int(size), turn_nonce)
+        if words := self._after(self._refused):
+            code, _, detail = words.partition(" ")
+            return Refused(code, detail.strip())
+        return None
+
+    def _after(self, mark: bytes) -> str | None:
+        _, found, text = self._seen.partition(mark)
+        words, complete, rest = text.partition(b"\n")
+        if not (found and complete):
+            return None
+        self.rest = rest
+        return words.decode("utf-8", "replace")
+
+
+class EventStream:
+    """Turns output into batches until the end marker comes.
+
+    The marker brings its own newline before it. So a line before it that is empty, or a piece of a marker for
+    which the disk had no room, is no output; such a line is held back until the next one tells.
+    """
+
+    def __init__(self, offset: int, ready: Ready, max_line: int = MAX_LINE_BYTES) -> None:
+        self.offset = offset  # of the first line that was not returned yet
+        self.exit: Exit | None = None
+        self._size = ready.size
+        self._marker = f'{{"runturn":"{ready.turn_nonce}"'.encode()
+        self._framer = LineFramer(offset, max_line)
+        self._held: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[Batch]:
+        """Return the lines that `chunk` completes, and set `exit` at the marker. Raises LineOverflow."""
+        lines = self._held + self._framer.feed(chunk)
+        self._held = []
+        for index, line in enumerate(lines):
+            if line.startswith(self._marker) and (end := _parse_marker(line)):
+                self.exit = end
+                lines = lines[:index]
+                break
+        if lines and self._may_be_marker(lines[-1]):
+            self._held = [lines.pop()]
+        start, self.offset = self.offset, self._framer.offset - sum(len(line) + 1 for line in self._held)
+        return self._batches(start, lines) if lines else []
+
+    def _may_be_marker(self, line: bytes) -> bool:
+        return self._marker.startswith(line) or line.startswith(self._marker)
+
+    def _batches(self, start: int, lines: list[bytes]) -> list[Batch]:
+        end, count = start, 0
+        for line in lines if start < self._size else []:
+            end += len(line) + 1
+            count += end <= self._size
+        batches = [Batch(start, lines[:count], replayed=True)] if count else []
+        if count < len(lines):
+            batches.append(Batch(batches[0].end if batches else start, lines[count:], replayed=False))
+        return batches
+
+
+def _parse_marker(line: bytes) -> Exit | None:
+    try:
+        marker = json.loads(line)
+    except ValueError:
+        return None
+    code = marker["exit"]
+    return Exit(code=int(code) if code != "-" else None, reason=marker["reason"])

@@ -1,0 +1,106 @@
+"""The programs that start a turn on a host, or attach to one: a `Command` in the shell's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from adapters.command import Command, SessionFiles
+from remote.shell import assignment, library, program
+from remote.spool import Spool
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
+_LARGEST_ENVIRONMENT = 120_000  # bytes; it travels in one variable, which Linux caps at 128 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """What one attachment asks for."""
+
+    spool: Spool
+    follower: str  # the same for all attachments of one follower: the next ends the one before
+    nonce: str  # of this attachment's answer
+    offset: int  # in the output, of the first byte wanted
+
+    def program(self) -> bytes:
+        """Return the program that follows a spool that must exist."""
+        return program(_functions(), "attach", variables=self.variables())
+
+    def variables(self) -> dict[str, str | int]:
+        """Return what `follower.sh` needs."""
+        return {
+            "root": self.spool.root,
+            "id": self.spool.id,
+            "spool": self.spool.path,
+            "follower": self.follower,
+            "nonce": self.nonce,
+            "offset": self.offset,
+            "draft": "",
+        }
+
+
+def start_program(attach: Attach, command: Command, turn_nonce: str, lease_s: int) -> bytes:
+    """Return the program that starts `command` unless it was started before, and follows it.
+
+    The command's stdin is to follow it on the channel. `forward_env` is the caller's to resolve into `env`.
+    Raises ValueError for a command that no host could run as it stands.
+    """
+    check(command)
+    variables = attach.variables() | {
+        "turn_nonce": turn_nonce,
+        "lease": lease_s,
+        "ladder": " ".join(f"{rung.name}:{round(rung.grace_s * 10)}" for rung in command.stop),
+        "cwd": command.cwd,
+        "prompt_bytes": len(command.stdin),
+        "agent_environment": _environment(command),
+        "agent_path": command.env.get("PATH", ""),
+        **_session_variables(command),
+    }
+    return program(_functions(), "start", command.argv, variables)
+
+
+def check(command: Command) -> None:
+    """Raise ValueError for what the shell could not do as it is meant."""
+    if not command.argv or not command.argv[0] or command.argv[0].startswith("-"):
+        raise ValueError(f"argv must begin with a program, not with {command.argv[:1]!r}")
+    if not command.cwd.startswith("/"):
+        raise ValueError(f"cwd must be an absolute path, not {command.cwd!r}")
+    for name in (*command.env, *command.unset_env):
+        if not _NAME.fullmatch(name) or name.startswith("RUNTURN_"):
+            raise ValueError(f"a shell cannot set, or runturn reserves, the environment variable {name!r}")
+    if not all(_SIGNAL.fullmatch(rung.name) for rung in command.stop):
+        raise ValueError(f"signals are named like INT, TERM and KILL: {command.stop!r}")
+
+
+def _functions() -> str:
+    return library("state", "processes", "checks", "supervisor", "watcher", "follower", "starter")
+
+
+def _environment(command: Command) -> str:
+    lines = [f"unset {name}\n".encode() for name in command.unset_env]
+    lines += [b"export " + assignment(name, value) for name, value in command.env.items()]
+    text = b"".join(lines)
+    if len(text) > _LARGEST_ENVIRONMENT:
+        raise ValueError(f"the environment has {len(text)} bytes, more than {_LARGEST_ENVIRONMENT}")
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _session_variables(command: Command) -> dict[str, str]:
+    files = command.session_files
+    if files is None:
+        return {"session_patterns": ""}
+    return {
+        "session_patterns": " ".join(files.patterns),
+        "session_root": _session_root(files, command.env),
+        "session_env": "" if files.root_env in command.unset_env else files.root_env,
+        "session_default": files.root_default,
+    }
+
+
+def _session_root(files: SessionFiles, env: Mapping[str, str]) -> str:
+    """Return the root as far as the command's own environment decides it, else an empty string."""
+    if root := env.get(files.root_env):
+        return root
+    return f"{env['HOME']}/{files.root_default}" if "HOME" in env else ""

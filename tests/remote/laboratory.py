@@ -1,0 +1,199 @@
+"""A laboratory for turns: real shells, real processes, and a host whose channels can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+
+from adapters.command import Command, Signal
+from remote.backoff import Patience
+from remote.errors import HostUnreachable
+from remote.follower import Follower, Lease, follow
+from remote.host import Channel
+from remote.local import LocalHost
+from remote.spool import Exit, Spool
+
+QUICK = Patience(answer_s=20.0, first_delay_s=0.05, longest_delay_s=0.2, give_up_s=15.0)
+GENTLE = (Signal("INT", 10.0), Signal("TERM", 5.0), Signal("KILL", 5.0))
+
+
+class CuttableHost:
+    """A host whose channels can be cut, and whose next channels can be made to fail."""
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        self.channels: list[Any] = []
+        self.refusals = 0  # so many channels cannot be opened
+        self.dead_letters = 0  # so many channels are cut as soon as the request was sent
+
+    @property
+    def name(self) -> str:
+        return self._host.name
+
+    async def open_channel(self) -> Channel:
+        if self.refusals:
+            self.refusals -= 1
+            raise HostUnreachable(self.name, "refused by the test")
+        channel = await self._host.open_channel()
+        self.channels.append(channel)
+        if self.dead_letters:
+            self.dead_letters -= 1
+            return DeadLetter(channel)
+        return channel
+
+    def cut(self) -> None:
+        """Kill the far end of the newest channel with everything in its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.shell, signal.SIGKILL)
+
+    @property
+    def shell(self) -> int:
+        """The pid of the newest channel's shell."""
+        pid: int = self.channels[-1]._process.pid
+        return pid
+
+
+class DeadLetter:
+    """A channel that takes a request and never gives an answer."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def write(self, data: bytes) -> None:
+        await self._channel.write(data)
+
+    async def read(self) -> bytes:
+        await self._channel.read()
+        await self._channel.close()
+        return b""
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+@dataclass
+class Lab:
+    """One host, one root of spools, one workspace."""
+
+    folder: Path
+    path: str
+    spools: list[Spool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.workspace = self.folder / "workspace"
+        self.workspace.mkdir(parents=True)
+        self.home = self.folder / "home"
+        self.home.mkdir()
+        self.root = self.folder / "spools"
+        self.host = CuttableHost(LocalHost(env={"PATH": self.path, "HOME": str(self.home)}))
+
+    def spool(self) -> Spool:
+        self.spools.append(Spool(str(self.root), uuid.uuid4().hex))
+        return self.spools[-1]
+
+    def command(self, *argv: str, **fields: Any) -> Command:
+        fields.setdefault("cwd", str(self.workspace))
+        fields.setdefault("stop", GENTLE)
+        return Command(argv=argv, **fields)
+
+    def sh(self, script: str, *args: str, **fields: Any) -> Command:
+        return self.command("sh", "-c", script, "agent", *args, **fields)
+
+    def python(self, source: str, *args: str, **fields: Any) -> Command:
+        return self.command(sys.executable, "-IS", "-c", source, *args, **fields)
+
+    def follow(self, spool: Spool, command: Command | None = None, **options: Any) -> Follower:
+        options = {"lease": Lease(30, 0.2), "patience": QUICK, "rng": Random(1)} | options
+        return follow(options.pop("host", self.host), spool, command, **options)
+
+    async def run(self, command: Command | None, spool: Spool | None = None, **options: Any) -> tuple[bytes, Exit]:
+        """Follow a turn to its end; return its lines, each with a newline, and the end."""
+        async with self.follow(spool or self.spool(), command, **options) as turn:
+            output = await drain(turn)
+        assert turn.exit is not None
+        return output, turn.exit
+
+    def state(self, spool: Spool, name: str) -> list[str]:
+        """The words of a state file."""
+        with contextlib.suppress(FileNotFoundError):
+            return Path(spool.path, name).read_text().split()
+        return []
+
+    def pid(self, spool: Spool, name: str) -> int:
+        return int(self.state(spool, name)[0])
+
+    def marked(self, spool: Spool) -> list[int]:
+        """All processes that carry the mark of the turn."""
+        return [process.pid for process in processes() if f"RUNTURN_SPOOL={spool.path}" in environment(process)]
+
+    def everything(self, spool: Spool) -> list[str]:
+        """All processes of a turn: the agent's, and the shells that keep it."""
+        found = []
+        for process in processes():
+            with contextlib.suppress(psutil.Error):
+                command_line = process.cmdline()
+                if spool.path in command_line or f"RUNTURN_SPOOL={spool.path}" in environment(process):
+                    found.append(f"{process.pid} {command_line}")
+        return found
+
+    async def nothing_left(self, spool: Spool) -> None:
+        await eventually(lambda: not self.everything(spool), lambda: self.everything(spool))
+
+    def kill(self, spool: Spool, *names: str) -> None:
+        for name in names:
+            os.kill(self.pid(spool, name), signal.SIGKILL)
+
+    def clean_up(self) -> None:
+        for process in processes():
+            with contextlib.suppress(psutil.Error):
+                if str(self.folder) in " ".join([*process.cmdline(), *environment(process)]):
+                    process.kill()
+
+
+def processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def environment(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return [f"{name}={value}" for name, value in process.environ().items()]
+    return []
+
+
+async def drain(turn: Follower) -> bytes:
+    """All further lines of a turn, each with a newline."""
+    return b"".join([line + b"\n" async for batch in turn for line in batch.lines])
+
+
+async def read_until(turn: Follower, line: bytes) -> None:
+    """Read on until the agent has printed this line."""
+    async with asyncio.timeout(20):
+        async for batch in turn:
+            if line in batch.lines:
+                return
+    raise AssertionError(f"the turn ended before it printed {line!r}")
+
+
+async def eventually(condition: Callable[[], object], state: Callable[[], object] = lambda: "") -> None:
+    """Wait until the condition holds; fail when it does not hold soon."""
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so: {state()}"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote.spool import Batch, Exit
+from remote.stream import Answer, EventStream, Ready, Refused
+
+MARKER = b'\n{"runturn":"secret","exit":"3","reason":"exit"}\n'
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+def read(chunks: list[bytes], size: int = 0, offset: int = 0) -> tuple[list[Batch], EventStream]:
+    stream = EventStream(offset, Ready(size, "secret"))
+    return [batch for chunk in chunks for batch in stream.feed(chunk)], stream
+
+
+@given(st.lists(st.integers(0, 999)), st.text("ab{\n", max_size=30), st.integers(0, 60))
+def test_output_is_exact_however_it_is_cut(cuts: list[int], text: str, size: int) -> None:
+    output = text.encode().rstrip(b"{")  # an unfinished last line "{" looks like a piece of the marker
+    batches, stream = read(pieces(output + MARKER, cuts), size)
+    *lines, rest = output.split(b"\n")
+    assert [line for batch in batches for line in batch.lines] == lines + ([rest] if rest else [])
+    assert stream.exit == Exit(3, "exit")
+    ends = [0, *(batch.end for batch in batches)]
+    assert [batch.offset for batch in batches] == ends[:-1]
+    assert all(batch.replayed == (batch.end <= size) for batch in batches)
+
+
+def test_an_attachment_that_is_lost_resumes_behind_the_last_line_returned() -> None:
+    batches, stream = read([b"one\n\ntw"], offset=40)
+    assert [batch.lines for batch in batches] == [[b"one"]]
+    assert stream.offset == 44  # the empty line may belong to a marker, so it was not returned
+
+
+@pytest.mark.parametrize("torn", [b"", b"\n", b'\n{"ru', MARKER[:25], MARKER[:-3]])
+def test_a_marker_torn_by_a_full_disk_leaves_no_text(torn: bytes) -> None:
+    batches, stream = read([b"one\n", torn, MARKER])
+    assert [line for batch in batches for line in batch.lines if line] == [b"one"]
+    assert stream.exit == Exit(3, "exit")
+
+
+def test_output_that_looks_like_a_marker_is_output() -> None:
+    forged = b'{"runturn":"guess","exit":"0","reason":"exit"}'
+    batches, stream = read([forged + b"\n"])
+    assert [batch.lines for batch in batches] == [[forged]]
+    assert stream.exit is None
+
+
+def test_nobody_saw_the_exit_of_a_lost_turn() -> None:
+    _, stream = read([MARKER.replace(b'"3"', b'"-"').replace(b'reason":"exit', b'reason":"lost')])
+    assert stream.exit == Exit(None, "lost")
+
+
+@given(st.lists(st.integers(0, 999)))
+def test_what_start_up_files_print_is_skipped(cuts: list[int]) -> None:
+    printed = b"Welcome!\nRT-READY other 1 x\nno newline\nRT-READY mine 17 secret\nfirst\nsecond"
+    answer, rest = Answer("mine"), b""
+    found = None
+    for piece in pieces(printed, cuts):
+        if found:
+            rest += piece
+        elif found := answer.feed(piece):
+            rest = answer.rest
+    assert found == Ready(17, "secret")
+    assert rest == b"first\nsecond"
+
+
+def test_much_noise_before_the_answer_is_skipped() -> None:
+    answer = Answer("mine")
+    assert all(answer.feed(b"noise\n" * 10_000) is None for _ in range(100))
+    assert answer.feed(b"\nRT-REFUSED mine spool_full /spool: no space\n") == Refused(
+        "spool_full", "/spool: no space"
+    )

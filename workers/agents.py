@@ -1,0 +1,41 @@
+"""The agents that this installation knows, configured.
+
+To add an agent: write its adapter and add it here.
+"""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from adapters.claude_code.adapter import ClaudeCode
+from adapters.claude_code.options import ClaudeCodeOptions
+from adapters.errors import InvalidRequest
+from adapters.registry import Registry
+from adapters.scripted import Scripted
+from ops.errors import SettingsError
+from ops.settings import Settings
+
+
+def build_registry(settings: Settings) -> Registry:
+    """All agents, with the operator's defaults. Raises SettingsError with the faulty option named."""
+    claude_code = ClaudeCode(
+        command=settings.agent.command,
+        defaults=_claude_code_defaults(settings.agents.get(ClaudeCode.name, {})),
+        stop_grace_s=settings.agent.stop_grace_ms / 1000,
+    )
+    registry = Registry([claude_code, Scripted(claude_code)])
+    for name in settings.agents:
+        if name not in registry.names:
+            known = ", ".join(registry.names)
+            raise SettingsError(
+                f"there is no such agent or setting; agents: {known}", field=name, where="settings"
+            )
+    return registry
+
+
+def _claude_code_defaults(options: dict[str, JsonValue]) -> ClaudeCodeOptions:
+    try:
+        return ClaudeCodeOptions.parse(options)
+    except InvalidRequest as error:
+        message = error.message.removeprefix("options.")
+        raise SettingsError(message, field=ClaudeCode.name, where="settings") from error

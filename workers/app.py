@@ -1,0 +1,58 @@
+"""The Celery application: names and settings that producers and workers share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from celery import Celery
+
+from adapters.request import TurnRequest
+from workers import serialization
+
+TASK: Final = "runturn.run_turn"
+QUEUE: Final = "runturn"
+
+# How long a message may stay unacked before the Redis transport hands it out again. Workers keep the messages of
+# running turns fresh (see `workers.visibility`), so this is only how soon a killed worker's turns come back.
+VISIBILITY_TIMEOUT_S: Final = 30.0
+
+
+def create_app(broker_url: str, result_url: str | None = None) -> Celery:
+    """An application on that broker. Results are kept there too unless `result_url` names another place."""
+    serialization.install()
+    app = Celery("runturn", broker=broker_url, backend=result_url or broker_url, set_as_current=False)
+    app.conf.update(
+        task_default_queue=QUEUE,
+        task_serializer=serialization.NAME,
+        result_serializer=serialization.NAME,
+        accept_content=[serialization.CONTENT_TYPE],
+        # A message leaves the broker when its turn is settled, not when a worker has looked at it.
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_track_started=True,
+        worker_prefetch_multiplier=1,
+        # A turn survives a lost broker connection; cancelling it would throw its work away.
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_hijack_root_logger=False,
+        worker_send_task_events=True,
+        task_send_sent_event=True,
+        broker_connection_retry_on_startup=True,
+        broker_transport_options=_transport_options(broker_url),
+    )
+    return app
+
+
+def send(app: Celery, request: TurnRequest) -> None:
+    """Send a turn's message. Raises kombu's OperationalError."""
+    app.send_task(
+        TASK,
+        args=[request.model_dump(mode="json", exclude_defaults=True) | {"turn_id": request.turn_id}],
+        task_id=request.turn_id,
+        argsrepr=f"({request.agent} on {request.host or 'any host'})",  # prompts are not for monitors and logs
+    )
+
+
+def _transport_options(broker_url: str) -> dict[str, object]:
+    if broker_url.startswith("redis") or broker_url.startswith("valkey"):
+        return {"visibility_timeout": VISIBILITY_TIMEOUT_S, "socket_keepalive": "socket" not in broker_url}
+    return {}

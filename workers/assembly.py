@@ -1,0 +1,47 @@
+"""How a worker is put together from its settings."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from celery import Celery
+
+from ops.ledger import Ledger
+from ops.metrics import WorkerMetrics
+from ops.redaction import scrubbed
+from ops.settings import Settings
+from ops.state_dir import StateDir
+from remote.local import LocalHost
+from workers.agents import build_registry
+from workers.answers import Answers
+from workers.app import send
+from workers.bus import Publisher
+from workers.equipment import Equipment
+from workers.hosts import Hosts
+from workers.keeper import Keeper
+from workers.pump import EventPump
+from workers.runtime import Runtime
+
+
+def build_runtime(
+    settings: Settings, state: StateDir, ledger: Ledger, app: Celery, metrics: WorkerMetrics
+) -> Runtime:
+    """A worker's runtime, not started yet. Raises SettingsError."""
+    equipment = Equipment(
+        settings=settings,
+        ledger=ledger,
+        registry=build_registry(settings),
+        hosts=Hosts([LocalHost(scrubbed(os.environ, keep=()), settings.host_name)]),
+        pump=EventPump(ledger, Publisher(app.conf.broker_url)),
+        metrics=metrics,
+        spool_root=str(state.spool),
+        environ=os.environ,
+    )
+
+    def requeue(turn_id: str) -> None:
+        request = ledger.request(turn_id)
+        if request is not None:
+            send(app, request)
+
+    return Runtime(equipment, Answers(app, ledger), Keeper(ledger, requeue, time.time))

@@ -1,0 +1,143 @@
+"""One attempt, followed: from its first line, or from where another worker left it, to its exit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from adapters import errors
+from adapters.command import Command
+from adapters.contract import Adapter
+from adapters.errors import TurnError
+from adapters.events import HEARTBEAT, ApiRetry
+from adapters.fold import TurnState, fold
+from ops.ledger import Attempt, Claim
+from ops.redaction import Redactor
+from remote.follower import Follower, Lease, follow
+from remote.host import Host
+from remote.spool import Batch, Exit, Spool
+from workers.equipment import Equipment
+from workers.lifecycle import AnyEvent, AttemptEnded, AttemptStarted
+from workers.limits import Limits, Watch
+
+_CHECK_S = 0.5  # how often limits are looked at
+
+
+class Detached(Exception):
+    """The worker was told to leave; the agent goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over."""
+
+    exit: Exit
+    asked: TurnError | None  # why we ended it; None: it ended by itself
+
+
+class AttemptRun:
+    """Follows one attempt. `stop` and `detach` may be called at any time from the same loop."""
+
+    def __init__(
+        self, equipment: Equipment, claim: Claim, attempt: Attempt, adapter: Adapter, redactor: Redactor
+    ) -> None:
+        self.state = TurnState()
+        self.next_seq = attempt.first_seq
+        self._equipment = equipment
+        self._claim = claim
+        self._attempt = attempt
+        self._parser = adapter.parser()
+        self._redactor = redactor
+        self._watch = Watch(
+            Limits.of(claim.request, equipment.settings.agent), attempt.started_at, equipment.clock()
+        )
+        self._follower: Follower | None = None
+        self._asked: TurnError | None = None
+        self._detaching = False
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def run(self, host: Host, spool: Spool, command: Command | None) -> Ended:
+        """Start the agent unless it is there already (`command` None: it must be), and follow it to its end.
+
+        Raises Detached, and `remote.errors.HostError` for a host that refuses or stays away.
+        """
+        self._emit([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
+        lease = self._equipment.settings.agent.lease_ms / 1000
+        async with follow(host, spool, command, lease=Lease(round(lease), lease / 12)) as self._follower:
+            self._watch.attached(self._equipment.clock())
+            async with self._checking_limits():
+                await self._read(self._follower)
+        if self._follower.exit is None:
+            raise Detached
+        return Ended(self._follower.exit, self._asked or self._asked_before(self._follower.exit))
+
+    def stop(self, why: TurnError) -> None:
+        """Have the agent ended; the first reason stands."""
+        if self._asked is None:
+            self._asked = why
+            self._pass_on()
+
+    def detach(self) -> None:
+        """Leave the agent to the next worker."""
+        self._detaching = True
+        self._pass_on()
+
+    def redacted(self, data: bytes) -> str:
+        """Text of this attempt without its secrets."""
+        return self._redactor.line(data).decode(errors="replace")
+
+    def emit_end(self, error: TurnError | None, retry_at: float | None) -> None:
+        """The attempt's last event."""
+        message = error.message if error else None
+        self._emit([AttemptEnded(self._attempt.attempt, error.kind if error else None, message, retry_at)])
+
+    async def _read(self, follower: Follower) -> None:
+        self._pass_on()  # what was asked before we were attached
+        async for batch in follower:
+            self._take(batch)
+
+    def _pass_on(self) -> None:
+        """Tell the follower what was asked; calls into it are bounded and never raise."""
+        if self._follower is None:
+            return
+        if self._detaching:
+            self._stopping = asyncio.create_task(self._follower.detach())
+        elif self._asked is not None:
+            self._stopping = asyncio.create_task(self._follower.cancel())
+
+    def _take(self, batch: Batch) -> None:
+        lines = [self._redactor.line(line) for line in batch.lines if line]
+        # Of lines that were printed before we looked, nobody knows when.
+        at = None if batch.replayed else self._equipment.monotonic()
+        happened = fold(self._parser, self.state, lines, at)
+        if any(type(event) is not ApiRetry for event in happened):
+            self._watch.alive(self._equipment.clock())
+        self._watch.spent(self.state.seen_tokens.total)
+        self._emit([event for event in happened if event is not HEARTBEAT])
+
+    def _emit(self, events: Sequence[AnyEvent]) -> None:
+        if events:
+            self._equipment.pump.emit(self._claim, self.next_seq, events, self._equipment.clock())
+            self.next_seq += len(events)
+
+    @contextlib.asynccontextmanager
+    async def _checking_limits(self) -> AsyncIterator[None]:
+        checks = asyncio.create_task(self._check_limits())
+        try:
+            yield
+        finally:
+            checks.cancel()
+
+    async def _check_limits(self) -> None:
+        # Most of the time nothing happens; that is what is looked for.
+        while (reached := self._watch.exceeded(self._equipment.clock())) is None:  # noqa: ASYNC110
+            await asyncio.sleep(_CHECK_S)
+        self.stop(reached)
+
+    def _asked_before(self, end: Exit) -> TurnError | None:
+        """Why an earlier worker had the agent ended: it did not live to say so."""
+        if end.reason != "cancel":
+            return None
+        return self._watch.exceeded(self._equipment.clock()) or errors.TurnCancelled()

@@ -1,0 +1,114 @@
+"""Live events over the broker: one topic exchange, one routing key a turn.
+
+A message is one JSON object, {"turn_id", "first_seq", "events": […]}, its events numbered on from `first_seq`.
+Nothing here is durable; who needs every event reads the missing ones from the ledger (see `workers.watch`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.exceptions import OperationalError
+
+EXCHANGE = Exchange("runturn.events", type="topic", durable=False, delivery_mode="transient")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some events of a turn, in order and without gaps."""
+
+    turn_id: str
+    first_seq: int
+    events: list[dict[str, Any]]
+
+
+def routing_key(turn_id: str) -> str:
+    """Where a turn's events are published. Dots would make it several words of a topic."""
+    return f"turn.{turn_id.replace('.', '_')}"
+
+
+class Publisher:
+    """Publishes batches from any thread, through one connection of its own. A broker that is away costs events
+    their liveness, never their place in the ledger."""
+
+    def __init__(self, broker_url: str) -> None:
+        self._url = broker_url
+        self._queue: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="events-publisher", daemon=True)
+        self._thread.start()
+
+    def publish(self, turn_id: str, first_seq: int, events: list[bytes]) -> None:
+        """Send JSON objects on their way; returns at once."""
+        body = b'{"turn_id":%b,"first_seq":%d,"events":[%b]}' % (
+            orjson.dumps(turn_id),
+            first_seq,
+            b",".join(events),
+        )
+        self._queue.put((turn_id, body))
+
+    def close(self) -> None:
+        """Send what is waiting, then stop."""
+        self._queue.put(None)
+        self._thread.join(timeout=2)
+
+    def _run(self) -> None:
+        connection = Connection(self._url, connect_timeout=5)
+        producer: Producer | None = None
+        while (item := self._queue.get()) is not None:
+            turn_id, body = item
+            try:
+                producer = producer or Producer(connection, exchange=EXCHANGE, auto_declare=True)
+                producer.publish(
+                    body,
+                    routing_key=routing_key(turn_id),
+                    content_type="application/json",
+                    content_encoding="utf-8",
+                    retry=False,
+                )
+            except (OperationalError, OSError, *connection.connection_errors, *connection.channel_errors):
+                producer = None  # the next batch opens the connection anew
+                connection.close()
+        connection.close()
+
+
+class Subscription:
+    """Receives one turn's batches from the moment it is entered."""
+
+    def __init__(self, broker_url: str, turn_id: str) -> None:
+        self._connection = Connection(broker_url, connect_timeout=5)
+        self._queue = Queue(
+            "",
+            exchange=EXCHANGE,
+            routing_key=routing_key(turn_id),
+            exclusive=True,
+            auto_delete=True,
+            durable=False,
+        )
+        self._received: list[Batch] = []
+
+    def __enter__(self) -> Subscription:
+        self._consumer = Consumer(
+            self._connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
+        )
+        self._consumer.consume()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def batches(self, timeout_s: float) -> Iterator[Batch]:
+        """What arrives within `timeout_s`; ends after the first arrivals."""
+        with contextlib.suppress(TimeoutError):
+            self._connection.drain_events(timeout=timeout_s)
+        received, self._received = self._received, []
+        yield from received
+
+    def _receive(self, body: dict[str, Any], _: object) -> None:
+        self._received.append(Batch(body["turn_id"], body["first_seq"], body["events"]))

@@ -1,0 +1,71 @@
+"""Celery's worker, run in this process around a `Runtime`."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+from celery.exceptions import Ignore, Retry, WorkerShutdown
+from celery.platforms import SecurityWarning
+
+from adapters.result import TurnResult
+from workers.app import TASK
+from workers.run import Left, Parked
+from workers.runtime import Joined, Runtime
+from workers.visibility import Visibility
+
+log = structlog.get_logger(__name__)
+
+
+def define_task(app: Celery, runtime: Runtime) -> None:
+    """Define `runturn.run_turn` on the application; only workers need it."""
+
+    @app.task(name=TASK, bind=True, acks_late=True, max_retries=None, typing=False)  # type: ignore[untyped-decorator]
+    def run_turn(task: Any, request: Any) -> TurnResult:
+        """Run one turn; the argument is a TurnRequest as a JSON object."""
+        outcome = runtime.execute(task.request.id, request)
+        match outcome:
+            case TurnResult():
+                return outcome
+            case Parked(message, seconds):
+                # Celery's own bookkeeping of a retry; the ledger, not the broker, brings the turn back.
+                raise Retry(message, when=seconds)
+            case Joined():
+                raise Ignore  # another delivery of this turn answers for this one, too
+            case Left():
+                # Neither acked nor rejected: the broker hands the message to the next worker.
+                raise WorkerShutdown(0)
+
+
+def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) -> int:
+    """Work until told to stop; returns the exit status. SIGTERM and SIGINT detach from running turns."""
+    define_task(app, runtime)
+    app.steps["consumer"].add(Visibility)
+    signals.setup_logging.connect(_leave_logging_alone)
+    signals.worker_ready.connect(_say_ready)
+    signals.worker_shutting_down.connect(lambda **_: runtime.drain(), weak=False)
+    # Celery warns root because of pickle, which is not accepted here.
+    warnings.simplefilter("ignore", SecurityWarning)
+    worker = app.Worker(
+        hostname=name,
+        pool="threads",
+        concurrency=concurrency,
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,  # workers here know of each other through the ledger
+    )
+    with runtime:
+        worker.start()
+    return int(worker.exitcode or 0)
+
+
+def _leave_logging_alone(**_: object) -> None:
+    """Celery configures logging unless somebody listens to this signal."""
+    logging.getLogger("celery").setLevel(logging.WARNING)
+
+
+def _say_ready(**_: object) -> None:
+    log.info("worker is ready")

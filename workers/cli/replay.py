@@ -1,0 +1,53 @@
+"""`runturn replay`: fold a recording into a result, without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from adapters.contract import Exit
+from adapters.fold import TurnState, fold
+from adapters.result import TurnResult
+from workers.agents import build_registry
+from workers.cli.context import Context, pass_context
+from workers.cli.show import print_result
+from workers.outcome import finished
+
+_CHUNK = 1000  # lines folded at a time, so that a recording of any size fits
+
+
+@click.command()
+@click.option("--agent", required=True, help="Whose recording it is, such as claude-code.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--exit-code", type=int, default=0, show_default=True, help="The recorded process's exit status.")
+@click.option(
+    "--stderr", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What it wrote to stderr."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
+@pass_context
+def replay(context: Context, agent: str, file: Path, exit_code: int, stderr: Path | None, as_json: bool) -> int:
+    """Fold the recorded output of an agent in FILE into a result."""
+    adapter = build_registry(context.settings).get(agent)
+    state, parser = TurnState(), adapter.parser()
+    with file.open("rb") as recording:
+        for lines in _chunks(recording):
+            fold(parser, state, lines)
+    said = stderr.read_text(errors="replace") if stderr else ""
+    judged = adapter.judgement(state, Exit(exit_code, said))
+    result: TurnResult = finished(
+        file.stem, state, judged.error, usages=[judged.usage], host=None, attempts=1, exit_code=exit_code
+    )
+    return print_result(result, as_json=as_json)
+
+
+def _chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
+    chunk: list[bytes] = []
+    for line in lines:
+        if stripped := line.rstrip(b"\r\n"):
+            chunk.append(stripped)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    yield chunk

@@ -1,0 +1,66 @@
+"""The producer's side: enqueue turns, follow them, fetch results, cancel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import TimeoutError as CeleryTimeout
+from kombu.exceptions import OperationalError
+
+from adapters.errors import TurnCancelled
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from ops.ledger import Ledger, State
+from workers.app import send
+from workers.errors import BrokerUnavailable, ResultTimeout
+from workers.outcome import refused
+from workers.watch import watch
+
+
+class Client:
+    """Talks to the broker and the ledger; safe to share between threads."""
+
+    def __init__(self, app: Celery, ledger: Ledger) -> None:
+        self._app = app
+        self._ledger = ledger
+
+    def enqueue(self, request: TurnRequest) -> str:
+        """Queue a turn; returns its id. Queueing the same id again does nothing more than that.
+
+        Raises BrokerUnavailable. The message goes first: a producer killed before the ledger knows of the turn has
+        queued it all the same, for the worker enters it as well.
+        """
+        try:
+            send(self._app, request)
+        except OperationalError as error:
+            raise BrokerUnavailable(f"the turn could not be queued: {error}") from error
+        self._ledger.submit(request, time.time())
+        return request.turn_id
+
+    def result(self, turn_id: str, timeout_s: float | None = None) -> TurnResult:
+        """Wait for a turn's result. Raises ResultTimeout; the turn goes on."""
+        stored = self._ledger.result(turn_id)
+        if stored is not None:
+            return stored
+        try:
+            answer = self._app.AsyncResult(turn_id).get(timeout=timeout_s)
+        except CeleryTimeout:
+            raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on") from None
+        return TurnResult.model_validate(answer)
+
+    def events(self, turn_id: str, after: int = 0) -> Iterator[dict[str, Any]]:
+        """A turn's events from number `after` + 1 on, live, without gaps, until it is settled."""
+        return watch(self._ledger, self._app.conf.broker_url, turn_id, after)
+
+    def cancel(self, turn_id: str) -> bool:
+        """Ask for a turn's end; returns whether there is anything left to cancel."""
+        state = self._ledger.cancel(turn_id, time.time())
+        if state in (State.QUEUED, State.WAITING):
+            usages = self._ledger.usage_of(turn_id)
+            why = TurnCancelled("cancelled while it waited")
+            cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
+            self._ledger.settle_unclaimed(turn_id, cancelled, time.time())
+        return state is not State.SETTLED

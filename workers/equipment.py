@@ -1,0 +1,42 @@
+"""What every run of a turn is given by its worker."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from adapters.registry import Registry
+from ops.ledger import Ledger
+from ops.metrics import WorkerMetrics
+from ops.settings import Settings
+from workers.hosts import Hosts
+from workers.pump import EventPump
+from workers.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """The books, the agents, the hosts, and the clocks."""
+
+    settings: Settings
+    ledger: Ledger
+    registry: Registry
+    hosts: Hosts
+    pump: EventPump
+    metrics: WorkerMetrics
+    spool_root: str  # on the host
+    environ: Mapping[str, str]  # the worker's, to forward from
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    rng: random.Random = field(default_factory=random.SystemRandom)
+
+    def policy(self, max_attempts: int | None, max_backoff_ms: int | None) -> RetryPolicy:
+        """A request's retry policy; what it leaves out is the operator's default."""
+        agent = self.settings.agent
+        return RetryPolicy(
+            max_attempts=max_attempts or agent.max_attempts,
+            base_s=agent.retry_backoff_ms / 1000,
+            max_s=(max_backoff_ms or agent.max_retry_backoff_ms) / 1000,
+        )

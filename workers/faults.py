@@ -1,0 +1,41 @@
+"""What a host's refusal means for a turn: the errors of `remote` become those of a turn here, and nowhere else."""
+
+from __future__ import annotations
+
+from adapters import errors
+from adapters.errors import TurnError
+from remote.errors import HostError, HostUnreachable, LineTooLong, SpawnRefused
+
+_REFUSALS: dict[str, type[TurnError]] = {
+    "workspace_missing": errors.InvalidWorkspace,
+    "workspace_not_directory": errors.InvalidWorkspace,
+    "workspace_not_enterable": errors.InvalidWorkspace,
+    "agent_not_found": errors.AgentNotFound,
+    "agent_not_executable": errors.AgentNotFound,
+    "tool_missing": errors.AgentNotFound,
+    "spool_full": errors.SpoolUnwritable,
+    "spool_unwritable": errors.SpoolUnwritable,
+}
+
+
+def turn_error(fault: HostError) -> TurnError:
+    """The turn's error for a fault of its host."""
+    if isinstance(fault, SpawnRefused):
+        return _REFUSALS.get(fault.code, errors.HostLost)(_advised(fault))
+    if isinstance(fault, HostUnreachable):
+        return errors.HostUnreachable(str(fault))
+    if isinstance(fault, LineTooLong):
+        return errors.PortExit(str(fault), retry=errors.Retry.NEVER)
+    return errors.HostLost(str(fault))
+
+
+def _advised(fault: SpawnRefused) -> str:
+    advice = {
+        "workspace_missing": "create it, or correct the field workspace",
+        "workspace_not_directory": "the field workspace must name a directory",
+        "agent_not_found": "install it there, or set RUNTURN_AGENT__COMMAND to its path",
+        "agent_not_executable": "make it executable, or set RUNTURN_AGENT__COMMAND to another path",
+        "spool_full": "free some space there",
+        "spool_unwritable": "make the state directory writable, or set RUNTURN_STATE_DIR",
+    }.get(fault.code)
+    return f"{fault}; {advice}" if advice else str(fault)

@@ -1,0 +1,89 @@
+"""The limits of one attempt, as a function of time and what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adapters import errors
+from adapters.errors import TurnError
+from adapters.request import TurnRequest
+from ops.settings import AgentSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, tokens and US dollars; None where there is no limit."""
+
+    turn_timeout_s: float
+    read_timeout_s: float
+    stall_timeout_s: float | None
+    deadline_at: float | None  # Unix time, seconds
+    max_total_tokens: int | None
+
+    @classmethod
+    def of(cls, request: TurnRequest, defaults: AgentSettings) -> Limits:
+        """A request's limits; what it leaves out is the operator's default."""
+        stall_ms = _either(request.stall_timeout_ms, defaults.stall_timeout_ms)
+        return cls(
+            turn_timeout_s=_either(request.turn_timeout_ms, defaults.turn_timeout_ms) / 1000,
+            read_timeout_s=_either(request.read_timeout_ms, defaults.read_timeout_ms) / 1000,
+            stall_timeout_s=stall_ms / 1000 if stall_ms > 0 else None,
+            deadline_at=request.deadline_at,
+            max_total_tokens=request.max_total_tokens,
+        )
+
+
+def _either(given: int | None, default: int) -> int:
+    return default if given is None else given
+
+
+class Watch:
+    """Watches one attempt against its limits. Times are Unix time in seconds."""
+
+    def __init__(self, limits: Limits, started_at: float, now: float) -> None:
+        self._limits = limits
+        self._started_at = started_at  # of the attempt: a new worker inherits it
+        self._alive_at = now  # last sign of life
+        self._heard = False
+        self._tokens = 0
+
+    def attached(self, now: float) -> None:
+        """The host has started the agent, or found it running: silence counts from here."""
+        self._alive_at = now
+
+    def alive(self, now: float) -> None:
+        """The agent gave a sign of life."""
+        self._heard = True
+        self._alive_at = now
+
+    def spent(self, tokens: int) -> None:
+        """The agent's billed tokens so far."""
+        self._tokens = tokens
+
+    def exceeded(self, now: float) -> TurnError | None:
+        """The limit that has been reached, if any."""
+        limits = self._limits
+        if limits.deadline_at is not None and now >= limits.deadline_at:
+            return errors.DeadlineExceeded()
+        if now >= self._started_at + limits.turn_timeout_s:
+            return errors.TurnTimeout(
+                f"the turn took longer than turn_timeout_ms = {limits.turn_timeout_s * 1000:.0f}"
+            )
+        if limits.max_total_tokens is not None and self._tokens >= limits.max_total_tokens:
+            return errors.BudgetExceeded(
+                f"the turn used {self._tokens:,} tokens, max_total_tokens is {limits.max_total_tokens:,}"
+            )
+        return self._silent(now)
+
+    def _silent(self, now: float) -> TurnError | None:
+        silence = now - self._alive_at
+        if not self._heard and silence >= self._limits.read_timeout_s:
+            return errors.ReadTimeout(
+                f"the agent printed nothing within read_timeout_ms = {self._limits.read_timeout_s * 1000:.0f}"
+            )
+        stall = self._limits.stall_timeout_s
+        if self._heard and stall is not None and silence >= stall:
+            return errors.TurnStalled(
+                f"the agent was silent for longer than stall_timeout_ms = {stall * 1000:.0f}"
+            )
+        return None

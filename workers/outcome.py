@@ -1,0 +1,66 @@
+"""How a turn's result is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from adapters.errors import TurnCancelled, TurnError
+from adapters.fold import TurnState
+from adapters.result import ErrorInfo, Status, TurnResult, totals
+from adapters.usage import Usage, combine
+
+
+def status_of(error: TurnError | None) -> Status:
+    """The status that goes with an error, or with none."""
+    if error is None:
+        return Status.COMPLETED
+    return Status.CANCELLED if isinstance(error, TurnCancelled) else Status.FAILED
+
+
+def refused(turn_id: str, error: TurnError, attempts: int = 0, usages: Iterable[Usage] = ()) -> TurnResult:
+    """The result of a turn whose next attempt could not begin; `usages` are those of the attempts before."""
+    usage = combine(usages)
+    return TurnResult(
+        turn_id=turn_id,
+        status=status_of(error),
+        error=ErrorInfo.of(error),
+        usage=totals(usage),
+        usage_source=usage.source,
+        usage_complete=usage.complete,
+        cost_usd=usage.cost_usd,
+        attempts=attempts,
+    )
+
+
+def finished(
+    turn_id: str,
+    state: TurnState,
+    error: TurnError | None,
+    *,
+    usages: Iterable[Usage],
+    host: str | None,
+    attempts: int,
+    exit_code: int | None,
+) -> TurnResult:
+    """The result of a turn whose last attempt is over; `usages` are those of all attempts."""
+    usage = combine(usages)
+    report = state.report
+    return TurnResult(
+        turn_id=turn_id,
+        session_id=state.session_id,
+        status=status_of(error),
+        error=ErrorInfo.of(error) if error else None,
+        text=(report.text if report else "") or state.text,
+        structured_output=report.structured_output if report else None,
+        usage=totals(usage),
+        usage_source=usage.source,
+        usage_complete=usage.complete,
+        cost_usd=usage.cost_usd,
+        num_turns=report.num_turns if report else None,
+        duration_ms=report.duration_ms if report else None,
+        duration_api_ms=report.duration_api_ms if report else None,
+        host=host,
+        attempts=attempts,
+        exit_code=exit_code,
+        denied_tools=report.denied_tools if report else (),
+    )

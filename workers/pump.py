@@ -1,0 +1,119 @@
+"""Carries events from the turns to whoever watches (the broker) and to those who come late (the ledger)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from ops.errors import LedgerUnavailable, StaleClaim
+from ops.ledger import Claim, Ledger
+from workers.bus import Publisher
+from workers.lifecycle import AnyEvent, to_wire
+
+_PERIOD_S = 0.25  # how long an event may wait to be written together with others
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Events of one turn that the ledger does not have yet."""
+
+    claim: Claim
+    batches: list[tuple[int, list[bytes]]] = field(default_factory=list)
+
+
+class EventPump:
+    """Publishes at once; writes to the ledger in batches, from a thread of its own."""
+
+    def __init__(self, ledger: Ledger, publisher: Publisher) -> None:
+        self._ledger = ledger
+        self._publisher = publisher
+        self._waiting: dict[str, _Waiting] = {}
+        self._mutex = threading.Lock()
+        self._writing = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="events-writer", daemon=True)
+        self._thread.start()
+
+    def emit(self, claim: Claim, first_seq: int, events: Sequence[AnyEvent], at: float) -> None:
+        """Take events of a turn, numbered on from `first_seq`; returns at once."""
+        lines = self._store(claim, first_seq, events, at)
+        self._publisher.publish(claim.turn_id, first_seq, lines)
+
+    def store(self, claim: Claim, first_seq: int, events: Sequence[AnyEvent], at: float) -> None:
+        """Take events that only the ledger is to have, for now."""
+        self._store(claim, first_seq, events, at)
+
+    def publish(self, turn_id: str, first_seq: int, events: Sequence[AnyEvent], at: float) -> None:
+        """Tell only those who watch."""
+        self._publisher.publish(turn_id, first_seq, _lines(first_seq, events, at))
+
+    def flush(self, turn_id: str) -> None:
+        """Write what is waiting of a turn. Raises LedgerUnavailable, StaleClaim."""
+        with self._writing:
+            self._write(turn_id)
+
+    def close(self) -> None:
+        """Write what is waiting, then stop."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+        self._flush_quietly()
+
+    def _store(self, claim: Claim, first_seq: int, events: Sequence[AnyEvent], at: float) -> list[bytes]:
+        lines = _lines(first_seq, events, at)
+        with self._mutex:
+            waiting = self._waiting.get(claim.turn_id)
+            if waiting is None or waiting.claim.epoch != claim.epoch:
+                waiting = self._waiting[claim.turn_id] = _Waiting(claim)
+            waiting.batches.append((first_seq, lines))
+        return lines
+
+    def _write(self, turn_id: str) -> None:
+        with self._mutex:
+            waiting = self._waiting.get(turn_id)
+            batches = _joined(waiting.batches) if waiting else []
+            taken = len(waiting.batches) if waiting else 0
+        for first_seq, lines in batches:
+            assert waiting is not None  # noqa: S101  # or there were no batches
+            self._ledger.append_events(waiting.claim, first_seq, lines)
+        with self._mutex:
+            self._forget(turn_id, waiting, taken)
+
+    def _forget(self, turn_id: str, waiting: _Waiting | None, count: int) -> None:
+        if waiting is not None:
+            del waiting.batches[:count]
+            if not waiting.batches and self._waiting.get(turn_id) is waiting:
+                del self._waiting[turn_id]
+
+    def _run(self) -> None:
+        while not self._stop.wait(_PERIOD_S):
+            self._flush_quietly()
+
+    def _flush_quietly(self) -> None:
+        for turn_id in list(self._waiting):
+            try:
+                self.flush(turn_id)
+            except LedgerUnavailable as error:
+                log.warning("events wait for the ledger", error=str(error))
+                return
+            except StaleClaim:
+                self._waiting.pop(turn_id, None)  # its new owner reads them from the spool
+
+
+def _lines(first_seq: int, events: Sequence[AnyEvent], at: float) -> list[bytes]:
+    return [to_wire(event, seq, at) for seq, event in enumerate(events, first_seq)]
+
+
+def _joined(batches: list[tuple[int, list[bytes]]]) -> list[tuple[int, list[bytes]]]:
+    """Adjacent batches as one, so that a busy turn costs one row a period."""
+    joined: list[tuple[int, list[bytes]]] = []
+    for first_seq, lines in batches:
+        if joined and joined[-1][0] + len(joined[-1][1]) == first_seq:
+            joined[-1][1].extend(lines)
+        else:
+            joined.append((first_seq, list(lines)))
+    return joined

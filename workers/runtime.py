@@ -1,0 +1,154 @@
+"""Everything one worker process has: the loop that carries all streams, and the turns in hand.
+
+Celery's threads call `execute`, one call a message; the work itself happens on one asyncio loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+import structlog
+
+from adapters.errors import InvalidRequest
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from ops.errors import LedgerUnavailable
+from ops.ledger import Busy, Claim, NotDue, Settled
+from workers.answers import Answers
+from workers.equipment import Equipment
+from workers.keeper import OWNER_TTL_S, Keeper
+from workers.outcome import refused
+from workers.run import Left, Lost, Parked, RunOutcome, TurnRun
+
+_LEDGER_RETRY_S = 1.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Another delivery of the same turn is being worked on, or the turn is parked; its result answers this one."""
+
+
+Outcome = TurnResult | Parked | Joined | Left
+
+
+class Runtime:
+    """Use as a context manager around Celery's worker. `execute` may be called from any thread."""
+
+    def __init__(self, equipment: Equipment, answers: Answers, keeper: Keeper) -> None:
+        self._equipment = equipment
+        self._answers = answers
+        self._keeper = keeper
+        self._draining = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._keeper.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.drain()
+        self._keeper.stop()
+        self._equipment.pump.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    def drain(self) -> None:
+        """Leave all running turns to the next worker; safe in a signal handler."""
+        self._draining.set()
+        self._loop.call_soon_threadsafe(self._keeper.leave_all)
+
+    def execute(self, task_id: str, document: object) -> Outcome:
+        """Do what one message asks for."""
+        try:
+            request = self._accept(task_id, document)
+        except InvalidRequest as error:
+            return self._refuse(task_id, document, error)
+        ledger, clock = self._equipment.ledger, self._equipment.clock
+        if self._patiently(ledger.submit, request, clock()) is None:
+            return Left()
+        self._patiently(self._answers.note, request.turn_id, task_id)
+        return self._claim_and_run(request.turn_id, task_id)
+
+    def _claim_and_run(self, turn_id: str, task_id: str) -> Outcome:
+        if self._draining.is_set():
+            return Left()
+        equipment = self._equipment
+        claim = self._patiently(
+            equipment.ledger.claim, turn_id, self._keeper.owner, equipment.clock(), OWNER_TTL_S
+        )
+        match claim:
+            case Settled(result):
+                self._answers.give(result, but=task_id)
+                return result
+            case Busy() | NotDue():
+                return Joined()
+            case Claim():
+                return self._finish(self._run(claim), task_id)
+            case None:
+                return Left()
+
+    def _run(self, claim: Claim) -> RunOutcome:
+        equipment = self._equipment
+        equipment.metrics.turn_claimed()
+        try:
+            return self._on_loop(self._keeper.work(TurnRun(equipment, claim)))
+        finally:
+            equipment.metrics.turn_let_go()
+
+    def _finish(self, outcome: RunOutcome, task_id: str) -> Outcome:
+        if isinstance(outcome, Lost):
+            return Joined()
+        if isinstance(outcome, TurnResult):
+            self._answers.give(outcome, but=task_id)
+        return outcome
+
+    def _accept(self, task_id: str, document: object) -> TurnRequest:
+        if isinstance(document, Mapping) and "agent" not in document:
+            document = {**document, "agent": self._equipment.settings.agent.kind}
+        request = TurnRequest.parse(document, turn_id=task_id)
+        self._equipment.registry.get(request.agent).check(request)
+        self._equipment.hosts.name_for(request.host)
+        return request
+
+    def _refuse(self, task_id: str, document: object, error: InvalidRequest) -> Outcome:
+        """Answer a request that cannot be run; it is on record all the same."""
+        given = document.get("turn_id") if isinstance(document, Mapping) else None
+        turn_id = given if isinstance(given, str) and error.field != "turn_id" else task_id
+        agent = document.get("agent") if isinstance(document, Mapping) else None
+        result = refused(turn_id, error)
+        settled = self._patiently(
+            self._equipment.ledger.refuse, turn_id, str(agent), result, self._equipment.clock()
+        )
+        match settled:
+            case Settled(stored):
+                return stored
+            case Busy():
+                return result  # a valid request of that id is under way, and is not touched
+            case None:
+                return Left()
+
+    def _patiently(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Call the ledger until it answers; None when the worker has to leave meanwhile."""
+        while True:
+            try:
+                return operation(*args, **kwargs)
+            except LedgerUnavailable as error:
+                log.warning("the ledger does not answer", error=str(error))
+            if self._draining.wait(_LEDGER_RETRY_S):
+                return None
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,0 +1,53 @@
+"""All events of one turn, in order and without gaps: missed ones from the ledger, new ones from the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from ops.ledger import Ledger
+from workers.bus import Batch, Subscription
+
+_POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
+
+
+def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield events numbered from `after` + 1 on until the turn is settled and its last event was yielded.
+
+    A batch from the broker that does not follow on what was seen shows a gap (we came late, or the broker was
+    away); the ledger, written a moment later, closes it.
+    """
+    seen = after
+    with Subscription(broker_url, turn_id) as subscription:
+        while True:
+            for event in _stored(ledger, turn_id, seen):
+                seen = event["seq"]
+                yield event
+            if ledger.result(turn_id) is not None:
+                yield from _stored(ledger, turn_id, seen)
+                return
+            while live := list(subscription.batches(_POLL_S)):
+                for event in _following(live, seen):
+                    seen = event["seq"]
+                    yield event
+                if live[-1].first_seq > seen + 1 or _is_last(live[-1]):
+                    break
+
+
+def _stored(ledger: Ledger, turn_id: str, after: int) -> Iterator[dict[str, Any]]:
+    return (orjson.loads(line) for _, line in ledger.events(turn_id, after))
+
+
+def _following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:
+    """The events of these batches that come next, up to a gap."""
+    for batch in batches:
+        for event in batch.events:
+            if event["seq"] == seen + 1:
+                seen += 1
+                yield event
+
+
+def _is_last(batch: Batch) -> bool:
+    return bool(batch.events) and batch.events[-1]["event"] == "turn_settled"
