@@ -17,6 +17,8 @@ from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest
 from adapters.usage import NO_USAGE, Usage
 
+_ENDING = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: a shell reports them as 128 more
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -35,8 +37,8 @@ class Exit:
 
     @property
     def signalled(self) -> bool:
-        """Whether a signal ended the process. 128 + SIGHUP, INT, KILL or TERM, as shells report it."""
-        return self.code is not None and (self.code < 0 or self.code in (129, 130, 137, 143))
+        """Whether somebody ended the process with a signal; a crash, such as SIGSEGV, is none of it."""
+        return self.code is not None and (-self.code in _ENDING or self.code - 128 in _ENDING)
 
 
 @dataclass(frozen=True, slots=True)

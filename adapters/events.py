@@ -80,6 +80,13 @@ class TokenUsage:
 
 
 @dataclass(slots=True)
+class AnswerLost:
+    """An answer of the model broke off and was asked for again; what it cost may stand in no account."""
+
+    name: ClassVar[str] = "answer_lost"
+
+
+@dataclass(slots=True)
 class ApiRetry:
     """The agent waits to try its API again. This does not count as a sign of life."""
 
@@ -170,7 +177,8 @@ class Report:
     is_error: bool = False
     text: str = ""
     structured_output: object = None
-    by_model: Mapping[str, ModelUsage] = field(default_factory=dict)
+    by_model: Mapping[str, ModelUsage] = field(default_factory=dict)  # since the agent was started
+    contradictory: bool = False  # it counts the tokens in two ways, and they cannot both be right
     num_turns: int | None = None
     duration_ms: int | None = None
     duration_api_ms: int | None = None
@@ -204,6 +212,7 @@ Event = (
     | ToolStarted
     | ToolFinished
     | TokenUsage
+    | AnswerLost
     | ApiRetry
     | ApiFailure
     | RateLimit

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from adapters import events as ev
-from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource
+
+_RUNNING = ("started", "progress", "running", "pending")  # of a subagent
+_STOPPED = ("killed", "stopped")
 
 
 class Parser(Protocol):
@@ -30,34 +33,47 @@ class TurnState:
         self.events = 0  # numbered events, heartbeats are not
         self.text = ""  # the main agent's latest text
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
+        self.subagents: set[str] = set()  # those at work
         self.seen: dict[str, Tokens] = {}  # running estimate by model
-        self.output_known = True  # False once a message's output was only a placeholder
-        self.awaits_answer = False  # a request to the model is in flight
-        self.api_failure: ev.ApiFailure | None = None
+        self.answer_lost = False  # one broke off: what it cost may stand in no account
+        self.api_failure: ev.ApiFailure | None = None  # unless the API has answered again since
         self.rate_limit: ev.RateLimit | None = None
         self.interrupted = False  # the agent was told to stop
-        self.report: ev.Report | None = None  # the agent's last final word
+        self.reports: list[ev.Report] = []  # all its final words: background work makes for several
         self.api_retries = 0
         self.malformed = 0
+        self._requested = False  # the main agent waits for the model
         self._handlers: dict[type, Callable[..., None]] = {
             ev.SessionStarted: self._session_started,
             ev.AssistantText: self._text,
             ev.ToolStarted: self._tool_started,
             ev.ToolFinished: self._tool_finished,
             ev.TokenUsage: self._token_usage,
+            ev.AnswerLost: self._answer_lost,
             ev.ApiRetry: self._api_retry,
             ev.ApiFailure: self._api_failure,
             ev.RateLimit: self._rate_limit,
+            ev.SubagentProgress: self._subagent,
             ev.Interrupted: self._interrupted,
             ev.Malformed: self._malformed,
-            ev.TurnCompleted: self._reported,
-            ev.TurnFailed: self._reported,
+            ev.TurnCompleted: self._completed,
+            ev.TurnFailed: self._failed,
         }
 
     @property
     def started(self) -> bool:
         """Whether the agent came up at all."""
         return self.session_id is not None
+
+    @property
+    def report(self) -> ev.Report | None:
+        """The agent's last final word."""
+        return self.reports[-1] if self.reports else None
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether a request to the model is, or may be, in flight."""
+        return self._requested or bool(self.subagents)
 
     @property
     def estimate(self) -> Usage:
@@ -70,7 +86,7 @@ class TurnState:
     @property
     def seen_tokens(self) -> Tokens:
         """The running estimate over all models."""
-        return sum(self.seen.values(), Tokens())
+        return sum(self.seen.values(), NO_TOKENS)
 
     def apply(self, event: ev.Event) -> None:
         """Take one event in."""
@@ -85,7 +101,7 @@ class TurnState:
         self.session_id = event.session_id
         self.model = event.model
         self.expects_output = event.expects_output
-        self.awaits_answer = True
+        self._requested = True
 
     def _text(self, event: ev.AssistantText) -> None:
         if not event.subagent:
@@ -96,22 +112,36 @@ class TurnState:
 
     def _tool_finished(self, event: ev.ToolFinished) -> None:
         self.tools.pop(event.tool_use_id, None)
-        self.awaits_answer = not self.tools
+        self._requested = not self.tools
 
     def _token_usage(self, event: ev.TokenUsage) -> None:
-        self.seen[event.model] = self.seen.get(event.model, Tokens()) + event.added
-        self.output_known = self.output_known and event.output_known
-        self.awaits_answer = False
+        before = self.seen.get(event.model)
+        self.seen[event.model] = event.added if before is None else before + event.added
+        self._requested = False
+        self.api_failure = None
 
-    def _api_retry(self, _: ev.ApiRetry) -> None:
+    def _answer_lost(self, _: ev.AnswerLost) -> None:
+        self.answer_lost = True
+
+    def _api_retry(self, event: ev.ApiRetry) -> None:
         self.api_retries += 1
+        if event.status is None:  # the connection broke, nobody says how far the answer had come
+            self.answer_lost = True
 
     def _api_failure(self, event: ev.ApiFailure) -> None:
         self.api_failure = event
-        self.awaits_answer = False
+        self._requested = False
 
     def _rate_limit(self, event: ev.RateLimit) -> None:
         self.rate_limit = event
+
+    def _subagent(self, event: ev.SubagentProgress) -> None:
+        if event.status in _RUNNING:
+            self.subagents.add(event.task_id)
+        else:
+            self.subagents.discard(event.task_id)
+        if event.status in _STOPPED:
+            self.answer_lost = True
 
     def _interrupted(self, _: ev.Interrupted) -> None:
         self.interrupted = True
@@ -119,9 +149,12 @@ class TurnState:
     def _malformed(self, _: ev.Malformed) -> None:
         self.malformed += 1
 
-    def _reported(self, event: ev.TurnCompleted | ev.TurnFailed) -> None:
-        self.report = event.report
-        self.awaits_answer = False
+    def _completed(self, event: ev.TurnCompleted) -> None:
+        self.reports.append(event.report)
+        self._requested = False
+
+    def _failed(self, event: ev.TurnFailed) -> None:
+        self.reports.append(event.report)
 
 
 def fold(parser: Parser, state: TurnState, lines: Iterable[bytes], at: float | None = None) -> list[ev.Event]:
@@ -129,7 +162,7 @@ def fold(parser: Parser, state: TurnState, lines: Iterable[bytes], at: float | N
     feed, apply = parser.feed, state.apply
     happened: list[ev.Event] = []
     for line in lines:
-        for event in feed(line, at):
-            apply(event)
-            happened.append(event)
+        happened += feed(line, at)
+    for event in happened:
+        apply(event)
     return happened

@@ -21,9 +21,11 @@ class UsageSource(StrEnum):
         return self in (UsageSource.RESULT, UsageSource.SESSION_FILES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(
+    slots=True, unsafe_hash=True
+)  # not frozen, as the events: building a frozen one costs three times as much
 class Tokens:
-    """Billed tokens of the four disjoint kinds."""
+    """Billed tokens of the four disjoint kinds. A value: nobody changes one."""
 
     input_tokens: int = 0  # read at full price: neither from the cache nor written to it
     output_tokens: int = 0
@@ -57,11 +59,14 @@ class Tokens:
         return self.input_tokens + self.cache_read_input_tokens + self.cache_creation_input_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUsage:
-    """What one model was billed for."""
+NO_TOKENS = Tokens()
 
-    tokens: Tokens = Tokens()
+
+@dataclass(slots=True, unsafe_hash=True)
+class ModelUsage:
+    """What one model was billed for. Nobody changes one, as with tokens."""
+
+    tokens: Tokens = NO_TOKENS
     cost_usd: float | None = None  # None: no price is known
 
     def __add__(self, other: ModelUsage) -> ModelUsage:
@@ -81,7 +86,7 @@ class Usage:
     @property
     def tokens(self) -> Tokens:
         """The sum over all models."""
-        return sum((used.tokens for used in self.by_model.values()), Tokens())
+        return sum((used.tokens for used in self.by_model.values()), NO_TOKENS)
 
     @property
     def cost_usd(self) -> float | None:

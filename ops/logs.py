@@ -45,7 +45,8 @@ class _Redacting(ProcessorFormatter):
     def __init__(self, redactor: Redactor, *, people: bool) -> None:
         self._redactor = redactor
         rendering: list[Any] = (
-            [structlog.dev.ConsoleRenderer()]
+            # plain: the default draws boxes with the values of all variables in them
+            [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
             if people
             else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         )

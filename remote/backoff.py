@@ -16,33 +16,38 @@ class Patience:
     answer_s: float = 60.0  # for its answer to a request, which may carry a prompt of 10 MB
     first_delay_s: float = 0.5  # before the second try, at most; doubled for each further one
     longest_delay_s: float = 15.0  # between two tries, at most
-    give_up_s: float = 300.0  # without any answer; longer than a lease there is nothing to wait for
+    give_up_s: float = 300.0  # of failures only; a turn whose lease has run out is not worth more
 
 
 class Backoff:
-    """Delays with full jitter below a ceiling that doubles with every failure."""
+    """Delays with full jitter, below a ceiling that doubles with every failure."""
 
     def __init__(self, patience: Patience, rng: Random, clock: Callable[[], float]) -> None:
         self._patience = patience
         self._rng = rng
         self._clock = clock
         self._failures = 0
-        self._lost_since: float | None = None
+        self._failing_since: float | None = None
+        self._attached_at: float | None = None
 
-    def answered(self) -> None:
-        """The host can be reached. Delays stay long until it also gets something done."""
-        self._lost_since = None
+    def attached(self) -> None:
+        """The host answered. Should it keep losing us at once, that is still a failure."""
+        self._attached_at = self._clock()
 
     def progressed(self) -> None:
         """Output came: the next loss is a new one."""
         self._failures = 0
+        self._failing_since = None
 
     def delay_s(self, loss: HostUnreachable) -> float:
         """Return the seconds to wait after `loss`. Raises it when patience has ended."""
         now = self._clock()
-        if self._lost_since is None:
-            self._lost_since = now
-        if now - self._lost_since >= self._patience.give_up_s:
+        if self._attached_at is not None and now - self._attached_at >= self._patience.longest_delay_s:
+            self.progressed()
+        self._attached_at = None
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= self._patience.give_up_s:
             raise loss
         ceiling = min(self._patience.longest_delay_s, self._patience.first_delay_s * 2.0**self._failures)
         self._failures += 1

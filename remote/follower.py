@@ -153,7 +153,7 @@ class Follower:
                 await self._sleep(self._backoff.delay_s(loss))
         self._command = None
         self._attachment = attachment
-        self._backoff.answered()
+        self._backoff.attached()
         if self._cancelled:
             await self.cancel()
         return attachment

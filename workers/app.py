@@ -44,12 +44,13 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
 
 def send(app: Celery, request: TurnRequest) -> None:
     """Send a turn's message. Raises kombu's OperationalError."""
-    app.send_task(
+    handle = app.send_task(
         TASK,
         args=[request.model_dump(mode="json", exclude_defaults=True) | {"turn_id": request.turn_id}],
         task_id=request.turn_id,
         argsrepr=f"({request.agent} on {request.host or 'any host'})",  # prompts are not for monitors and logs
     )
+    handle.backend = None  # nobody waits on it, and its destructor would talk to the broker
 
 
 def _transport_options(broker_url: str) -> dict[str, object]:

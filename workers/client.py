@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from celery import Celery
-from celery.exceptions import TimeoutError as CeleryTimeout
 from kombu.exceptions import OperationalError
 
 from adapters.errors import TurnCancelled
@@ -15,9 +15,12 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import Ledger, State
 from workers.app import send
+from workers.bus import Subscription
 from workers.errors import BrokerUnavailable, ResultTimeout
 from workers.outcome import refused
 from workers.watch import watch
+
+_POLL_S = 1.0
 
 
 class Client:
@@ -45,11 +48,15 @@ class Client:
         stored = self._ledger.result(turn_id)
         if stored is not None:
             return stored
-        try:
-            answer = self._app.AsyncResult(turn_id).get(timeout=timeout_s)
-        except CeleryTimeout:
-            raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on") from None
-        return TurnResult.model_validate(answer)
+        ends = time.monotonic() + timeout_s if timeout_s is not None else math.inf
+        with Subscription(self._app.conf.broker_url, turn_id) as subscription:
+            while (stored := self._ledger.result(turn_id)) is None:
+                left = ends - time.monotonic()
+                if left <= 0:
+                    raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on")
+                # Any event is reason to look again; the ledger decides, so a lost one costs a second.
+                list(subscription.batches(min(left, _POLL_S)))
+        return stored
 
     def events(self, turn_id: str, after: int = 0) -> Iterator[dict[str, Any]]:
         """A turn's events from number `after` + 1 on, live, without gaps, until it is settled."""

@@ -45,5 +45,6 @@ AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled
 
 def to_wire(event: AnyEvent, seq: int, at: float) -> bytes:
     """One JSON object: its number within the turn, its Unix time in seconds, its name, then its own fields."""
-    head = b'{"seq":%d,"at":%.3f,"event":"%s",' % (seq, at, event.name.encode())
-    return head + orjson.dumps(event)[1:]
+    head = b'{"seq":%d,"at":%.3f,"event":"%s"' % (seq, at, event.name.encode())
+    fields = orjson.dumps(event)
+    return head + (b"}" if fields == b"{}" else b"," + fields[1:])

@@ -6,6 +6,8 @@ says little: it is 0 for a turn interrupted in mid-stream, for an answer that wa
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from adapters import errors
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
@@ -26,6 +28,7 @@ _CATEGORIES: dict[str, type[TurnError]] = {
 _STATUSES: dict[int, type[TurnError]] = {
     400: errors.InvalidRequest,
     401: errors.AuthenticationFailed,
+    402: errors.OutOfTokens,
     403: errors.AuthenticationFailed,
     404: errors.InvalidRequest,
     413: errors.InvalidRequest,
@@ -58,13 +61,29 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return _without_report(state, end)
     if report.is_error or report.subtype != "success":
         return _reported(report, state)
-    if report.stop_reason is None and report.num_turns:
+    if _cut_short(report) or _cut_after_tool(report, state):
         return errors.ApiUnreachable("the model's answer was cut short: its stream ended in mid-message")
     if report.stop_reason == "refusal":
         return errors.AgentFailed(f"the model refused: {report.text or 'no reason given'}")
     if state.expects_output and report.structured_output is None:
         return errors.StructuredOutputMissing()
     return _exit_error(state, end) if end.code not in (0, None) else None
+
+
+def _cut_short(report: Report) -> bool:
+    """Whether a reported success is the torso of an answer."""
+    return report.subtype == "success" and report.stop_reason is None and bool(report.num_turns)
+
+
+def _cut_after_tool(report: Report, state: TurnState) -> bool:
+    """The same, where the stop reason is still that of the message before, whose tools have run.
+
+    It stays `tool_use`, too, where filling in the structured output was the last call.
+    """
+    if report.stop_reason != "tool_use" or report.structured_output is not None:
+        return False
+    counted = sum((used.tokens.prompt for used in report.by_model.values()), 0)
+    return counted < state.seen_tokens.prompt  # the answer that was cut is not in the account
 
 
 # -- the agent reported a failure
@@ -155,13 +174,13 @@ def _usage(state: TurnState) -> Usage:
     report = state.report
     if report is None:
         return state.estimate
-    reported = Usage(report.by_model, UsageSource.RESULT, complete=not _cut_off(report, state))
-    if _can_be_trusted(report, reported, state):
+    whole = not state.answer_lost and not _cut_off(report, state)
+    reported = Usage(report.by_model, UsageSource.RESULT, complete=whole)
+    missed = reported.tokens.prompt < state.seen_tokens.prompt
+    if not missed and not (state.answer_lost and state.seen) and all(map(_can_be_trusted, state.reports)):
         return reported
     # An estimate either way: take the account that knows of more.
-    if reported.tokens.prompt >= state.seen_tokens.prompt:
-        return Usage(report.by_model, UsageSource.STREAM, complete=False)
-    return state.estimate
+    return state.estimate if missed else replace(reported, source=UsageSource.STREAM, complete=False)
 
 
 def _cut_off(report: Report, state: TurnState) -> bool:
@@ -170,12 +189,9 @@ def _cut_off(report: Report, state: TurnState) -> bool:
     return report.is_error and failure is not None and failure.category == "server_error" and not report.api_status
 
 
-def _can_be_trusted(report: Report, reported: Usage, state: TurnState) -> bool:
-    """`modelUsage` misses messages that were cut or interrupted, on some versions of Claude Code."""
-    if report.terminal_reason == "aborted_streaming":
-        return False
-    if report.subtype == "error_max_structured_output_retries":
-        return False
-    if report.subtype == "success" and report.stop_reason is None and report.num_turns:
-        return False
-    return reported.tokens.prompt >= state.seen_tokens.prompt
+def _can_be_trusted(report: Report) -> bool:
+    """`modelUsage` misses messages that were cut or interrupted (2.1.197), or guesses their output (2.1.330).
+
+    It never mends: a process that answers several prompts goes on counting from there.
+    """
+    return report.terminal_reason != "aborted_streaming" and not report.contradictory and not _cut_short(report)

@@ -13,7 +13,9 @@ from typing import Any
 import orjson
 
 from adapters import events as ev
+from adapters.claude_code.lines import mended
 from adapters.claude_code.report import read_report
+from adapters.claude_code.tokens import read_tokens
 from adapters.claude_code.tool_errors import tool_error_text
 from adapters.usage import ModelUsage, Tokens
 
@@ -22,25 +24,27 @@ MAX_SUMMARY = 200  # characters
 SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code makes up itself, such as API errors
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
-_NO_TOKENS = Tokens()
 _STREAM_EVENT = b'{"type":"stream_event","event":{"type":"'
+_TYPE_AT = len(_STREAM_EVENT)
 _STREAM_USAGE = (b"message_start", b"message_delta")
 _INTERRUPTED = "[Request interrupted by user"
 _SUMMARY_KEYS = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 Record = dict[str, Any]  # a decoded line; every access below is checked or caught
+Events = tuple[ev.Event, ...]
 
 
 class ClaudeCodeParser:
     """See `adapters.fold.Parser`."""
 
     def __init__(self) -> None:
-        self._billed: dict[str, Tokens] = {}  # by message id, as far as printed
-        self._open_message: tuple[str, str] | None = None  # id and model of the message being streamed
+        self._counted: set[str] = set()  # ids of the messages whose tokens were told
+        self._open: dict[str | None, tuple[str, Tokens]] = {}  # messages being streamed: model, tokens so far
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
+        self._shells: set[str] = set()  # tasks in the background that are no subagents
         self._reported: Mapping[str, ModelUsage] = {}  # by the results so far
-        self._request_sent_at: float | None = None
-        self._readers: dict[object, Callable[[Record, float | None], tuple[ev.Event, ...]]] = {
+        self._asked_at: dict[str | None, float] = {}  # requests to the model, by the Agent call they serve
+        self._readers: dict[object, Callable[[Record, float | None], Events]] = {
             "assistant": self._assistant,
             "user": self._user,
             "result": self._result,
@@ -52,77 +56,73 @@ class ClaudeCodeParser:
             "init": _session_started,
             "api_retry": _api_retry,
             "model_fallback": _model_fallback,
-            "task_started": _subagent,
-            "task_progress": _subagent,
-            "task_updated": _subagent,
-            "task_notification": _subagent,
+            "task_started": self._task,
+            "task_progress": self._task,
+            "task_updated": self._task,
+            "task_notification": self._task,
         }
 
-    def feed(self, line: bytes, at: float | None) -> tuple[ev.Event, ...]:
+    def feed(self, line: bytes, at: float | None) -> Events:
         """Read one line; see `adapters.fold.Parser`."""
         # Text deltas are most lines of a stream with partial messages, and say nothing that we keep.
-        if line.startswith(_STREAM_EVENT) and not line.startswith(_STREAM_USAGE, len(_STREAM_EVENT)):
+        if line.startswith(_STREAM_EVENT) and line.endswith(b"}") and not line.startswith(_STREAM_USAGE, _TYPE_AT):
             return _HEARTBEATS
         try:
-            record = orjson.loads(line)
-            if type(record) is not dict:
-                return (_malformed(line),)
+            try:
+                record = orjson.loads(line)
+            except ValueError:
+                record = mended(line)
             reader = self._readers.get(record.get("type"))
             return reader(record, at) if reader is not None else _HEARTBEATS
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return (_malformed(line),)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return (_malformed(line),) if line.strip() else _HEARTBEATS
 
     # -- assistant messages: one line for each content block, all with the usage of `message_start`
 
-    def _assistant(self, record: Record, at: float | None) -> tuple[ev.Event, ...]:
+    def _assistant(self, record: Record, at: float | None) -> Events:
         message = record["message"]
+        call = record.get("parent_tool_use_id")
+        subagent = call is not None
         if message["model"] == SYNTHETIC:
-            return (_api_failure(record, message),)
-        subagent = record.get("parent_tool_use_id") is not None
+            return (_made_up(record, message, subagent),)
         happened: list[ev.Event] = []
-        usage = message.get("usage")
-        if usage:
-            self._bill(message["id"], message["model"], _tokens(usage), happened, at=at)
         for block in message["content"]:
             kind = block["type"]
             if kind == "text":
-                happened.append(ev.AssistantText(block["text"], subagent))
+                happened.append(ev.AssistantText(_string(block["text"]), subagent))
             elif kind == "tool_use":
                 happened.append(self._tool_use(block, subagent, at))
             elif kind == "thinking":
-                happened.append(ev.Thinking(block["thinking"], subagent))
+                happened.append(ev.Thinking(_string(block["thinking"]), subagent))
+        if message["id"] not in self._counted:
+            self._count(message, call, at, happened)
         return tuple(happened) or _HEARTBEATS
 
     def _tool_use(self, block: Record, subagent: bool, at: float | None) -> ev.Event:
-        self._tools[block["id"]] = (block["name"], at)
-        return ev.ToolStarted(block["id"], block["name"], _summary(block.get("input")), subagent)
+        call, tool = _string(block["id"]), _string(block["name"])
+        self._tools[call] = (tool, at)
+        return ev.ToolStarted(call, tool, _summary(block.get("input")), subagent)
 
-    def _bill(
-        self,
-        message_id: str,
-        model: str,
-        tokens: Tokens,
-        happened: list[ev.Event],
-        *,
-        final: bool = False,
-        at: float | None = None,
-    ) -> None:
-        known = self._billed.get(message_id)
-        if known is not None and not final:
-            return  # another block of a message that is counted already
-        self._billed[message_id] = tokens
-        duration = None
-        if known is None and at is not None and self._request_sent_at is not None:
-            duration = round((at - self._request_sent_at) * 1000)
-            self._request_sent_at = None
-        added = tokens - known if known is not None else tokens
-        happened.append(ev.TokenUsage(model, added, final, duration))
+    def _count(self, message: Record, call: str | None, at: float | None, happened: list[ev.Event]) -> None:
+        """The tokens of an API message, when it is first seen."""
+        usage = message.get("usage")
+        if not usage:
+            return
+        model, tokens = _string(message["model"]), read_tokens(usage)
+        self._counted.add(message["id"])
+        # A stop reason at once: it did not come as a stream, because that broke off and was given up.
+        sent_again = message.get("stop_reason") is not None
+        if sent_again:
+            happened.append(ev.AnswerLost())
+        asked_at = self._asked_at.pop(call, None) if at is not None else None
+        duration = round((at - asked_at) * 1000) if at is not None and asked_at is not None else None
+        happened.append(ev.TokenUsage(model, tokens, sent_again, duration))
 
     # -- the results of tools
 
-    def _user(self, record: Record, at: float | None) -> tuple[ev.Event, ...]:
-        if record.get("parent_tool_use_id") is None:
-            self._request_sent_at = at
+    def _user(self, record: Record, at: float | None) -> Events:
+        if at is not None:
+            self._asked_at[record.get("parent_tool_use_id")] = at
         content = record["message"]["content"]
         if type(content) is not list:
             return _HEARTBEATS
@@ -135,74 +135,75 @@ class ClaudeCodeParser:
         return tuple(happened) or _HEARTBEATS
 
     def _tool_result(self, block: Record, at: float | None) -> ev.Event:
-        tool, started_at = self._tools.pop(block["tool_use_id"], ("", None))
-        live = at is not None and started_at is not None
-        return ev.ToolFinished(
-            block["tool_use_id"],
-            tool,
-            round((at - started_at) * 1000) if live else None,  # type: ignore[operator]  # `live` says so
-            tool_error_text(block.get("content")) if block.get("is_error") else None,
-        )
+        call = _string(block["tool_use_id"])
+        tool, started_at = self._tools.pop(call, ("", None))
+        duration = round((at - started_at) * 1000) if at is not None and started_at is not None else None
+        error = tool_error_text(block.get("content")) if block.get("is_error") else None
+        return ev.ToolFinished(call, tool, duration, error)
 
     # -- everything else
 
-    def _stream_event(self, record: Record, at: float | None) -> tuple[ev.Event, ...]:
-        event = record["event"]
+    def _stream_event(self, record: Record, at: float | None) -> Events:
+        event, call = record["event"], record.get("parent_tool_use_id")
         happened: list[ev.Event] = []
         if event["type"] == "message_start":
             message = event["message"]
-            self._open_message = (message["id"], message["model"])
-            self._bill(*self._open_message, _tokens(message["usage"]), happened, at=at)
-        elif event["type"] == "message_delta" and self._open_message is not None:
-            message_id, model = self._open_message
-            known = self._billed.get(message_id, _NO_TOKENS)
-            self._bill(message_id, model, _merge(known, event.get("usage") or {}), happened, final=True)
+            self._open[call] = (_string(message["model"]), read_tokens(message["usage"]))
+            if message["id"] not in self._counted:
+                self._count(message, call, at, happened)
+        elif event["type"] == "message_delta" and call in self._open:
+            model, known = self._open[call]
+            tokens = read_tokens(event.get("usage") or {}, known)  # cumulative
+            self._open[call] = (model, tokens)
+            happened.append(ev.TokenUsage(model, tokens - known, True))
         return tuple(happened) or _HEARTBEATS
 
-    def _system(self, record: Record, at: float | None) -> tuple[ev.Event, ...]:
+    def _system(self, record: Record, at: float | None) -> Events:
         subtype = record.get("subtype")
         reader = self._system_readers.get(subtype)
         if reader is None:
             return (_notification(record),)
-        if subtype == "init":
-            self._request_sent_at = at
+        if subtype == "init" and at is not None:
+            self._asked_at[None] = at
         return (reader(record),)
 
-    def _result(self, record: Record, _: float | None) -> tuple[ev.Event, ...]:
+    def _task(self, record: Record) -> ev.Event:
+        task = _string(record["task_id"])
+        if record.get("task_type") == "local_bash":
+            self._shells.add(task)
+        return _notification(record) if task in self._shells else _subagent(record, task)
+
+    def _result(self, record: Record, _: float | None) -> Events:
         report = read_report(record, self._reported)
         self._reported = report.by_model
         failed = report.is_error or report.subtype != "success"
         return (ev.TurnFailed(report) if failed else ev.TurnCompleted(report),)
 
-    def _rate_limit(self, record: Record, _: float | None) -> tuple[ev.Event, ...]:
+    def _rate_limit(self, record: Record, _: float | None) -> Events:
         info = record["rate_limit_info"]
         return (
             ev.RateLimit(
                 str(info["status"]),
-                info.get("resetsAt"),
+                _number(info.get("resetsAt")),
                 str(info.get("rateLimitType") or ""),
-                info.get("utilization"),
+                _number(info.get("utilization")),
             ),
         )
 
 
-def _tokens(usage: Record) -> Tokens:
-    return Tokens(
-        usage.get("input_tokens") or 0,
-        usage.get("output_tokens") or 0,
-        usage.get("cache_read_input_tokens") or 0,
-        usage.get("cache_creation_input_tokens") or 0,
-    )
+def _malformed(line: bytes) -> ev.Event:
+    # A character is at most four bytes: no need to decode megabytes for 500 of them.
+    return ev.Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
 
 
-def _merge(known: Tokens, usage: Record) -> Tokens:
-    """The counts of a `message_delta`: cumulative, and those it leaves out stand as they were."""
-    return Tokens(
-        usage.get("input_tokens") or known.input_tokens,
-        usage.get("output_tokens") or known.output_tokens,
-        usage.get("cache_read_input_tokens") or known.cache_read_input_tokens,
-        usage.get("cache_creation_input_tokens") or known.cache_creation_input_tokens,
-    )
+def _string(value: object) -> str:
+    if type(value) is not str:
+        raise TypeError("not a string")
+    return value
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None
 
 
 def _summary(arguments: object) -> str:
@@ -215,32 +216,30 @@ def _summary(arguments: object) -> str:
     return ""
 
 
-def _malformed(line: bytes) -> ev.Event:
-    # A character is at most four bytes: no need to decode megabytes for 500 of them.
-    return ev.Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
-
-
 def _session_started(record: Record) -> ev.Event:
+    model, version = record.get("model"), record.get("claude_code_version")
     return ev.SessionStarted(
-        record["session_id"],
-        record.get("model"),
-        record.get("claude_code_version"),
+        _string(record["session_id"]),
+        None if model is None else _string(model),
+        None if version is None else _string(version),
         "StructuredOutput" in (record.get("tools") or ()),
     )
 
 
-def _api_failure(record: Record, message: Record) -> ev.Event:
-    text = "".join(block.get("text", "") for block in message["content"])
+def _made_up(record: Record, message: Record, subagent: bool) -> ev.Event:
+    text = "".join(_string(block.get("text", "")) for block in message["content"])
     category = record.get("error")
-    return ev.ApiFailure(category, text) if category else ev.AssistantText(text)
+    # A subagent's failure is its caller's to deal with.
+    return ev.AssistantText(text, subagent) if subagent or not category else ev.ApiFailure(str(category), text)
 
 
 def _api_retry(record: Record) -> ev.Event:
+    status = _number(record.get("error_status"))
     return ev.ApiRetry(
-        record["attempt"],
-        record["max_retries"],
+        round(record["attempt"]),
+        round(record["max_retries"]),
         round(record["retry_delay_ms"]),
-        record.get("error_status"),
+        None if status is None else round(status),
         str(record.get("error") or ""),
     )
 
@@ -253,15 +252,17 @@ def _model_fallback(record: Record) -> ev.Event:
     )
 
 
-def _subagent(record: Record) -> ev.Event:
+def _subagent(record: Record, task: str) -> ev.Event:
     status = record.get("status") or (record.get("patch") or {}).get("status")
     return ev.SubagentProgress(
-        str(record["task_id"]),
+        task,
         str(status or record["subtype"].removeprefix("task_")),
         str(record.get("description") or record.get("summary") or ""),
     )
 
 
 def _notification(record: Record) -> ev.Event:
-    text = record.get("content") or record.get("status") or record.get("hook_name") or ""
-    return ev.Notification(str(record.get("subtype") or "system"), str(text)[:MAX_SUMMARY])
+    text = (
+        record.get("content") or record.get("status") or record.get("hook_name") or record.get("description") or ""
+    )
+    return ev.Notification(str(record.get("subtype") or "system"), str(text or "")[:MAX_SUMMARY])

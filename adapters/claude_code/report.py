@@ -5,46 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from adapters.claude_code.tokens import read_model_tokens, read_tokens
 from adapters.events import Report
 from adapters.usage import ModelUsage, Tokens
 
 
 def read_report(record: dict[str, Any], before: Mapping[str, ModelUsage]) -> Report:
-    """Read a `result` line. Raises TypeError, KeyError or AttributeError if it has another shape.
+    """Read a `result` line. Raises KeyError, TypeError, ValueError or AttributeError if it has another shape.
 
     `before` is what earlier results of the same process reported. Claude Code 2.1.330 counts `modelUsage` over the
     whole session, earlier processes included, and says what is new beside it; 2.1.197 counts over the process.
     """
-    text = record.get("result")
     news = record.get("model_usage_since_last_result")
+    by_model = _by_model(record.get("modelUsage") or {}) if news is None else _sum(before, _by_model(news))
     return Report(
-        subtype=record["subtype"],
+        subtype=_string(record["subtype"]),
         is_error=record.get("is_error") is True,
-        text=text if isinstance(text, str) else "",
+        text=record["result"] if isinstance(record.get("result"), str) else "",
         structured_output=record.get("structured_output"),
-        by_model=_by_model(record.get("modelUsage") or {}) if news is None else _sum(before, _by_model(news)),
-        num_turns=record.get("num_turns"),
-        duration_ms=record.get("duration_ms"),
-        duration_api_ms=record.get("duration_api_ms"),
-        stop_reason=record.get("stop_reason"),
-        terminal_reason=record.get("terminal_reason"),
-        api_status=record.get("api_error_status"),
-        errors=tuple(str(error) for error in record.get("errors") or ()),
-        denied_tools=tuple(str(denial["tool_name"]) for denial in record.get("permission_denials") or ()),
+        by_model=by_model,
+        contradictory=_contradict(read_tokens(record.get("usage") or {}), by_model),
+        num_turns=_integer(record.get("num_turns")),
+        duration_ms=_integer(record.get("duration_ms")),
+        duration_api_ms=_integer(record.get("duration_api_ms")),
+        stop_reason=_optional(record.get("stop_reason")),
+        terminal_reason=_optional(record.get("terminal_reason")),
+        api_status=_integer(record.get("api_error_status")),
+        errors=tuple(map(str, record.get("errors") or ())),
+        denied_tools=_denied(record.get("permission_denials")),
     )
+
+
+def _denied(denials: list[dict[str, Any]] | None) -> tuple[str, ...]:
+    return tuple(str(denial["tool_name"]) for denial in denials) if denials else ()
 
 
 def _by_model(model_usage: dict[str, dict[str, Any]]) -> dict[str, ModelUsage]:
     return {
-        model: ModelUsage(
-            Tokens(
-                used["inputTokens"],
-                used["outputTokens"],
-                used["cacheReadInputTokens"],
-                used["cacheCreationInputTokens"],
-            ),
-            used.get("costUSD"),
-        )
+        model: ModelUsage(read_model_tokens(used), _money(used.get("costUSD")))
         for model, used in model_usage.items()
     }
 
@@ -52,3 +50,33 @@ def _by_model(model_usage: dict[str, dict[str, Any]]) -> dict[str, ModelUsage]:
 def _sum(first: Mapping[str, ModelUsage], second: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
     models = dict.fromkeys([*first, *second])
     return {m: first[m] + second[m] if m in first and m in second else first.get(m) or second[m] for m in models}
+
+
+def _contradict(own: Tokens, by_model: Mapping[str, ModelUsage]) -> bool:
+    """Compare the main agent's own tokens with those by model, where subagents' and earlier results' are, too.
+
+    They fit badly where an answer broke off: 2.1.330 guesses its output in the one, or leaves it out of the other.
+    """
+    prompt = output = 0
+    for used in by_model.values():
+        prompt += used.tokens.prompt
+        output += used.tokens.output_tokens
+    return own.output_tokens != output if own.prompt == prompt else own.prompt > prompt
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
+
+
+def _optional(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _integer(value: object) -> int | None:
+    return round(value) if isinstance(value, int | float) else None
+
+
+def _money(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

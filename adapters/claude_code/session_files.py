@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
+from adapters.claude_code.lines import decode
 from adapters.claude_code.prices import cost_usd
+from adapters.claude_code.tokens import read_tokens
 from adapters.command import SessionFiles
 from adapters.fold import TurnState
-from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from adapters.usage import ModelUsage, Usage, UsageSource
 
 _SYNTHETIC = "<synthetic>"
 
@@ -37,7 +37,7 @@ class _Message:
     """One message of the model, as its last record tells."""
 
     model: str
-    usage: dict[str, Any]
+    billed: ModelUsage
     finished: bool  # False: cut off, so that its output is a placeholder
 
 
@@ -49,31 +49,36 @@ def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
             _collect(line, messages)
     by_model: dict[str, ModelUsage] = {}
     for message in messages.values():
-        billed = _billed(message.model, message.usage)
-        by_model[message.model] = by_model[message.model] + billed if message.model in by_model else billed
-    usage = Usage(by_model, UsageSource.SESSION_FILES)
-    finished = all(message.finished for message in messages.values()) and not state.awaits_answer
-    return replace(usage, complete=finished and usage.tokens.prompt >= state.seen_tokens.prompt)
+        before = by_model.get(message.model)
+        by_model[message.model] = message.billed if before is None else before + message.billed
+    usage = Usage(_priced(by_model, state), UsageSource.SESSION_FILES)
+    whole = all(message.finished for message in messages.values())
+    cut = state.awaits_answer or state.answer_lost or any(report.contradictory for report in state.reports)
+    return replace(usage, complete=whole and not cut and usage.tokens.prompt >= state.seen_tokens.prompt)
 
 
 def _collect(line: bytes, messages: dict[str, _Message]) -> None:
     try:
-        record = orjson.loads(line)
+        record = decode(line)
         message = record["message"]
-        model, usage = message["model"], message["usage"]
-        if record["type"] == "assistant" and model != _SYNTHETIC:
+        model = message["model"]
+        if record["type"] == "assistant" and isinstance(model, str) and model != _SYNTHETIC:
             # A message that was cut off may carry a made-up stop_reason; only a finished one has stop_details.
-            messages[message["id"]] = _Message(model, usage, "stop_details" in message)
-    except (ValueError, KeyError, TypeError):
+            messages[message["id"]] = _Message(model, _billed(model, message["usage"]), "stop_details" in message)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return  # the last line of a killed process may be half a record
 
 
 def _billed(model: str, usage: dict[str, Any]) -> ModelUsage:
-    tokens = Tokens(
-        usage.get("input_tokens") or 0,
-        usage.get("output_tokens") or 0,
-        usage.get("cache_read_input_tokens") or 0,
-        usage.get("cache_creation_input_tokens") or 0,
-    )
+    tokens = read_tokens(usage)
     long_lived = (usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
     return ModelUsage(tokens, cost_usd(model, tokens, long_lived))
+
+
+def _priced(by_model: dict[str, ModelUsage], state: TurnState) -> dict[str, ModelUsage]:
+    """Claude Code knows more prices than we do: where it counted the same tokens, its cost holds."""
+    reported = state.report.by_model if state.report else {}
+    return {
+        model: reported[model] if model in reported and reported[model].tokens == used.tokens else used
+        for model, used in by_model.items()
+    }

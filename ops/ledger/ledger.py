@@ -139,14 +139,17 @@ class Ledger:
             parking.wait(connection, claim, due_at, reason, now, ended)
 
     def due(self, now: float, limit: int = 100) -> list[Due]:
-        """Turns that need a message: parked ones whose time has come, running ones whose lease ran out."""
+        """Turns that need a message: parked ones whose time has come, running ones whose lease ran out.
+
+        Those whose message nobody acted on for 5 minutes are named again.
+        """
         with self._database.read() as connection:
             return parking.due(connection, now, limit)
 
     def requeued(self, due: Due, now: float) -> None:
         """Note that a message for the turn was sent. Send it first: killed in between, it is sent twice.
 
-        Nothing changes if somebody claimed the turn meanwhile.
+        Nothing changes if somebody claimed the turn meanwhile. If nobody does, it is due again after 5 minutes.
         """
         with self._database.write() as connection:
             parking.requeued(connection, due, now)

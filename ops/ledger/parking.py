@@ -10,6 +10,10 @@ from ops.ledger.records import AttemptEnd, Claim, Due, State
 from ops.ledger.schema import turns
 from ops.ledger.turn_rows import change, held
 
+# A worker whose clock is behind may take the new message for too early a one, and drop it, before `requeued` is
+# written; or the broker may lose it. So it is sent again if nobody claims the turn; claims make copies harmless.
+RESEND_S = 300.0
+
 
 def wait(
     connection: Connection, claim: Claim, due_at: float, reason: str, now: float, ended: AttemptEnd | None
@@ -36,13 +40,13 @@ def requeued(connection: Connection, due: Due, now: float) -> None:
     unclaimed = sa.and_(turns.c.turn_id == due.turn_id, turns.c.epoch == due.epoch, _overdue(now))
     connection.execute(
         turns.update().where(unclaimed).values(
-            state=State.QUEUED, owner=None, owner_expires=None, due_at=None, wait_reason=None
+            state=State.QUEUED, owner=None, owner_expires=None, due_at=now + RESEND_S, wait_reason=None
         )
     )  # fmt: skip
 
 
 def _overdue(now: float) -> ColumnElement[bool]:
-    parked = sa.and_(turns.c.state == State.WAITING, turns.c.due_at <= now)
+    parked = sa.and_(turns.c.state.in_((State.WAITING, State.QUEUED)), turns.c.due_at <= now)
     # A released turn keeps the end of its lease: till then, the message that its owner gave back should arrive.
     orphaned = sa.and_(turns.c.state == State.RUNNING, turns.c.owner_expires <= now)
     return sa.or_(parked, orphaned)

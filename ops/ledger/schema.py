@@ -45,7 +45,7 @@ turns = Table(
     Column("owner", Text),
     Column("owner_expires", Double),  # set while running; a released turn keeps it, see parking.due
     Column("cancel_requested", Boolean, nullable=False),
-    Column("due_at", Double),  # set while waiting
+    Column("due_at", Double),  # when it needs a message, again; NULL: it does not
     Column("wait_reason", Text),
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),

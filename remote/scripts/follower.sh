@@ -43,10 +43,10 @@ leave() {
 
 # A follower that reconnects ends its former attachment: sshd may keep a dead connection for hours.
 replace_predecessor() {
-    get "follower.$follower"
-    predecessor=$value
+    predecessor=
+    if running "follower.$follower"; then predecessor=${value%% *}; fi
     sign "follower.$follower"
-    if alive $predecessor; then kill "${predecessor%% *}"; fi
+    if [ "$predecessor" ]; then kill "$predecessor"; fi
 }
 
 # replay: an ended turn. The marker is repeated in case the disk was too full for it.
@@ -69,8 +69,7 @@ stream() {
     tail="$! $started_at"
     # Renews the lease. The supervisor of a turn that has just begun may not have signed yet.
     beat
-    get supervisor
-    if [ "$value" ] && ! alive $value; then watch_over; fi
+    if ! running supervisor && [ "$value" ]; then watch_over; fi
 }
 
 listen() {

@@ -21,6 +21,15 @@ marked_one_by_one() {
     done
 }
 
+# marked_outside GROUP: without those whom a signal to the group reaches. A second one could mean something else.
+marked_outside() {
+    for member in $(marked); do
+        read -r stat <"/proc/$member/stat" || continue
+        set -- "$1" ${stat##*) }
+        if [ "$4" != "$1" ]; then echo "$member"; fi
+    done 2>/dev/null
+}
+
 # pause: wait as short a time as this host's sleep can, and add it to `waited`, in tenths of a second.
 pause() {
     if sleep 0.1; then waited=$((waited + 1)); else sleep 1 && waited=$((waited + 10)); fi
@@ -33,9 +42,9 @@ end_agent() {
     group=${value%% *}
     for rung in $ladder KILL:50; do
         running agent || return 0
-        members=
-        if [ "${rung%:*}" != INT ]; then members=$(marked); fi
-        kill "-${rung%:*}" "-$group" $members
+        strays=
+        if [ "${rung%:*}" != INT ]; then strays=$(marked_outside "$group"); fi
+        kill "-${rung%:*}" "-$group" $strays
         await_agent "${rung#*:}"
     done
 } 2>/dev/null
@@ -48,7 +57,7 @@ await_agent() {
 
 # sweep: end what the agent left behind.
 sweep() {
-    press TERM 50 || press KILL 50
+    press TERM 20 || press KILL 50
 }
 
 # press SIGNAL TENTHS: until no process of the turn is left. New ones may appear meanwhile, so KILL is repeated.

@@ -41,10 +41,10 @@ ended() {
     [ "$value" ]
 }
 
-# running NAME: is the process that signed this state file still there?
+# running NAME: is the process that signed this state file still there? Its start time counts from a boot.
 running() {
     get "$1"
-    alive $value
+    [ -z "$rebooted" ] && alive $value
 }
 
 # sign NAME: put this very shell's pid and start time there. `$$` would be a subshell's parent.
@@ -56,7 +56,7 @@ sign() {
 
 # alive PID START: by its number alone, a process could be another one that was given the number since.
 alive() {
-    [ "$1" ] && [ -z "$rebooted" ] && start_time "$1" && [ "$started_at" = "$2" ]
+    [ "$1" ] && start_time "$1" && [ "$started_at" = "$2" ]
 }
 
 # start_time PID: `started_at`, in clock ticks since boot; fails for a process that is gone, or a zombie.

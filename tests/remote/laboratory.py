@@ -30,57 +30,59 @@ GENTLE = (Signal("INT", 10.0), Signal("TERM", 5.0), Signal("KILL", 5.0))
 
 
 class CuttableHost:
-    """A host whose channels can be cut, and whose next channels can be made to fail."""
+    """A host whose channels can be cut or stranded, and whose next channels can be made to fail."""
 
     def __init__(self, host: LocalHost) -> None:
         self._host = host
-        self.channels: list[Any] = []
+        self.channels: list[CuttableChannel] = []
         self.refusals = 0  # so many channels cannot be opened
-        self.dead_letters = 0  # so many channels are cut as soon as the request was sent
+        self.dead_letters = 0  # so many channels take a request and end without an answer
 
     @property
     def name(self) -> str:
         return self._host.name
 
-    async def open_channel(self) -> Channel:
+    async def open_channel(self) -> CuttableChannel:
         if self.refusals:
             self.refusals -= 1
             raise HostUnreachable(self.name, "refused by the test")
-        channel = await self._host.open_channel()
-        self.channels.append(channel)
-        if self.dead_letters:
-            self.dead_letters -= 1
-            return DeadLetter(channel)
-        return channel
+        self.channels.append(CuttableChannel(await self._host.open_channel(), dead=self.dead_letters > 0))
+        self.dead_letters -= self.dead_letters > 0
+        return self.channels[-1]
+
+    @property
+    def shell(self) -> int:
+        """The pid of the newest channel's shell."""
+        pid: int = self.channels[-1].inner._process.pid
+        return pid
 
     def cut(self) -> None:
         """Kill the far end of the newest channel with everything in its process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.shell, signal.SIGKILL)
 
-    @property
-    def shell(self) -> int:
-        """The pid of the newest channel's shell."""
-        pid: int = self.channels[-1]._process.pid
-        return pid
 
+class CuttableChannel:
+    """A channel that may lie to its reader."""
 
-class DeadLetter:
-    """A channel that takes a request and never gives an answer."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, inner: Channel, dead: bool) -> None:
+        self.inner: Any = inner
+        self.stranded = False  # ended for its reader, while its host does not know
+        self._dead = dead  # ends when the answer comes
 
     async def write(self, data: bytes) -> None:
-        await self._channel.write(data)
+        if not self.stranded:
+            await self.inner.write(data)
 
     async def read(self) -> bytes:
-        await self._channel.read()
-        await self._channel.close()
-        return b""
+        data: bytes = b"" if self.stranded else await self.inner.read()
+        if self._dead:
+            await self.inner.close()
+        return b"" if self._dead or self.stranded else data
 
     async def close(self) -> None:
-        await self._channel.close()
+        if not self.stranded:
+            await self.inner.close()
 
 
 @dataclass

@@ -21,29 +21,39 @@ def test_delays_double_up_to_the_ceiling_with_full_jitter() -> None:
         assert 0.95 * ceiling < max(column) <= ceiling
 
 
-def test_patience_ends_when_the_host_has_not_answered_for_so_long() -> None:
+def test_patience_ends_when_nothing_has_worked_for_so_long() -> None:
     now = 0.0
     backoff = Backoff(PATIENCE, Random(1), lambda: now)
     backoff.delay_s(LOSS)
     now = 99.9
     backoff.delay_s(LOSS)
-    backoff.answered()
-    backoff.delay_s(LOSS)
-    now = 199.8
-    backoff.delay_s(LOSS)
-    now = 199.9
+    now = 100.0
     with pytest.raises(HostUnreachable):
         backoff.delay_s(LOSS)
 
 
-def test_a_host_that_only_answers_is_not_asked_ever_faster() -> None:
-    backoff = Backoff(PATIENCE, Random(1), lambda: 0.0)
-
-    def ceiling() -> float:
-        return max(backoff.delay_s(LOSS) for _ in range(200))
-
-    assert ceiling() > 7
-    backoff.answered()
-    assert ceiling() > 7
+def test_an_attachment_that_held_or_brought_output_renews_patience() -> None:
+    now = 0.0
+    backoff = Backoff(PATIENCE, Random(1), lambda: now)
+    backoff.delay_s(LOSS)
+    now = 90.0
+    backoff.attached()
+    now = 99.0
+    backoff.delay_s(LOSS)
+    now = 190.0
+    backoff.delay_s(LOSS)
     backoff.progressed()
-    assert backoff.delay_s(LOSS) <= 1
+    now = 280.0
+    assert backoff.delay_s(LOSS) <= 1.0
+
+
+def test_a_host_that_answers_and_ends_is_given_up_like_one_that_is_silent() -> None:
+    now, tries = 0.0, 0
+    backoff = Backoff(PATIENCE, Random(1), lambda: now)
+    with pytest.raises(HostUnreachable):
+        while True:
+            now += backoff.delay_s(LOSS)
+            backoff.attached()
+            tries += 1
+    assert 100 <= now < 108
+    assert tries < 50

@@ -1,0 +1,45 @@
+# Everything a fresh machine needs comes from here; only Python 3.11 or newer and make have to be there before.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: install demo test lint bench lock clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "runturn needs Python 3.11 or newer; set PYTHON=/path/to/one"; exit 1; }
+	@$(PYTHON) -m venv .venv || \
+		{ test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv .venv; }
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Three turns of the real Claude Code through the queue. LIVE=1: with your own login instead of the scripted model.
+demo: $(INSTALLED)
+	$(BIN)/python -m tests.demo $(if $(LIVE),--live)
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n 4 --dist loadfile
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)
+	$(BIN)/python -m tests.bench
+
+# The locks carry names, versions and hashes, and no address.
+lock:
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links pyproject.toml --extra postgresql -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links pyproject.toml --extra postgresql --group dev -o requirements-dev.lock
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,32 @@
+"""What a bench returns: rows by name."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Row(TypedDict):
+    """One measured number."""
+
+    value: float
+    unit: str
+    goal: str  # in words; empty for a number that only informs
+    holds: bool  # whether the goal is reached; True where there is none
+
+
+Rows = dict[str, Row]
+
+
+def informs(value: float, unit: str) -> Row:
+    """A number without a goal."""
+    return Row(value=value, unit=unit, goal="", holds=True)
+
+
+def at_least(value: float, goal: float, unit: str) -> Row:
+    """A number that should not be smaller than its goal."""
+    return Row(value=value, unit=unit, goal=f">= {goal:g} {unit}", holds=value >= goal)
+
+
+def at_most(value: float, goal: float, unit: str) -> Row:
+    """A number that should not be greater than its goal."""
+    return Row(value=value, unit=unit, goal=f"<= {goal:g} {unit}", holds=value <= goal)

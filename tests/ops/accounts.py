@@ -1,0 +1,97 @@
+"""Requests, bills and results to test with, and an audit of the books."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from adapters.request import TurnRequest
+from adapters.result import ErrorInfo, Status, TurnResult, totals
+from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from ops.ledger import Attempt, AttemptEnd, Claim, Ledger
+from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, turns, usage
+
+TTL = 10.0
+PLACE = {"agent": "claude-code", "host": "local", "workspace": "/srv/shop"}
+
+
+def a_request(turn_id: str = "t1", **fields: Any) -> TurnRequest:
+    return TurnRequest(turn_id=turn_id, prompt="Fix the tests", workspace="/srv/shop", **fields)
+
+
+def a_usage(cost: float | None = 0.25, source: UsageSource = UsageSource.RESULT, model: str = "opus") -> Usage:
+    return Usage({model: ModelUsage(Tokens(100, 20, 3000, 400), cost)}, source)
+
+
+def an_end(attempt: int = 1, used: Usage | None = None, outcome: str = "completed") -> AttemptEnd:
+    return AttemptEnd(attempt, used or a_usage(), outcome, 0)
+
+
+def a_result(turn_id: str = "t1", text: str = "done", used: Usage | None = None, **fields: Any) -> TurnResult:
+    bill = totals(used or a_usage())
+    return TurnResult(turn_id=turn_id, status=Status.COMPLETED, text=text, usage=bill, **fields)
+
+
+def a_failure(turn_id: str = "t1", kind: str = "turn_cancelled", status: Status = Status.CANCELLED) -> TurnResult:
+    return TurnResult(
+        turn_id=turn_id, status=status, error=ErrorInfo(kind=kind, message="stopped", retryable=False)
+    )
+
+
+def claimed(ledger: Ledger, turn_id: str = "t1", owner: str = "w1", now: float = 1.0, **fields: Any) -> Claim:
+    """Submit a turn if need be, and claim it."""
+    ledger.submit(a_request(turn_id, **fields), now)
+    claim = ledger.claim(turn_id, owner, now, TTL)
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+def begun(ledger: Ledger, claim: Claim, spool_id: str = "s1", now: float = 1.0, **fields: Any) -> Attempt:
+    given = {"host": "local", "nonce": "n", "session_id": "session-1", "resume": False, **fields}
+    return ledger.begin_attempt(claim, spool_id=spool_id, now=now, **given)
+
+
+def completed(ledger: Ledger, turn_id: str, used: Usage, now: float = 1.0, **fields: Any) -> None:
+    """Run a turn from its submission to its result."""
+    claim = claimed(ledger, turn_id, now=now, **fields)
+    begun(ledger, claim, f"spool-{turn_id}", now, host=fields.get("host") or "local")
+    ledger.settle(claim, a_result(turn_id, used=used), now + 5, an_end(used=used))
+
+
+def audit(url: str) -> dict[str, int]:
+    """Check that the totals are the sums of what was booked; returns the observed tokens by model."""
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        booked = _booked(connection)
+        columns = [model_totals.c[name] for name in (*TOKEN_KINDS, "cost_nano", "unpriced_tokens")]
+        query = sa.select(model_totals.c.agent, model_totals.c.model, model_totals.c.observed, *columns)
+        assert {tuple(row)[:3]: tuple(row)[3:] for row in connection.execute(query)} == booked
+        _check_outcomes(connection)
+        still_open = sa.select(sa.func.count()).select_from(attempts.join(turns)).where(
+            turns.c.state == "settled", attempts.c.ended_at.is_(None)
+        )  # fmt: skip
+        assert connection.scalar(still_open) == 0
+    engine.dispose()
+    return {model: sum(amounts[:4]) for (_, model, observed), amounts in booked.items() if observed}
+
+
+def _booked(connection: sa.Connection) -> dict[tuple[str, str, bool], tuple[Any, ...]]:
+    sums: dict[tuple[str, str, bool], list[Any]] = {}
+    query = sa.select(turns.c.agent, usage).join_from(usage, turns, turns.c.turn_id == usage.c.turn_id)
+    for row in connection.execute(query).mappings():
+        line = sums.setdefault((row["agent"], row["model"], row["observed"]), [0, 0, 0, 0, None, 0])
+        for place, kind in enumerate(TOKEN_KINDS):
+            line[place] += row[kind]
+        if row["cost_nano"] is None:
+            line[5] += sum(row[kind] for kind in TOKEN_KINDS)
+        else:
+            line[4] = (line[4] or 0) + row["cost_nano"]
+    return {key: tuple(line) for key, line in sums.items()}
+
+
+def _check_outcomes(connection: sa.Connection) -> None:
+    outcome = sa.func.coalesce(turns.c.error_kind, turns.c.status)
+    settled = sa.select(turns.c.agent, outcome, sa.func.count()).where(turns.c.state == "settled")
+    counted = connection.execute(settled.group_by(turns.c.agent, outcome)).all()
+    assert sorted(map(tuple, counted)) == sorted(map(tuple, connection.execute(sa.select(outcome_totals))))

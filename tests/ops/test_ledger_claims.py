@@ -1,0 +1,230 @@
+"""One turn, one owner."""
+
+from __future__ import annotations
+
+import pytest
+from accounts import TTL, a_request, a_result, an_end, begun, claimed
+
+from ops.errors import AttemptOpen, StaleClaim, UnknownTurn
+from ops.ledger import Busy, Claim, Ledger, NotDue, Renewal, Settled, State
+from ops.ledger.parking import RESEND_S
+
+
+def test_turn_submitted_twice_keeps_the_first_request(ledger: Ledger) -> None:
+    assert ledger.submit(a_request(labels={"team": "web"}), 1.0)
+    assert not ledger.submit(a_request(labels={"team": "other"}, host="far"), 2.0)
+    row = ledger.turn("t1")
+    assert (row.created_at, row.host, row.labels, row.state) == (1.0, None, {"team": "web"}, State.QUEUED)
+    assert ledger.request("t1") == a_request(labels={"team": "web"})
+
+
+def test_claim_carries_the_request_as_submitted(ledger: Ledger) -> None:
+    request = a_request(prompt_suffix := "t9", options={"model": "opus"}, deadline="2026-12-01T18:00:00+01:00")
+    ledger.submit(request, 1.0)
+    claim = ledger.claim(prompt_suffix, "w1", 2.0, TTL)
+    assert isinstance(claim, Claim)
+    assert (claim.request, claim.created_at, claim.epoch, claim.open, claim.last) == (request, 1.0, 1, None, None)
+
+
+def test_unknown_turn_cannot_be_claimed(ledger: Ledger) -> None:
+    with pytest.raises(UnknownTurn, match="no turn t1"):
+        ledger.claim("t1", "w1", 1.0, TTL)
+    with pytest.raises(UnknownTurn):
+        ledger.turn("t1")
+
+
+def test_claimed_turn_is_busy_for_everybody_until_the_lease_runs_out(ledger: Ledger) -> None:
+    claimed(ledger, owner="w1", now=1.0)
+    assert ledger.claim("t1", "w2", 10.9, TTL) == Busy("t1", "w1", 11.0)
+    assert ledger.claim("t1", "w1", 10.9, TTL) == Busy("t1", "w1", 11.0)  # a redelivery to the same worker
+    taken = ledger.claim("t1", "w2", 11.0, TTL)
+    assert isinstance(taken, Claim)
+    assert taken.epoch == 2
+
+
+def test_renewed_lease_holds(ledger: Ledger) -> None:
+    claim = claimed(ledger, now=1.0)
+    assert ledger.renew([claim], 10.0, TTL) == Renewal(frozenset({"t1"}), frozenset())
+    assert ledger.claim("t1", "w2", 15.0, TTL) == Busy("t1", "w1", 20.0)
+
+
+def test_renewal_tells_lost_and_cancelled_turns(ledger: Ledger) -> None:
+    claims = [claimed(ledger, turn_id, now=1.0) for turn_id in ("kept", "lost", "cancelled", "settled")]
+    ledger.claim("lost", "w2", 20.0, TTL)
+    ledger.cancel("cancelled", 20.0)
+    ledger.settle(claims[3], a_result("settled"), 20.0)
+    assert ledger.renew(claims, 21.0, TTL) == Renewal(frozenset({"kept", "cancelled"}), frozenset({"cancelled"}))
+    assert ledger.renew([], 21.0, TTL) == Renewal(frozenset(), frozenset())
+
+
+def test_renewal_leaves_alone_what_the_owner_does_not_know_of(ledger: Ledger) -> None:
+    """A claim whose answer was lost expires, although its owner lives and renews its other claims."""
+    known, _unknown = claimed(ledger, "known", now=1.0), claimed(ledger, "unknown", now=1.0)
+    ledger.renew([known], 10.0, TTL)
+    assert isinstance(ledger.claim("unknown", "w1", 12.0, TTL), Claim)
+
+
+def test_owner_that_comes_back_late_still_owns_what_nobody_took(ledger: Ledger) -> None:
+    claim = claimed(ledger, now=1.0)
+    begun(ledger, claim, now=500.0)
+    assert ledger.renew([claim], 500.0, TTL).held == {"t1"}
+
+
+def test_released_turn_is_claimed_at_once_and_its_attempt_attached_to(ledger: Ledger) -> None:
+    first = claimed(ledger, now=1.0)
+    attempt = begun(ledger, first)
+    ledger.release(first)
+    second = ledger.claim("t1", "w2", 2.0, TTL)
+    assert isinstance(second, Claim)
+    assert second.open == attempt
+    with pytest.raises(StaleClaim):
+        ledger.end_attempt(first, an_end(), 3.0)
+
+
+def test_stale_release_does_not_take_the_turn_from_its_new_owner(ledger: Ledger) -> None:
+    first = claimed(ledger, now=1.0)
+    ledger.claim("t1", "w2", 20.0, TTL)
+    ledger.release(first)
+    assert isinstance(ledger.claim("t1", "w3", 21.0, TTL), Busy)
+
+
+def test_stale_claim_writes_nothing(ledger: Ledger) -> None:
+    stale = claimed(ledger, now=1.0)
+    begun(ledger, stale)
+    current = ledger.claim("t1", "w2", 20.0, TTL)
+    assert isinstance(current, Claim)
+    place = {"agent": "a", "host": "h", "workspace": "/w"}
+    for write in (
+        lambda: begun(ledger, stale, "other"),
+        lambda: ledger.end_attempt(stale, an_end(), 21.0),
+        lambda: ledger.append_events(stale, 1, [b"{}"]),
+        lambda: ledger.wait(stale, 30.0, "backoff", 21.0, an_end()),
+        lambda: ledger.lock_session(stale, "session-1", now=21.0, **place),
+        lambda: ledger.settle(stale, a_result(), 21.0, an_end()),
+    ):
+        with pytest.raises(StaleClaim, match="turn t1: the claim of epoch 1"):
+            write()
+    assert ledger.renew([stale], 21.0, TTL).held == frozenset()
+    assert (ledger.usage_of("t1"), ledger.last_seq("t1"), ledger.session("session-1")) == ({}, 0, None)
+    assert ledger.turn("t1").state is State.RUNNING
+
+
+def test_settled_turn_answers_every_claim_with_its_result(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    ledger.settle(claim, a_result(), 2.0)
+    assert ledger.claim("t1", "w2", 99.0, TTL) == Settled(a_result())
+
+
+def test_attempt_begun_twice_with_one_spool_is_one_attempt(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    assert begun(ledger, claim, "s1") == begun(ledger, claim, "s1", now=7.0)
+    assert ledger.turn("t1").attempts == 1
+
+
+def test_second_attempt_waits_for_the_first_to_be_booked(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim, "s1")
+    with pytest.raises(AttemptOpen, match="attempt 1 has not ended"):
+        begun(ledger, claim, "s2")
+    ledger.end_attempt(claim, an_end(outcome="host_lost"), 5.0)
+    second = begun(ledger, claim, "s2", now=6.0, host="far", session_id="session-2")
+    row = ledger.turn("t1")
+    assert (second.attempt, row.attempts, row.host, row.session_id, row.started_at) == (
+        2,
+        2,
+        "far",
+        "session-2",
+        1.0,
+    )
+
+
+def test_successor_knows_all_attempts(ledger: Ledger) -> None:
+    first = claimed(ledger)
+    one = begun(ledger, first, "s1")
+    ledger.end_attempt(first, an_end(outcome="host_lost"), 5.0)
+    begun(ledger, first, "s2", now=6.0)
+    second = ledger.claim("t1", "w2", 50.0, TTL)
+    assert isinstance(second, Claim)
+    assert [(a.attempt, a.spool_id, a.outcome, a.ended_at) for a in second.attempts] == [
+        (1, "s1", "host_lost", 5.0),
+        (2, "s2", None, None),
+    ]
+    assert (second.open, second.last) == (second.attempts[1], second.attempts[1])
+    assert one.ended_at is None
+
+
+def test_parked_turn_comes_back_when_it_is_due(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    ledger.wait(claim, 60.0, "rate_limited", 2.0)
+    assert ledger.claim("t1", "w2", 59.0, TTL) == NotDue("t1", 60.0, "rate_limited")
+    assert ledger.due(59.0) == []
+    assert [due.turn_id for due in ledger.due(60.0)] == ["t1"]
+    assert isinstance(ledger.claim("t1", "w2", 60.0, TTL), Claim)
+    assert ledger.due(61.0) == []
+
+
+def test_turn_whose_message_was_sent_is_not_due_again(ledger: Ledger) -> None:
+    ledger.wait(claimed(ledger), 60.0, "backoff", 2.0)
+    (due,) = ledger.due(60.0)
+    assert ledger.due(60.0) == [due]  # killed before `requeued`: it is named again
+    ledger.requeued(due, 60.0)
+    assert ledger.due(60.0) == []
+    row = ledger.turn("t1")
+    assert (row.state, row.wait_reason) == (State.QUEUED, None)
+
+
+def test_turn_whose_message_was_lost_gets_another_one(ledger: Ledger) -> None:
+    """Say, because a worker with a slow clock received it, found the turn not due yet, and dropped it."""
+    ledger.wait(claimed(ledger), 60.0, "backoff", 2.0)
+    (due,) = ledger.due(60.0)
+    assert isinstance(ledger.claim("t1", "slow clock", 59.9, TTL), NotDue)
+    ledger.requeued(due, 60.0)
+    assert ledger.due(60.0 + RESEND_S - 1) == []
+    assert ledger.due(60.0 + RESEND_S) == [due]
+    ledger.requeued(due, 60.0 + RESEND_S)
+    assert ledger.due(60.0 + RESEND_S) == []
+    assert isinstance(ledger.claim("t1", "w2", 61.0, TTL), Claim)
+    assert ledger.turn("t1").due_at is None
+
+
+def test_late_note_of_a_message_does_not_touch_a_turn_that_was_claimed_and_parked_again(ledger: Ledger) -> None:
+    ledger.wait(claimed(ledger), 60.0, "backoff", 2.0)
+    (due,) = ledger.due(60.0)
+    again = ledger.claim("t1", "w2", 61.0, TTL)
+    assert isinstance(again, Claim)
+    ledger.requeued(due, 61.0)
+    assert ledger.turn("t1").state is State.RUNNING
+    ledger.wait(again, 62.0, "backoff", 61.5)
+    ledger.requeued(due, 70.0)
+    assert [found.turn_id for found in ledger.due(70.0)] == ["t1"]
+
+
+def test_turn_of_a_dead_owner_is_due_with_its_attempt(ledger: Ledger) -> None:
+    attempt = begun(ledger, claimed(ledger, now=1.0))
+    assert ledger.due(10.9) == []
+    (due,) = ledger.due(11.0)
+    ledger.requeued(due, 11.0)
+    assert ledger.due(99.0) == []
+    successor = ledger.claim("t1", "w2", 12.0, TTL)
+    assert isinstance(successor, Claim)
+    assert successor.open == attempt
+
+
+def test_owner_that_renewed_in_time_keeps_its_turn_from_the_requeue(ledger: Ledger) -> None:
+    claim = claimed(ledger, now=1.0)
+    (due,) = ledger.due(11.0)
+    ledger.renew([claim], 11.5, TTL)
+    ledger.requeued(due, 12.0)
+    assert ledger.renew([claim], 13.0, TTL).held == {"t1"}
+
+
+def test_released_turn_without_a_message_is_due_when_the_old_lease_ends(ledger: Ledger) -> None:
+    ledger.release(claimed(ledger, now=1.0))
+    assert ledger.due(10.0) == []
+    assert [due.turn_id for due in ledger.due(11.0)] == ["t1"]
+
+
+def test_longest_overdue_turns_come_first(ledger: Ledger) -> None:
+    for turn_id, due_at in (("b", 20.0), ("a", 30.0), ("c", 10.0)):
+        ledger.wait(claimed(ledger, turn_id), due_at, "backoff", 2.0)
+    assert [due.turn_id for due in ledger.due(50.0, limit=2)] == ["c", "b"]

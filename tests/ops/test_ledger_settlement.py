@@ -1,0 +1,235 @@
+"""One turn, one result, and every token booked once."""
+
+from __future__ import annotations
+
+import pytest
+from accounts import PLACE, TTL, a_failure, a_request, a_result, a_usage, an_end, audit, begun, claimed, completed
+
+from adapters.result import Status
+from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
+from ops.errors import AttemptOpen, UnknownTurn
+from ops.ledger import Busy, Claim, CostKey, InUse, Ledger, OutcomeTotals, SessionRow, Settled, State
+
+
+def test_settled_turn_has_result_bill_and_totals(ledger: Ledger, ledger_url: str) -> None:
+    completed(ledger, "t1", a_usage(0.25))
+    row = ledger.turn("t1")
+    assert (row.state, row.status, row.error_kind, row.settled_at) == (State.SETTLED, "completed", None, 6.0)
+    assert (row.owner, row.owner_expires, row.due_at) == (None, None, None)
+    assert (row.spent.tokens, row.spent.cost_usd, row.spent.unpriced_tokens) == (
+        Tokens(100, 20, 3000, 400),
+        0.25,
+        0,
+    )
+    assert ledger.result("t1") == a_result()
+    assert audit(ledger_url) == {"opus": 3520}
+
+
+def test_second_settlement_gets_the_first_result(ledger: Ledger, ledger_url: str) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim)
+    assert ledger.settle(claim, a_result(text="first"), 2.0, an_end()).text == "first"
+    assert ledger.settle(claim, a_result(text="second"), 3.0, an_end()).text == "first"
+    assert audit(ledger_url) == {"opus": 3520}
+    assert ledger.totals().outcomes == (OutcomeTotals("claude-code", "completed", 1),)
+
+
+def test_settling_without_booking_the_open_attempt_is_refused(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim)
+    with pytest.raises(AttemptOpen):
+        ledger.settle(claim, a_result(), 2.0)
+    assert ledger.turn("t1").state is State.RUNNING
+
+
+def test_attempt_is_booked_once_whoever_ends_it_again(ledger: Ledger, ledger_url: str) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim)
+    assert ledger.end_attempt(claim, an_end(used=a_usage(0.25)), 2.0)
+    assert not ledger.end_attempt(claim, an_end(used=a_usage(9.0)), 3.0)
+    ledger.settle(claim, a_result(), 4.0, an_end(used=a_usage(9.0)))
+    assert ledger.usage_of("t1") == {1: a_usage(0.25)}
+    assert audit(ledger_url) == {"opus": 3520}
+
+
+def test_end_of_an_attempt_that_never_began_books_nothing(ledger: Ledger, ledger_url: str) -> None:
+    assert not ledger.end_attempt(claimed(ledger), an_end(7), 2.0)
+    assert audit(ledger_url) == {}
+
+
+def test_parking_books_the_attempt_in_the_same_transaction(ledger: Ledger, ledger_url: str) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim)
+    ledger.wait(claim, 60.0, "overloaded", 2.0, an_end(outcome="overloaded"))
+    assert audit(ledger_url) == {"opus": 3520}
+    successor = ledger.claim("t1", "w2", 60.0, TTL)
+    assert isinstance(successor, Claim)
+    assert successor.open is None
+    assert successor.last is not None
+    assert (successor.last.outcome, successor.last.exit_code) == ("overloaded", 0)
+
+
+def test_parked_turn_may_leave_its_agent_running(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    attempt = begun(ledger, claim)
+    ledger.wait(claim, 60.0, "host_unreachable", 2.0)
+    assert isinstance(ledger.settle_unclaimed("t1", a_failure(), 3.0), Busy)
+    successor = ledger.claim("t1", "w2", 60.0, TTL)
+    assert isinstance(successor, Claim)
+    assert successor.open == attempt
+
+
+def test_bill_of_a_turn_is_that_of_all_its_attempts(ledger: Ledger, ledger_url: str) -> None:
+    claim = claimed(ledger)
+    two_models = Usage({**a_usage(0.5).by_model, "haiku": ModelUsage(Tokens(1, 2, 3, 4), 0.1)}, UsageSource.RESULT)
+    ends = [a_usage(0.25, UsageSource.SESSION_FILES), two_models, NO_USAGE]
+    for number, used in enumerate(ends, 1):
+        begun(ledger, claim, f"s{number}")
+        ledger.end_attempt(claim, an_end(number, used, "overloaded"), float(number))
+    assert ledger.usage_of("t1") == dict(enumerate(ends, 1))
+    assert audit(ledger_url) == {"opus": 7040, "haiku": 10}
+    assert ledger.turn("t1").spent.cost_usd == 0.85
+
+
+def test_incomplete_usage_stays_marked(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim)
+    cut = Usage(a_usage().by_model, UsageSource.SESSION_FILES, complete=False)
+    ledger.end_attempt(claim, an_end(used=cut), 2.0)
+    assert ledger.usage_of("t1") == {1: cut}
+
+
+def test_estimates_are_in_no_total(ledger: Ledger, ledger_url: str) -> None:
+    completed(ledger, "t1", a_usage(None, UsageSource.STREAM))
+    completed(ledger, "t2", a_usage(0.25))
+    assert audit(ledger_url) == {"opus": 3520}
+    (row,) = ledger.cost(CostKey.MODEL)
+    assert (row.spent.tokens.total, row.spent.cost_usd, row.spent.unpriced_tokens) == (3520, 0.25, 0)
+    assert row.spent.estimated == Tokens(100, 20, 3000, 400)
+    assert {(total.observed, total.cost_usd) for total in ledger.totals().models} == {(False, None), (True, 0.25)}
+
+
+def test_unpriced_is_not_free(ledger: Ledger, ledger_url: str) -> None:
+    completed(ledger, "t1", a_usage(None))
+    (total,) = ledger.totals().models
+    assert (total.cost_usd, total.unpriced_tokens) == (None, 3520)
+    assert ledger.turn("t1").spent.cost_usd is None
+    completed(ledger, "t2", a_usage(0.25))
+    completed(ledger, "t3", a_usage(None))
+    completed(ledger, "t4", a_usage(0.0))
+    (total,) = ledger.totals().models
+    assert (total.cost_usd, total.unpriced_tokens) == (0.25, 7040)
+    assert ledger.turn("t4").spent.cost_usd == 0.0
+    audit(ledger_url)
+
+
+def test_money_adds_up_to_the_billionth(ledger: Ledger) -> None:
+    for number in range(30):
+        completed(ledger, f"t{number}", a_usage(0.1))
+    (total,) = ledger.totals().models
+    assert total.cost_usd == 3.0  # the sum of thirty floats is 3.0000000000000013
+
+
+def test_large_numbers_fit(ledger: Ledger) -> None:
+    huge = Usage({"opus": ModelUsage(Tokens(2**40, 2**40, 2**40, 2**40), 1_000_000.0)}, UsageSource.RESULT)
+    completed(ledger, "t1", huge)
+    completed(ledger, "t2", huge)
+    (row,) = ledger.cost(CostKey.AGENT)
+    assert (row.spent.tokens.total, row.spent.cost_usd) == (2**43, 2_000_000.0)
+
+
+def test_queued_turn_is_cancelled_without_a_worker(ledger: Ledger) -> None:
+    ledger.submit(a_request(), 1.0)
+    assert ledger.cancel("t1", 2.0) is State.QUEUED
+    assert ledger.settle_unclaimed("t1", a_failure(), 2.0) == Settled(a_failure())
+    assert ledger.claim("t1", "w1", 3.0, TTL) == Settled(a_failure())
+    assert ledger.turn("t1").error_kind == "turn_cancelled"
+
+
+def test_running_turn_is_settled_by_its_owner_only(ledger: Ledger) -> None:
+    claim = claimed(ledger, now=1.0)
+    assert ledger.settle_unclaimed("t1", a_failure(), 2.0) == Busy("t1", "w1", 11.0)
+    ledger.release(claim)
+    assert ledger.settle_unclaimed("t1", a_failure(), 2.0) == Busy("t1", None, 11.0)
+    with pytest.raises(UnknownTurn):
+        ledger.settle_unclaimed("t2", a_failure("t2"), 2.0)
+
+
+def test_cancelled_turn_that_is_parked_is_due_at_once(ledger: Ledger) -> None:
+    ledger.wait(claimed(ledger), 600.0, "rate_limited", 2.0)
+    assert ledger.cancel("t1", 3.0) is State.WAITING
+    assert [due.turn_id for due in ledger.due(3.0)] == ["t1"]
+    claim = ledger.claim("t1", "w2", 3.0, TTL)
+    assert isinstance(claim, Claim)
+    assert claim.cancel_requested
+
+
+def test_turn_cancelled_while_it_runs_is_not_parked_for_long(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    assert ledger.cancel("t1", 2.0) is State.RUNNING
+    ledger.wait(claim, 600.0, "overloaded", 3.0)
+    assert [due.turn_id for due in ledger.due(3.0)] == ["t1"]
+
+
+def test_cancelling_a_settled_turn_changes_nothing(ledger: Ledger) -> None:
+    ledger.settle(claimed(ledger), a_result(), 2.0)
+    assert ledger.cancel("t1", 3.0) is State.SETTLED
+    assert not ledger.turn("t1").cancel_requested
+    with pytest.raises(UnknownTurn):
+        ledger.cancel("t2", 3.0)
+
+
+def test_refused_request_has_a_result_but_no_request(ledger: Ledger, ledger_url: str) -> None:
+    refusal = a_failure(kind="invalid_request", status=Status.FAILED)
+    assert ledger.refuse("t1", "claude-code", refusal, 1.0) == Settled(refusal)
+    assert ledger.refuse("t1", "claude-code", a_failure(), 2.0) == Settled(refusal)
+    assert (ledger.request("t1"), ledger.result("t1")) == (None, refusal)
+    assert not ledger.submit(a_request(), 3.0)
+    assert ledger.claim("t1", "w1", 4.0, TTL) == Settled(refusal)
+    assert [row.turn_id for row in ledger.history(status="failed")] == ["t1"]
+    audit(ledger_url)
+
+
+def test_refused_request_does_not_touch_a_valid_one_of_that_name(ledger: Ledger) -> None:
+    ledger.submit(a_request(), 1.0)
+    assert ledger.refuse("t1", "claude-code", a_failure(), 2.0) == Busy("t1", None, None)
+    assert ledger.turn("t1").state is State.QUEUED
+    ledger.settle(claimed(ledger), a_result(), 3.0)
+    assert ledger.refuse("t1", "claude-code", a_failure(), 4.0) == Settled(a_result())
+
+
+def test_session_has_one_turn_at_a_time(ledger: Ledger) -> None:
+    first, second = claimed(ledger, "t1"), claimed(ledger, "t2")
+    row = ledger.lock_session(first, "session-1", now=2.0, **PLACE)
+    assert row == SessionRow("session-1", **PLACE, locked_by="t1", updated_at=2.0) == ledger.session("session-1")
+    assert ledger.lock_session(second, "session-1", now=3.0, **PLACE) == InUse("session-1", "t1")
+    ledger.settle(first, a_result("t1"), 4.0)
+    assert isinstance(ledger.lock_session(second, "session-1", now=5.0, **PLACE), SessionRow)
+
+
+def test_session_stays_with_a_turn_through_death_and_parking(ledger: Ledger) -> None:
+    first, other = claimed(ledger, "t1"), claimed(ledger, "t2")
+    ledger.lock_session(first, "session-1", now=2.0, **PLACE)
+    successor = ledger.claim("t1", "w2", 50.0, TTL)
+    assert isinstance(successor, Claim)
+    assert isinstance(ledger.lock_session(successor, "session-1", now=51.0, **PLACE), SessionRow)
+    ledger.wait(successor, 90.0, "overloaded", 52.0)
+    assert ledger.lock_session(other, "session-1", now=53.0, **PLACE) == InUse("session-1", "t1")
+
+
+def test_cancelled_turn_frees_its_session(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    ledger.lock_session(claim, "session-1", now=2.0, **PLACE)
+    ledger.wait(claim, 90.0, "overloaded", 3.0)
+    ledger.settle_unclaimed("t1", a_failure(), 4.0)
+    assert ledger.session("session-1") == SessionRow("session-1", **PLACE, locked_by=None, updated_at=4.0)
+
+
+def test_session_that_the_agent_named_itself_can_be_resumed(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    ledger.lock_session(claim, "session-1", now=2.0, **PLACE)
+    begun(ledger, claim)
+    ledger.settle(claim, a_result(session_id="other-name"), 4.0, an_end())
+    assert ledger.session("other-name") == SessionRow("other-name", **PLACE, locked_by=None, updated_at=4.0)
+    assert ledger.turn("t1").session_id == "other-name"
+    assert ledger.session("nobody") is None

@@ -1,0 +1,125 @@
+"""Secrets stay where they are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.redaction import Redactor, looks_secret, scrubbed
+
+SECRETS = {"GITHUB_TOKEN": "ghp_0123456789", "MULTILINE_KEY": '-----BEGIN "KEY"-----\nabc\\ä\n'}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GITHUB_TOKEN", "x"),
+        ("ANTHROPIC_API_KEY", "x"),
+        ("AWS_SECRET_ACCESS_KEY", "x"),
+        ("AWS_ACCESS_KEY_ID", "x"),
+        ("PGPASSWORD", "x"),
+        ("MYSQL_PWD", "x"),
+        ("SSH_PRIVATE_KEY_PEM", "x"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "x"),
+        ("session_cookie", "x"),
+        ("SENTRY_DSN", "x"),
+        ("STRIPE_KEY", "x"),
+        ("TOKEN", "x"),
+        ("CACHE", "redis://:hunter22@h/0"),
+        ("DATABASE_URL", "postgresql://me:hunter22@h/db"),
+    ],
+)
+def test_secret_is_recognised(name: str, value: str) -> None:
+    assert looks_secret(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PATH", "/usr/bin:/bin"),
+        ("PWD", "/srv"),
+        ("OLDPWD", "/srv"),
+        ("HOME", "/root"),
+        ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "64000"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("SSH_AUTH_SOCK", "/tmp/agent"),
+        ("KEYBOARD", "de"),
+        ("DATABASE_URL", "postgresql://me@h/db"),
+        ("PROXY", "http://proxy:3128/a@b"),
+        ("NPM_PATH", "/opt"),
+    ],
+)
+def test_ordinary_variable_is_not_a_secret(name: str, value: str) -> None:
+    assert not looks_secret(name, value)
+
+
+def test_long_values_are_looked_at_in_no_time() -> None:
+    assert not looks_secret("CERTIFICATES", "a" * 1_000_000)
+
+
+def test_agents_see_no_secret_that_nobody_asked_for() -> None:
+    environ = {
+        "PATH": "/bin",
+        "RUNTURN_BROKER_URL": "redis://h",
+        "CELERY_CONFIG": "x",
+        "GITHUB_TOKEN": "ghp_0123456789",
+        "ANTHROPIC_API_KEY": "sk-1",
+    }
+    assert scrubbed(environ, ()) == {"PATH": "/bin"}
+    assert scrubbed(environ, {"ANTHROPIC_API_KEY", "MISSING"}) == {"PATH": "/bin", "ANTHROPIC_API_KEY": "sk-1"}
+
+
+def test_secret_is_replaced_raw_and_in_json() -> None:
+    redactor = Redactor(SECRETS)
+    for secret, name in ((value, name) for name, value in SECRETS.items()):
+        for form in (secret, json.dumps({"out": secret}), json.dumps({"out": secret}, ensure_ascii=False)):
+            for clean in (redactor.text(f"a {form} b"), redactor.line(f"a {form} b".encode()).decode()):
+                assert f"[redacted:{name}]" in clean
+                assert secret not in clean
+                assert "BEGIN" not in clean
+    assert json.loads(redactor.line(json.dumps(SECRETS).encode())) == {
+        "GITHUB_TOKEN": "[redacted:GITHUB_TOKEN]",
+        "MULTILINE_KEY": "[redacted:MULTILINE_KEY]",
+    }
+
+
+def test_longer_secret_wins_over_one_that_it_begins_with() -> None:
+    redactor = Redactor({"SHORT": "abcdef", "LONG": "abcdefgh"})
+    assert redactor.text("abcdefgh abcdefg") == "[redacted:LONG] [redacted:SHORT]g"
+
+
+def test_short_values_are_left_alone() -> None:
+    assert Redactor({"TOKEN": "12345"}).text("12345") == "12345"
+
+
+def test_password_of_a_url_is_a_secret_by_itself() -> None:
+    redactor = Redactor.of_environment({"LEDGER": "postgresql://me:p%40ssw0rd@h/db", "PATH": "/usr/bin"})
+    assert redactor.text("postgresql://me:p%40ssw0rd@h/db") == "[redacted:LEDGER]"
+    assert redactor.text("FATAL: password p@ssw0rd is wrong") == "FATAL: password [redacted:LEDGER] is wrong"
+    assert redactor.text("in /usr/bin") == "in /usr/bin"
+
+
+def test_without_secrets_nothing_is_touched() -> None:
+    line = b"x" * 100
+    assert Redactor({}).line(line) is line
+    assert Redactor({"EMPTY_TOKEN": ""}).text("text") == "text"
+
+
+def test_secret_that_is_not_text_is_replaced_in_bytes() -> None:
+    redactor = Redactor({"TOKEN": b"\xff\xfe-secret".decode(errors="surrogateescape")})
+    assert redactor.line(b"a \xff\xfe-secret b") == b"a [redacted:TOKEN] b"
+
+
+@given(
+    secret=st.text(st.characters(exclude_categories=["Cs"]), min_size=6, max_size=20),
+    around=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+def test_no_secret_survives(secret: str, around: str) -> None:
+    redactor = Redactor({"N": secret})
+    document = json.dumps([around, secret, around])
+    clean = redactor.line(document.encode()).decode()
+    assert "[redacted:N]" in clean
+    assert json.dumps(secret)[1:-1] not in clean.replace("[redacted:N]", "")

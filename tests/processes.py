@@ -1,0 +1,37 @@
+"""What runs on this machine, seen through the environment that turns pass on to all their processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+
+def of_turns(spool_root: Path) -> list[psutil.Process]:
+    """All processes that belong to a turn below this spool root: agents and their descendants."""
+    mark = f"{spool_root}/"
+    return [process for process in psutil.process_iter() if _spool(process).startswith(mark)]
+
+
+def agents(spool_root: Path) -> set[int]:
+    """The pids of the agents themselves, from what their supervisors have noted."""
+    return {int(words[0]) for file in spool_root.glob("*/agent") if (words := file.read_text().split())}
+
+
+def describe(processes: list[psutil.Process]) -> str:
+    """For an assertion's message."""
+    return "; ".join(f"{process.pid} {_command(process)}" for process in processes)
+
+
+def _spool(process: psutil.Process) -> str:
+    try:
+        return str(process.environ().get("RUNTURN_SPOOL", ""))
+    except (psutil.Error, OSError):
+        return ""
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())[:80]
+    except psutil.Error:
+        return "gone"

@@ -1,0 +1,42 @@
+"""Fleets for the tests: with recordings, and with the real Claude Code on a scripted model API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.model_api import ModelApi, Script
+from tests.model_api.cli import claude_binary, claude_environment
+from tests.workers.fleet import Fleet
+
+RECORDINGS = Path(__file__).parent.parent / "data" / "claude-code"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet without a worker yet."""
+    with Fleet(tmp_path) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def recording() -> Path:
+    """A turn with two parallel tools."""
+    return RECORDINGS / "a_parallel_tools.jsonl"
+
+
+@contextmanager
+def claude_fleet(root: Path, *scripts: Script, **settings: str) -> Iterator[tuple[Fleet, ModelApi]]:
+    """A fleet with one worker whose agent is the real Claude Code, and the API it talks to."""
+    binary = claude_binary()
+    assert binary is not None, "the Claude Code CLI is missing; it comes with claude-agent-sdk"
+    home = root / "home"
+    home.mkdir()
+    with ModelApi(*scripts) as api:
+        environment = claude_environment(api.base_url, home, max_retries=1)
+        with Fleet(root, environment, agent__command=str(binary), **settings) as fleet:
+            fleet.start_worker()
+            yield fleet, api

@@ -1,0 +1,164 @@
+"""A small fleet on this machine: an embedded broker, workers as real processes, a client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from ops.ledger import Ledger
+from ops.state_dir import StateDir
+from tests.processes import agents, describe, of_turns
+from tests.waiting import until
+from workers.app import create_app
+from workers.client import Client
+from workers.embedded import EmbeddedBroker
+
+WAIT_S = 90.0
+RUNTURN = (sys.executable, "-m", "workers.cli.main")
+
+
+class Worker:
+    """One `runturn worker` process."""
+
+    def __init__(self, log: Path, environment: Mapping[str, str], *arguments: str) -> None:
+        self.log = log
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [*RUNTURN, "worker", *arguments],
+                env=environment,
+                stdout=stderr,
+                stderr=stderr,
+                stdin=subprocess.DEVNULL,
+            )
+
+    def wait_ready(self) -> None:
+        """Until it takes turns."""
+        until(lambda: b"worker is ready" in self.log.read_bytes() or self.process.poll() is not None, "a worker")
+        assert self.process.poll() is None, self.log.read_text()
+
+    def kill(self) -> None:
+        """As the kernel does when memory is short."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> None:
+        """As a redeploy does."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = WAIT_S) -> int:
+        """Until it has left."""
+        return self.process.wait(timeout_s)
+
+
+class Fleet:
+    """Everything below one state directory; use as a context manager."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str] | None = None, **settings: str) -> None:
+        self.root = root
+        self.state = StateDir.open(root / "state")
+        self.workspace = root / "workspace"
+        self.workspace.mkdir()
+        self.broker = EmbeddedBroker(self.state.broker)
+        self._workers: list[Worker] = []
+        self.environment = {
+            **(environment or {"PATH": os.environ["PATH"], "HOME": str(root)}),
+            "RUNTURN_STATE_DIR": str(self.state.root),
+            "RUNTURN_METRICS_PORT": "0",
+            # The machine is shared: five seconds until the first event are no promise here.
+            "RUNTURN_AGENT__READ_TIMEOUT_MS": "60000",
+            "RUNTURN_AGENT__RETRY_BACKOFF_MS": "50",
+            **{f"RUNTURN_{name.upper()}": value for name, value in settings.items()},
+        }
+
+    def __enter__(self) -> Fleet:
+        self.broker.ensure()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.kill()
+        self.broker.stop()
+        for process in of_turns(self.state.spool):
+            process.kill()
+
+    def start_worker(self, *arguments: str) -> Worker:
+        """A worker that is ready."""
+        log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=self.state.logs)[1])
+        worker = Worker(log, self.environment, *arguments)
+        self._workers.append(worker)
+        worker.wait_ready()
+        return worker
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The books."""
+        return Ledger.open(self.state.ledger_url)
+
+    @cached_property
+    def client(self) -> Client:
+        """A producer."""
+        return Client(create_app(self.broker.url), self.ledger)
+
+    def request(self, prompt: str = "do it", **fields: Any) -> TurnRequest:
+        """A request in this fleet's workspace."""
+        return TurnRequest.parse({"prompt": prompt, "workspace": str(self.workspace), **fields})
+
+    def recorded(self, recording: Path, **fields: Any) -> TurnRequest:
+        """A request that replays a recording."""
+        return self.request(agent="scripted", options={"recording": str(recording)}, **fields)
+
+    def run(self, request: TurnRequest) -> TurnResult:
+        """Queue and wait."""
+        return self.client.result(self.client.enqueue(request), WAIT_S)
+
+    def result(self, turn_id: str) -> TurnResult:
+        """Wait."""
+        return self.client.result(turn_id, WAIT_S)
+
+    def events(self, turn_id: str) -> list[dict[str, Any]]:
+        """All events of a turn as the ledger has them."""
+        return [json.loads(line) for _, line in self.ledger.events(turn_id)]
+
+    def command(self, *arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        """Run the command line."""
+        return subprocess.run(
+            [*RUNTURN, *arguments],
+            check=False,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            **kwargs,
+        )
+
+    def agents(self) -> set[int]:
+        """The pids of the agents that were started and whose spool is still there."""
+        return agents(self.state.spool)
+
+    def assert_nothing_left(self) -> None:
+        """No process of any turn is left, and no spool."""
+        until(lambda: not of_turns(self.state.spool), f"the end of {describe(of_turns(self.state.spool))}", 20)
+        until(lambda: not list(self.state.spool.iterdir()), "the spools to be removed", 20)
+
+
+def slow_recording(path: Path, recording: Path, pause_ms: int) -> Path:
+    """The same recording with a pause before each line after the first."""
+    lines = recording.read_text().splitlines()
+    steps = [lines[0], *(_step(pause_ms, line) for line in lines[1:])]
+    path.write_text("\n".join(steps) + "\n")
+    return path
+
+
+def _step(pause_ms: int, line: str) -> str:
+    return '{"after_ms":' + json.dumps(pause_ms) + ',"line":' + json.dumps(line) + "}"
