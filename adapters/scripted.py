@@ -1,7 +1,7 @@
 """The agent `scripted`: replays a recording of another agent, with its timing. For tests, demos and capacity runs.
 
-A recording is an agent's output as it printed it. A line of the form `{"after_ms": 250, "line": "…"}` is printed
-after that pause; any other line is printed at once.
+A recording is an agent's output as it printed it. A line that is nothing but `{"after_ms":250}` is not printed, it
+is a pause before the next line, in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,21 +18,16 @@ from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest, invalid
 from adapters.usage import Usage
 
-# Runs on the host, where nothing of ours is installed; SIGINT ends it as it ends any simple program.
-_PROGRAM = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-path, speed, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
-out = sys.stdout.buffer
-for line in sys.stdin.buffer if path == "-" else open(path, "rb"):
-    if line.startswith(b'{"after_ms":'):
-        import json
-        step = json.loads(line)
-        time.sleep(step["after_ms"] / 1000 / speed)
-        line = step["line"].encode() + b"\\n"
-    out.write(line)
-    out.flush()
-sys.exit(code)
+# Runs on the host, where nothing of ours is installed, and has to be up within a millisecond or two. A pause that
+# a signal cut short ends the agent, as it would end any simple program.
+_PROGRAM = r"""
+/^\{"after_ms":[0-9.]+\}$/ {
+    gsub(/[^0-9.]/, "")
+    if (system("sleep " $0 / 1000 / speed) != 0) { code = 130; exit }
+    next
+}
+{ print; fflush() }
+END { exit code }
 """
 
 
@@ -41,7 +36,7 @@ class ScriptedOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    recording: str | None = None  # path of the recording on the host
+    recording: str | None = None  # absolute path of the recording on the host
     lines: tuple[str, ...] = ()  # or the recording itself
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # 2.0 halves every pause
     exit_code: Annotated[int, Field(ge=0, le=255)] = 0
@@ -54,23 +49,23 @@ class Scripted:
     capabilities = Capabilities(resume=True, structured_output=True, cost_cap=False, live_output_tokens=False)
     credentials = ()
 
-    def __init__(self, recorded: Adapter, python: str = "python3") -> None:
+    def __init__(self, recorded: Adapter) -> None:
         self._recorded = recorded
-        self._python = python
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""
         options = _options(request)
         if (options.recording is None) == (not options.lines):
             raise InvalidRequest("give either a path or `lines`", field="options.recording")
+        if options.recording is not None and not options.recording.startswith("/"):
+            raise InvalidRequest("must be an absolute path on the host", field="options.recording")
 
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
         options = _options(request)
-        recording = options.recording or "-"
-        program = (self._python, "-I", "-S", "-c", _PROGRAM)
+        settings = ("-v", f"speed={options.speed}", "-v", f"code={options.exit_code}")
         return Command(
-            argv=(*program, recording, str(options.speed), str(options.exit_code)),
+            argv=("awk", *settings, _PROGRAM, options.recording or "-"),
             cwd=request.workspace,
             stdin="".join(f"{line}\n" for line in options.lines).encode(),
             forward_env=request.env,
@@ -91,13 +86,13 @@ class Scripted:
 
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""
-        return (self._python, "--version")
+        return ("awk", "BEGIN { exit 0 }")
 
     def health(self, end: Exit, stdout: str) -> Health:
         """See `Adapter.health`."""
         if end.code == 0:
-            return Health(True, stdout.removeprefix("Python").strip())
-        return Health(False, problem=f"{self._python} is not there; the scripted agent needs Python on its host")
+            return Health(True, "of awk")
+        return Health(False, problem="awk is not there; the scripted agent needs it on its host")
 
 
 def _options(request: TurnRequest) -> ScriptedOptions:

@@ -21,12 +21,9 @@ from remote.spool import Batch, Exit, Spool
 from workers.equipment import Equipment
 from workers.lifecycle import AnyEvent, AttemptEnded, AttemptStarted
 from workers.limits import Limits, Watch
+from workers.patience import Detached
 
 _CHECK_S = 0.5  # how often limits are looked at
-
-
-class Detached(Exception):
-    """The worker was told to leave; the agent goes on."""
 
 
 @dataclass(frozen=True, slots=True)

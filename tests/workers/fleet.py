@@ -155,10 +155,5 @@ class Fleet:
 def slow_recording(path: Path, recording: Path, pause_ms: int) -> Path:
     """The same recording with a pause before each line after the first."""
     lines = recording.read_text().splitlines()
-    steps = [lines[0], *(_step(pause_ms, line) for line in lines[1:])]
-    path.write_text("\n".join(steps) + "\n")
+    path.write_text(f'\n{{"after_ms":{pause_ms}}}\n'.join(lines) + "\n")
     return path
-
-
-def _step(pause_ms: int, line: str) -> str:
-    return '{"after_ms":' + json.dumps(pause_ms) + ',"line":' + json.dumps(line) + "}"

@@ -1,0 +1,95 @@
+"""Which session a turn's next attempt runs in, and what it is told there."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from adapters import errors
+from adapters.command import Command
+from adapters.contract import Adapter, Session
+from adapters.request import TurnRequest
+from ops.ledger import Attempt, Claim, InUse
+from workers.equipment import Equipment
+from workers.patience import Patience
+
+
+class Sessions:
+    """The sessions of one claimed turn."""
+
+    def __init__(self, equipment: Equipment, claim: Claim, adapter: Adapter, patiently: Patience) -> None:
+        self._equipment = equipment
+        self._ledger = equipment.ledger
+        self._claim = claim
+        self._request: TurnRequest = claim.request
+        self._adapter = adapter
+        self._patiently = patiently
+
+    @property
+    def previous(self) -> Attempt | None:
+        """The last attempt that has ended."""
+        ended = (attempt for attempt in reversed(self._claim.attempts) if attempt.ended_at is not None)
+        return next(ended, None)
+
+    async def enter(self, host: str) -> Session:
+        """Choose the next attempt's session and lock it. Raises SessionNotFound, SessionInUse."""
+        session = await self._choose(host)
+        entered = await self._patiently(
+            self._ledger.lock_session,
+            self._claim,
+            session.session_id,
+            agent=self._request.agent,
+            host=host,
+            workspace=self._request.workspace,
+            now=self._equipment.clock(),
+        )
+        if isinstance(entered, InUse):
+            raise errors.SessionInUse(f"turn {entered.turn_id} is running in session {session.session_id}")
+        return session
+
+    def command(self, session: Session) -> Command:
+        """What runs in a session, with the variables that the worker forwards."""
+        request, previous = self._request, self.previous
+        if previous is not None and session.resume and previous.session_id == session.session_id:
+            request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
+        command = self._adapter.build(request, session)
+        environ = self._equipment.environ
+        forwarded = {name: environ[name] for name in command.forward_env if name in environ}
+        return replace(command, env={**forwarded, **command.env})
+
+    async def _choose(self, host: str) -> Session:
+        previous = self.previous
+        if previous is not None and previous.session_id and await self._has_history(previous):
+            return Session(previous.session_id, resume=True)
+        if self._request.session_id is None:
+            return Session(str(uuid.uuid4()), resume=False)
+        return Session(await self._known(self._request.session_id, host), resume=True)
+
+    async def _known(self, session_id: str, host: str) -> str:
+        """The id, if the session can be resumed here. Raises SessionNotFound."""
+        known = await self._patiently(self._ledger.session, session_id)
+        if known is None:
+            raise errors.SessionNotFound(f"session {session_id} is not known; it must come from an earlier turn")
+        if (known.agent, known.host, known.workspace) != (self._request.agent, host, self._request.workspace):
+            raise errors.SessionNotFound(
+                f"session {session_id} belongs to agent {known.agent} in workspace {known.workspace} "
+                f"on host {known.host}; a session can be resumed only there"
+            )
+        return session_id
+
+    async def _has_history(self, previous: Attempt) -> bool:
+        """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
+        if self._adapter.build(self._request, Session(previous.session_id or "", False)).session_files is None:
+            return False
+        if previous.resume:
+            return True
+        used = (await self._patiently(self._ledger.usage_of, self._claim.turn_id)).get(previous.attempt)
+        return used is not None and used.tokens.total > 0
+
+
+def _continuation(prompt: str, previous: Attempt) -> str:
+    """What a resumed session is told: it has the history, but may have been cut off anywhere in it."""
+    return (
+        f"The last attempt at this task was interrupted ({previous.outcome}). "
+        f"Look at what is done already and continue from there. The task:\n\n{prompt}"
+    )

@@ -1,0 +1,59 @@
+"""What to make of an attempt that has ended: the adapter's judgement, the host's part, and the exact usage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TypeVar
+
+import structlog
+
+from adapters import errors
+from adapters.command import Command
+from adapters.contract import Adapter, Exit, Judgement
+from adapters.errors import Retry, TurnError
+from remote.errors import HostError
+from remote.host import Host
+from remote.spool import Spool
+from remote.upkeep import read_session_files, read_stderr_tail
+from workers.attempt import AttemptRun, Ended
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+async def judge(
+    adapter: Adapter, run: AttemptRun, ended: Ended, command: Command, host: Host, spool: Spool
+) -> Judgement:
+    """Judge an attempt; where the stream does not tell its usage, read the session files on the host."""
+    stderr = await tolerant(read_stderr_tail(host, spool), b"")
+    end = Exit(ended.exit.code, run.redacted(stderr))
+    judged = adapter.judgement(run.state, end)
+    if judged.read_session_files and command.session_files is not None:
+        records = await tolerant(read_session_files(host, spool, command.session_files), b"")
+        exact = adapter.session_usage(records.splitlines(), run.state)
+        judged = replace(judged, usage=exact if exact.by_model else judged.usage)
+    return replace(judged, error=_why(judged.error, ended, end))
+
+
+async def tolerant(action: Awaitable[T], otherwise: T) -> T:
+    """What the host says, or `otherwise` if it cannot say anything now."""
+    try:
+        return await action
+    except HostError as fault:
+        log.warning("a host did not answer", error=str(fault))
+        return otherwise
+
+
+def _why(error: TurnError | None, ended: Ended, end: Exit) -> TurnError | None:
+    """The reason of a failure: ours if we ended the agent, else what its host and the agent say."""
+    if error is None or ended.asked is not None:
+        return error and ended.asked
+    if ended.exit.reason == "lease":
+        return errors.HostLost("no worker followed the turn for as long as its lease; the agent was ended")
+    if ended.exit.reason == "lost":
+        return errors.HostLost("the turn's supervisor on the host was killed; the agent was ended")
+    if end.signalled and isinstance(error, errors.TurnCancelled):
+        # Nobody here asked for it: out of memory, a reboot, somebody's kill. The turn must not be lost by that.
+        return errors.TurnCancelled(error.message, retry=Retry.BACKOFF)
+    return error
