@@ -1,0 +1,43 @@
+"""The published JSON Schemas are those of the code. `python -m tests.test_schema` writes them anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from pydantic import BaseModel
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+
+DOCS = Path(__file__).parent.parent / "docs"
+PUBLISHED: dict[str, type[BaseModel]] = {
+    "turn-request.schema.json": TurnRequest,
+    "turn-result.schema.json": TurnResult,
+}
+
+
+def rendered(model: type[BaseModel]) -> str:
+    mode = "validation" if model is TurnRequest else "serialization"
+    return json.dumps(model.model_json_schema(mode=mode), indent=2) + "\n"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_schema_is_that_of_the_code(name: str) -> None:
+    assert (DOCS / name).read_text() == rendered(PUBLISHED[name]), "run: python -m tests.test_schema"
+    jsonschema.Draft202012Validator.check_schema(json.loads((DOCS / name).read_text()))
+
+
+def test_schema_refuses_what_the_code_refuses() -> None:
+    validator = jsonschema.Draft202012Validator(json.loads((DOCS / "turn-request.schema.json").read_text()))
+    good = {"prompt": "fix it", "workspace": "/srv/app"}
+    assert validator.is_valid(good)
+    for bad in ({"prompt": "x"}, good | {"promt": "x"}, good | {"max_attempts": 0}, good | {"turn_timeout_ms": -1}):
+        assert not validator.is_valid(bad)
+
+
+if __name__ == "__main__":
+    for file, model in PUBLISHED.items():
+        (DOCS / file).write_text(rendered(model))
