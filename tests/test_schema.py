@@ -34,7 +34,9 @@ def test_schema_refuses_what_the_code_refuses() -> None:
     validator = jsonschema.Draft202012Validator(json.loads((DOCS / "turn-request.schema.json").read_text()))
     good = {"prompt": "fix it", "workspace": "/srv/app"}
     assert validator.is_valid(good)
-    for bad in ({"prompt": "x"}, good | {"promt": "x"}, good | {"max_attempts": 0}, good | {"turn_timeout_ms": -1}):
+    for fault in ({"promt": "x"}, {"max_attempts": 0}, {"turn_timeout_ms": -1}, {"version": 2}):
+        assert not validator.is_valid(good | fault)
+    for bad in ({"prompt": "x"}, {"workspace": "/srv/app"}, []):
         assert not validator.is_valid(bad)
 
 

@@ -60,6 +60,11 @@ class Keeper:
     def leave_all(self) -> None:
         """Detach from all turns; to be called on their loop."""
         self._leaving = True
+        if self._runs:
+            log.info(
+                "running turns are left to the next worker; without one, their leases end them",
+                turns=len(self._runs),
+            )
         for run in list(self._runs.values()):
             run.leave()
 
@@ -70,6 +75,8 @@ class Keeper:
                 self._bring_back()
             except (LedgerUnavailable, OperationalError) as error:
                 log.warning("ledger or broker do not answer", error=str(error))
+            except Exception:
+                log.exception("keeping claims failed")  # without this thread, this worker would lose all its turns
 
     def _renew(self) -> None:
         runs = list(self._runs.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from ops.errors import LedgerUnavailable, StaleClaim
+from ops.errors import LedgerError, LedgerUnavailable, StaleClaim
 from ops.ledger import Claim, Ledger
 from workers.bus import Publisher
 from workers.lifecycle import AnyEvent, to_wire
@@ -102,6 +102,9 @@ class EventPump:
                 return
             except StaleClaim:
                 self._waiting.pop(turn_id, None)  # its new owner reads them from the spool
+            except LedgerError:
+                log.exception("events cannot be stored", turn_id=turn_id)
+                self._waiting.pop(turn_id, None)
 
 
 def _lines(first_seq: int, events: Sequence[AnyEvent], at: float) -> list[bytes]:

@@ -67,7 +67,9 @@ def _renamed(turn: Lines, number: int) -> Iterator[bytes]:
 
 def _session(turns: list[Lines], chance: random.Random) -> Iterator[bytes]:
     first = next(turn for turn in turns if b'"init"' in turn[0])
-    bodies = [[line for line in turn if b'"type":"result"' not in line and b'"init"' not in line] for turn in turns]
+    bodies = [
+        [line for line in turn if b'"type":"result"' not in line and b'"init"' not in line] for turn in turns
+    ]
     bodies = [body for body in bodies if body]
     number = 0
     while True:
