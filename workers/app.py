@@ -37,6 +37,7 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         worker_send_task_events=True,
         task_send_sent_event=True,
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,  # for as long as it takes
         broker_transport_options=_transport_options(broker_url),
     )
     return app

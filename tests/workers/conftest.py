@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,14 +29,16 @@ def recording() -> Path:
 
 
 @contextmanager
-def claude_fleet(root: Path, *scripts: Script, **settings: str) -> Iterator[tuple[Fleet, ModelApi]]:
+def claude_fleet(
+    root: Path, *scripts: Script, environment: Mapping[str, str] | None = None, **settings: str
+) -> Iterator[tuple[Fleet, ModelApi]]:
     """A fleet with one worker whose agent is the real Claude Code, and the API it talks to."""
     binary = claude_binary()
     assert binary is not None, "the Claude Code CLI is missing; it comes with claude-agent-sdk"
     home = root / "home"
     home.mkdir()
     with ModelApi(*scripts) as api:
-        environment = claude_environment(api.base_url, home, max_retries=1)
-        with Fleet(root, environment, agent__command=str(binary), **settings) as fleet:
+        variables = {**claude_environment(api.base_url, home, max_retries=1), **(environment or {})}
+        with Fleet(root, variables, agent__command=str(binary), **settings) as fleet:
             fleet.start_worker()
             yield fleet, api

@@ -1,0 +1,60 @@
+"""A broker that goes away and comes back costs no turn, and no turn runs twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from adapters.result import Status
+from tests.waiting import until
+from tests.workers.fleet import WAIT_S, Fleet, slow_recording
+from workers.app import QUEUE, create_app
+
+
+def _kill_broker(fleet: Fleet) -> None:
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        pid = int(client.info("server")["process_id"])
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the broker to be dead")
+
+
+def _drop_connections(fleet: Fleet) -> None:
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+
+
+@pytest.mark.parametrize("fault", ["killed", "dropped"])
+def test_turn_outlives_its_broker(fleet: Fleet, recording: Path, tmp_path: Path, fault: str) -> None:
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 1000)
+    worker = fleet.start_worker()
+    turn_id = fleet.client.enqueue(fleet.recorded(slow))
+    until(lambda: len(fleet.events(turn_id)) > 2, "the turn to be under way")
+    if fault == "killed":
+        _kill_broker(fleet)
+        fleet.broker.ensure()
+    else:
+        _drop_connections(fleet)
+    until(lambda: fleet.ledger.result(turn_id), "the turn to be settled")
+    answer = create_app(fleet.broker.url).AsyncResult(turn_id)
+    assert answer.get(timeout=WAIT_S)["status"] == Status.COMPLETED
+    answer.backend = None
+    names = [event["event"] for event in fleet.events(turn_id)]
+    assert names.count("session_started") == names.count("attempt_started") == 1
+    assert worker.process.poll() is None, worker.log.read_text()
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        until(lambda: not client.hlen("unacked") and not client.llen(QUEUE), "all messages to be acked")
+    assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+    fleet.assert_nothing_left()
+
+
+def test_queued_turns_survive_a_killed_broker(fleet: Fleet, recording: Path) -> None:
+    turns = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(5)]
+    _kill_broker(fleet)
+    fleet.broker.ensure()
+    fleet.start_worker()
+    assert {fleet.result(turn_id).status for turn_id in turns} == {Status.COMPLETED}
