@@ -12,6 +12,7 @@ import contextlib
 import secrets
 from dataclasses import dataclass
 
+import orjson
 import structlog
 
 from adapters import errors
@@ -195,8 +196,14 @@ class TurnRun:
             return await self._park(error, decision, None)
         usages = await self._patiently(self._ledger.usage_of, self.claim.turn_id)
         result = refused(self.claim.turn_id, error, attempts=number, usages=usages.values())
+        return await self._settle(result, await self._next_seq(), None)
+
+    async def _next_seq(self) -> int:
+        """The number of the turn's last event, which a worker killed before it could settle may have stored."""
         last = await self._patiently(self._ledger.last_seq, self.claim.turn_id)
-        return await self._settle(result, last + 1, None)
+        stored = await self._patiently(self._ledger.events, self.claim.turn_id, last - 1)
+        settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
+        return last if settling else last + 1
 
     async def _park(self, error: TurnError, decision: RetryDecision, ended: AttemptEnd | None) -> Parked:
         now = self._equipment.clock()

@@ -6,6 +6,7 @@ Celery's threads call `execute`, one call a message; the work itself happens on 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 import structlog
 
 from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
+from adapters.request import TURN_ID, TurnRequest
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Busy, Claim, NotDue, Settled
@@ -125,13 +126,15 @@ class Runtime:
 
     def _refuse(self, task_id: str, document: object, error: InvalidRequest) -> Outcome:
         """Answer a request that cannot be run; it is on record all the same."""
-        given = document.get("turn_id") if isinstance(document, Mapping) else None
-        turn_id = given if isinstance(given, str) and error.field != "turn_id" else task_id
-        agent = document.get("agent") if isinstance(document, Mapping) else None
+        given: Mapping[str, object] = document if isinstance(document, Mapping) else {}
+        turn_id = str(given.get("turn_id", task_id))
+        if re.fullmatch(TURN_ID, turn_id) is None:
+            turn_id = task_id
+        agent = str(given.get("agent"))
+        known = agent if agent in self._equipment.registry.names else "unknown"  # it becomes a label of metrics
         result = refused(turn_id, error)
-        settled = self._patiently(
-            self._equipment.ledger.refuse, turn_id, str(agent), result, self._equipment.clock()
-        )
+        now = self._equipment.clock()
+        settled = self._patiently(self._equipment.ledger.refuse, turn_id, known, result, now)
         match settled:
             case Settled(stored):
                 return stored

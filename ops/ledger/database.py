@@ -75,6 +75,8 @@ class Database:
         except (IntegrityError, DataError):
             raise  # not the database's fault but ours
         except DBAPIError as error:
+            raise LedgerUnavailable(f"ledger {self.name}: {_reason(error.orig)}") from error
+        except sqlite3.Error as error:
             raise LedgerUnavailable(f"ledger {self.name}: {_reason(error)}") from error
         except TimeoutError as error:
             raise LedgerUnavailable(f"ledger {self.name}: all of this process's connections are in use") from error
@@ -137,8 +139,8 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _reason(error: DBAPIError) -> str:
-    text = " ".join(str(error.orig).split())
+def _reason(error: BaseException | None) -> str:
+    text = " ".join(str(error).split())
     if "locked" in text:
         return f"{text} by another process for more than {BUSY_S:.0f} s"
     if "is full" in text:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.errors import LedgerTooNew, LedgerUnavailable
-from ops.ledger.database import Database
+from ops.ledger.database import BUSY_S, Database
 
 SCHEMA = "0001"  # the newest revision under migrations/versions
 
@@ -25,19 +26,13 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 def upgrade(database: Database) -> None:
     """Bring the ledger to `SCHEMA`; raises LedgerTooNew, LedgerUnavailable. Only one process does the work."""
-    if database.path is not None:
-        os.close(_private(database, database.path))  # it holds prompts
-    with database.read() as connection:
-        found = _version(connection)
-    if found != SCHEMA:
+    with _alone(database):
+        with database.read() as connection:
+            found = _version(connection)
         _refuse_newer(database, found)
-        with _alone(database), database.write() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
-            found = _version(connection)  # another process may have been faster
-            _refuse_newer(database, found)
-            if found != SCHEMA:
-                _migrate(connection)
+        if found != SCHEMA:
+            with database.write() as connection:
+                _migrate(database, connection)
 
 
 def _version(connection: Connection) -> str | None:
@@ -57,20 +52,20 @@ def _refuse_newer(database: Database, found: str | None) -> None:
 
 @contextmanager
 def _alone(database: Database) -> Iterator[None]:
-    """Put a SQLite file in WAL mode, one process at a time.
+    """Let one process after the other open a SQLite file, and put it in WAL mode.
 
-    The switch needs the file to itself and does not wait for it, hence a lock beside the file.
+    The switch needs the file to itself and does not wait for it, hence a lock beside the file. It is made at every
+    opening: a ledger that was restored from a copy may be in another mode.
     """
     if database.path is None:
         yield
         return
+    os.close(_private(database, database.path))  # it holds prompts
     lock = _private(database, Path(f"{database.path}.lock"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with database.mapped(), database.engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert driver is not None  # noqa: S101  # a connection just opened has one
-            driver.execute("PRAGMA journal_mode=WAL")
+        with database.mapped(), closing(sqlite3.connect(database.path, timeout=BUSY_S)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
         yield
     finally:
         os.close(lock)
@@ -85,12 +80,15 @@ def _private(database: Database, path: Path) -> int:
         raise LedgerUnavailable(f"ledger {database.name}: {path}: {error.strerror}; {advice}") from error
 
 
-def _migrate(connection: Connection) -> None:
+def _migrate(database: Database, connection: Connection) -> None:
     # Imported where it is needed: a quarter of a second that a command with a ledger in order need not spend.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
+        _refuse_newer(database, _version(connection))  # another process was faster, and newer
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, "head")  # does nothing if it is there already

@@ -109,6 +109,24 @@ def test_stale_claim_writes_nothing(ledger: Ledger) -> None:
     assert ledger.turn("t1").state is State.RUNNING
 
 
+def test_worker_that_claims_its_turn_again_has_only_the_new_claim(ledger: Ledger) -> None:
+    old, new = claimed(ledger, now=1.0), claimed(ledger, now=20.0)
+    assert (old.owner, new.owner) == ("w1", "w1")
+    with pytest.raises(StaleClaim):
+        begun(ledger, old)
+    assert begun(ledger, new).attempt == 1
+
+
+def test_claim_is_over_once_the_turn_was_released_or_parked(ledger: Ledger) -> None:
+    released, parked = claimed(ledger, "released"), claimed(ledger, "parked")
+    ledger.release(released)
+    ledger.wait(parked, 60.0, "overloaded", 2.0)
+    for claim in (released, parked):
+        with pytest.raises(StaleClaim):
+            begun(ledger, claim)
+    assert ledger.renew([released, parked], 3.0, TTL).held == frozenset()
+
+
 def test_settled_turn_answers_every_claim_with_its_result(ledger: Ledger) -> None:
     claim = claimed(ledger)
     ledger.settle(claim, a_result(), 2.0)

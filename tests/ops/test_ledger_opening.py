@@ -57,6 +57,20 @@ def test_eight_processes_open_a_new_ledger_at_once(ledger_url: str, crew: Crew) 
     assert sorted(crew.together(_open, ledger_url)) == [False] * 7 + [True]
 
 
+def test_new_sqlite_ledgers_are_opened_while_others_are_closed(tmp_path: Path, crew: Crew) -> None:
+    for number in range(20):  # without the lock beside the file, one in twelve of these fails
+        assert sum(crew.together(_open, f"sqlite:///{tmp_path / str(number)}")) == 1
+
+
+def test_restored_copy_is_put_in_wal_mode_again(sqlite_url: str) -> None:
+    Ledger.open(sqlite_url).close()
+    with sqlite3.connect(file_of(sqlite_url)) as connection:
+        assert connection.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
+    Ledger.open(sqlite_url).close()
+    with sqlite3.connect(file_of(sqlite_url)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 def test_ledger_of_a_newer_version_is_left_alone(ledger_url: str) -> None:
     Ledger.open(ledger_url).close()
     with engine_of(ledger_url).begin() as connection:

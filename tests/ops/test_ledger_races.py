@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import random
+import signal
+
 from accounts import PLACE, TTL, a_failure, a_request, a_result, an_end, audit, begun, claimed, completed
 from processes import Crew
 
@@ -50,7 +55,7 @@ def test_session_raced_by_eight_turns_is_held_by_one(ledger: Ledger, ledger_url:
 
 
 def _work(number: int, url: str) -> None:
-    models = ("opus", "haiku", "sonnet")
+    models = random.Random(number).sample(("opus", "haiku", "sonnet"), 3)  # as they come, in any order
     by_model = {model: ModelUsage(Tokens(number, 2, 3, 4), 0.1) for model in models}
     with Ledger.open(url) as ledger:
         for turn in range(15):
@@ -95,3 +100,19 @@ def test_events_offered_by_eight_are_stored_once(ledger: Ledger, ledger_url: str
     claim = claimed(ledger)
     assert crew.together(_append, ledger_url, claim) == [100] * 8
     assert ledger.events("t1") == [(seq, b"%d" % seq) for seq in range(1, 101)]
+
+
+def _die_in_a_transaction(url: str) -> None:
+    with Ledger.open(url) as ledger, ledger._database.write() as connection:
+        connection.exec_driver_sql("UPDATE turns SET epoch = 99, state = 'settled'")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_worker_killed_inside_a_transaction_leaves_no_trace_and_no_lock(ledger: Ledger, ledger_url: str) -> None:
+    claim = claimed(ledger)
+    victim = multiprocessing.get_context("spawn").Process(target=_die_in_a_transaction, args=(ledger_url,))
+    victim.start()
+    victim.join(30)
+    assert victim.exitcode == -signal.SIGKILL
+    begun(ledger, claim)
+    assert ledger.turn("t1").attempts == 1

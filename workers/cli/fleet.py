@@ -87,8 +87,8 @@ COMMANDS = (up, worker, down, exporter, doctor)
 
 
 def _work(context: Context, concurrency: int | None, *, with_totals: bool) -> int:
-    configure_logging(Redactor.of_environment(os.environ))
     settings, registry = context.settings, new_registry()
+    configure_logging(Redactor.of_environment({**settings.secrets, **os.environ}))
     if with_totals:
         registry.register(LedgerCollector(context.ledger))
     runtime = build_runtime(settings, context.state, context.ledger, context.app, WorkerMetrics(registry))
