@@ -22,45 +22,53 @@ from pydantic import (
 
 from adapters.errors import InvalidRequest
 
+_DEPTH = 6  # of a faulty field's name, in dots
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+TURN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$"  # a spool is named after it and the number of the attempt
+TurnId = Annotated[str, StringConstraints(pattern=TURN_ID)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
-Milliseconds = Annotated[int, Field(ge=1)]
+_MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact
+Milliseconds = Annotated[int, Field(ge=1, le=_MOST)]
 
 
-def _no_nul(text: str) -> str:
+def _encoded(text: str) -> bytes:
+    """The text as a process gets it."""
     if "\0" in text:
         raise ValueError("holds a NUL character, which no process can be given; remove it")
-    return text
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"is not valid Unicode (lone surrogate at character {error.start})") from error
 
 
 def _readable_prompt(prompt: str) -> str:
-    _no_nul(prompt)
+    size = len(_encoded(prompt))
     if not prompt.strip():
         raise ValueError("is empty; say what the agent should do")
-    try:
-        size = len(prompt.encode())
-    except UnicodeEncodeError as error:
-        raise ValueError(f"is not valid Unicode (lone surrogate at character {error.start})") from error
     if size > MAX_PROMPT_BYTES:
         raise ValueError(f"is {size:,} bytes long, the limit is {MAX_PROMPT_BYTES:,}; put it in a file")
     return prompt
 
 
 def _absolute(path: str) -> str:
-    _no_nul(path)
+    _encoded(path)
     if not PurePosixPath(path).is_absolute():
         raise ValueError("must be an absolute path on the host")
     return path
 
 
 def _json_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if not isinstance(schema.get("$schema", ""), str):
+        raise ValueError("is not a JSON Schema: its $schema is not a string")  # noqa: TRY004  # pydantic wants this one
     try:
         jsonschema.validators.validator_for(schema).check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {error.message}") from error
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
     if schema.get("type", "object") != "object":
         raise ValueError('must describe an object ("type": "object")')
     return schema
@@ -72,7 +80,7 @@ class TurnRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1] = 1
-    turn_id: Name = Field(
+    turn_id: TurnId = Field(
         default_factory=lambda: str(uuid.uuid4()),
         description="Idempotency key: sent twice, the turn runs once. Left out, it is the Celery task's id.",
     )
@@ -97,13 +105,13 @@ class TurnRequest(BaseModel):
     )
     turn_timeout_ms: Milliseconds | None = Field(default=None, description="For the whole turn, per attempt.")
     read_timeout_ms: Milliseconds | None = Field(default=None, description="Until the first event.")
-    stall_timeout_ms: Annotated[int, Field(ge=0)] | None = Field(
+    stall_timeout_ms: Annotated[int, Field(ge=0, le=_MOST)] | None = Field(
         default=None, description="Between two events; 0 turns it off."
     )
     deadline: AwareDatetime | None = Field(
         default=None, description="The turn ends by then, attempts and waits included; with a UTC offset."
     )
-    max_total_tokens: Annotated[int, Field(ge=1)] | None = Field(
+    max_total_tokens: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
         default=None, description="All billed tokens of an attempt, cached ones included."
     )
     max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
@@ -138,8 +146,9 @@ def invalid(error: ValidationError, prefix: str = "") -> InvalidRequest:
     """Say in one line what is wrong with which field."""
     faults = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        name = ".".join([prefix] * bool(prefix) + [str(part) for part in fault["loc"]]) or "request"
-        faults.append((name, fault["msg"].removeprefix("Value error, ")))
+        name = ".".join([prefix] * bool(prefix) + [str(part) for part in fault["loc"][:_DEPTH]]) or "request"
+        unknown = fault["type"] == "extra_forbidden"
+        faults.append((name, "is no known field" if unknown else fault["msg"].removeprefix("Value error, ")))
     field, text = faults[0]
     others = "".join(f"; {name}: {message}" for name, message in faults[1:])
     return InvalidRequest(text + others, field=field)

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from adapters import events as ev
+from adapters.claude_code.fields import count, integer, number, optional_string, string
 from adapters.claude_code.lines import mended
 from adapters.claude_code.report import read_report
 from adapters.claude_code.tokens import read_tokens
@@ -89,17 +90,17 @@ class ClaudeCodeParser:
         for block in message["content"]:
             kind = block["type"]
             if kind == "text":
-                happened.append(ev.AssistantText(_string(block["text"]), subagent))
+                happened.append(ev.AssistantText(string(block["text"]), subagent))
             elif kind == "tool_use":
                 happened.append(self._tool_use(block, subagent, at))
             elif kind == "thinking":
-                happened.append(ev.Thinking(_string(block["thinking"]), subagent))
+                happened.append(ev.Thinking(string(block["thinking"]), subagent))
         if message["id"] not in self._counted:
             self._count(message, call, at, happened)
         return tuple(happened) or _HEARTBEATS
 
     def _tool_use(self, block: Record, subagent: bool, at: float | None) -> ev.Event:
-        call, tool = _string(block["id"]), _string(block["name"])
+        call, tool = string(block["id"]), string(block["name"])
         self._tools[call] = (tool, at)
         return ev.ToolStarted(call, tool, _summary(block.get("input")), subagent)
 
@@ -108,7 +109,7 @@ class ClaudeCodeParser:
         usage = message.get("usage")
         if not usage:
             return
-        model, tokens = _string(message["model"]), read_tokens(usage)
+        model, tokens = string(message["model"]), read_tokens(usage)
         self._counted.add(message["id"])
         # A stop reason at once: it did not come as a stream, because that broke off and was given up.
         sent_again = message.get("stop_reason") is not None
@@ -135,7 +136,7 @@ class ClaudeCodeParser:
         return tuple(happened) or _HEARTBEATS
 
     def _tool_result(self, block: Record, at: float | None) -> ev.Event:
-        call = _string(block["tool_use_id"])
+        call = string(block["tool_use_id"])
         tool, started_at = self._tools.pop(call, ("", None))
         duration = round((at - started_at) * 1000) if at is not None and started_at is not None else None
         error = tool_error_text(block.get("content")) if block.get("is_error") else None
@@ -148,7 +149,7 @@ class ClaudeCodeParser:
         happened: list[ev.Event] = []
         if event["type"] == "message_start":
             message = event["message"]
-            self._open[call] = (_string(message["model"]), read_tokens(message["usage"]))
+            self._open[call] = (string(message["model"]), read_tokens(message["usage"]))
             if message["id"] not in self._counted:
                 self._count(message, call, at, happened)
         elif event["type"] == "message_delta" and call in self._open:
@@ -168,7 +169,7 @@ class ClaudeCodeParser:
         return (reader(record),)
 
     def _task(self, record: Record) -> ev.Event:
-        task = _string(record["task_id"])
+        task = string(record["task_id"])
         if record.get("task_type") == "local_bash":
             self._shells.add(task)
         return _notification(record) if task in self._shells else _subagent(record, task)
@@ -184,9 +185,9 @@ class ClaudeCodeParser:
         return (
             ev.RateLimit(
                 str(info["status"]),
-                _number(info.get("resetsAt")),
+                number(info.get("resetsAt")),
                 str(info.get("rateLimitType") or ""),
-                _number(info.get("utilization")),
+                number(info.get("utilization")),
             ),
         )
 
@@ -194,16 +195,6 @@ class ClaudeCodeParser:
 def _malformed(line: bytes) -> ev.Event:
     # A character is at most four bytes: no need to decode megabytes for 500 of them.
     return ev.Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
-
-
-def _string(value: object) -> str:
-    if type(value) is not str:
-        raise TypeError("not a string")
-    return value
-
-
-def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) else None
 
 
 def _summary(arguments: object) -> str:
@@ -217,29 +208,27 @@ def _summary(arguments: object) -> str:
 
 
 def _session_started(record: Record) -> ev.Event:
-    model, version = record.get("model"), record.get("claude_code_version")
     return ev.SessionStarted(
-        _string(record["session_id"]),
-        None if model is None else _string(model),
-        None if version is None else _string(version),
+        string(record["session_id"]),
+        optional_string(record.get("model")),
+        optional_string(record.get("claude_code_version")),
         "StructuredOutput" in (record.get("tools") or ()),
     )
 
 
 def _made_up(record: Record, message: Record, subagent: bool) -> ev.Event:
-    text = "".join(_string(block.get("text", "")) for block in message["content"])
+    text = "".join(string(block.get("text", "")) for block in message["content"])
     category = record.get("error")
     # A subagent's failure is its caller's to deal with.
     return ev.AssistantText(text, subagent) if subagent or not category else ev.ApiFailure(str(category), text)
 
 
 def _api_retry(record: Record) -> ev.Event:
-    status = _number(record.get("error_status"))
     return ev.ApiRetry(
-        round(record["attempt"]),
-        round(record["max_retries"]),
-        round(record["retry_delay_ms"]),
-        None if status is None else round(status),
+        count(record["attempt"]),
+        count(record["max_retries"]),
+        count(record["retry_delay_ms"]),
+        integer(record.get("error_status")),
         str(record.get("error") or ""),
     )
 

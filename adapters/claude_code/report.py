@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from adapters.claude_code.fields import integer, number, optional_string, string
 from adapters.claude_code.tokens import read_model_tokens, read_tokens
 from adapters.events import Report
 from adapters.usage import ModelUsage, Tokens
@@ -19,18 +20,18 @@ def read_report(record: dict[str, Any], before: Mapping[str, ModelUsage]) -> Rep
     news = record.get("model_usage_since_last_result")
     by_model = _by_model(record.get("modelUsage") or {}) if news is None else _sum(before, _by_model(news))
     return Report(
-        subtype=_string(record["subtype"]),
+        subtype=string(record["subtype"]),
         is_error=record.get("is_error") is True,
         text=record["result"] if isinstance(record.get("result"), str) else "",
         structured_output=record.get("structured_output"),
         by_model=by_model,
         contradictory=_contradict(read_tokens(record.get("usage") or {}), by_model),
-        num_turns=_integer(record.get("num_turns")),
-        duration_ms=_integer(record.get("duration_ms")),
-        duration_api_ms=_integer(record.get("duration_api_ms")),
-        stop_reason=_optional(record.get("stop_reason")),
-        terminal_reason=_optional(record.get("terminal_reason")),
-        api_status=_integer(record.get("api_error_status")),
+        num_turns=integer(record.get("num_turns")),
+        duration_ms=integer(record.get("duration_ms")),
+        duration_api_ms=integer(record.get("duration_api_ms")),
+        stop_reason=optional_string(record.get("stop_reason")),
+        terminal_reason=optional_string(record.get("terminal_reason")),
+        api_status=integer(record.get("api_error_status")),
         errors=tuple(map(str, record.get("errors") or ())),
         denied_tools=_denied(record.get("permission_denials")),
     )
@@ -42,7 +43,7 @@ def _denied(denials: list[dict[str, Any]] | None) -> tuple[str, ...]:
 
 def _by_model(model_usage: dict[str, dict[str, Any]]) -> dict[str, ModelUsage]:
     return {
-        model: ModelUsage(read_model_tokens(used), _money(used.get("costUSD")))
+        model: ModelUsage(read_model_tokens(used), number(used.get("costUSD")))
         for model, used in model_usage.items()
     }
 
@@ -62,21 +63,3 @@ def _contradict(own: Tokens, by_model: Mapping[str, ModelUsage]) -> bool:
         prompt += used.tokens.prompt
         output += used.tokens.output_tokens
     return own.output_tokens != output if own.prompt == prompt else own.prompt > prompt
-
-
-def _string(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a string")
-    return value
-
-
-def _optional(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _integer(value: object) -> int | None:
-    return round(value) if isinstance(value, int | float) else None
-
-
-def _money(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -16,9 +16,9 @@ def read_tokens(usage: dict[str, Any], known: Tokens = NO_TOKENS) -> Tokens:
     output = usage.get("output_tokens") or known.output_tokens
     cache_read = usage.get("cache_read_input_tokens") or known.cache_read_input_tokens
     cache_creation = usage.get("cache_creation_input_tokens") or known.cache_creation_input_tokens
-    # `|` takes nothing but integers, and gives a negative one if any of them is.
-    if prompt | output | cache_read | cache_creation < 0:
-        raise ValueError("a count of tokens cannot be negative")
+    # `|` takes nothing but integers; what is left beyond 53 bits tells that one of them is negative or absurd.
+    if (prompt | output | cache_read | cache_creation) >> 53:
+        raise ValueError("no count of tokens")
     return Tokens(prompt, output, cache_read, cache_creation)
 
 

@@ -25,8 +25,8 @@ _ROUNDS = 5
 def fold_rate() -> Rows:
     """MB/s over 200 MB of a session with partial messages, as turns with a token limit print it.
 
-    Two more recordings inform: whole messages only, where tool results are most of the bytes; and the recorded
-    turns as they are, tiny ones.
+    Two more recordings inform: without partial messages, where tool results are most of the bytes; and the
+    recorded turns as they are, tiny ones.
     """
     with tempfile.TemporaryDirectory() as directory:
         rates = _rates(_stored(session(200 * _MB, "m*_partial_*"), Path(directory)))
@@ -38,7 +38,7 @@ def fold_rate() -> Rows:
         "fold_vs_sdk": at_least(rates["vs_sdk"], 3, "x"),
     }
     for name, lines in (
-        ("fold_whole_messages", session(50 * _MB)),
+        ("fold_whole_messages", session(50 * _MB, "[!mh]*")),
         ("fold_tiny_turns", as_recorded(20 * _MB)),
     ):
         rates = _rates(lines)

@@ -1,0 +1,1 @@
+"""Tests of what an agent is: no process, no network, no clock."""

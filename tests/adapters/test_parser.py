@@ -1,0 +1,557 @@
+"""Claude Code's lines, one by one: what each becomes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from adapters import events as ev
+from adapters.claude_code.parser import ClaudeCodeParser
+from adapters.fold import TurnState, fold
+from adapters.usage import ModelUsage, Tokens
+
+USAGE = {
+    "input_tokens": 100,
+    "output_tokens": 1,
+    "cache_read_input_tokens": 30,
+    "cache_creation_input_tokens": 4,
+}
+TOKENS = Tokens(100, 1, 30, 4)
+
+
+def line(**record: object) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def assistant(*content: dict[str, object], message: str = "msg_1", caller: str | None = None) -> bytes:
+    body = {"id": message, "model": "claude-sonnet-4-5", "content": content, "usage": USAGE, "stop_reason": None}
+    return line(type="assistant", message=body, parent_tool_use_id=caller)
+
+
+def user(*content: dict[str, object] | str, caller: str | None = None) -> bytes:
+    body = {"role": "user", "content": content[0] if isinstance(content[0], str) else content}
+    return line(type="user", message=body, parent_tool_use_id=caller)
+
+
+def call(tool: str, tool_use_id: str = "toolu_1", /, **arguments: object) -> dict[str, object]:
+    return {"type": "tool_use", "id": tool_use_id, "name": tool, "input": arguments}
+
+
+def answer(tool_use_id: str = "toolu_1", **fields: object) -> dict[str, object]:
+    return {"type": "tool_result", "tool_use_id": tool_use_id, "content": "ok", **fields}
+
+
+def read(*lines: bytes) -> list[ev.Event]:
+    """The numbered events of lines."""
+    happened = fold(ClaudeCodeParser(), TurnState(), lines)
+    return [event for event in happened if event is not ev.HEARTBEAT]
+
+
+# -- the reference's table of events, row by row
+
+
+def test_init_starts_the_session() -> None:
+    init = line(
+        type="system", subtype="init", session_id="s", model="m", claude_code_version="2.1.330", tools=["Bash"]
+    )
+
+    assert read(init) == [ev.SessionStarted("s", "m", "2.1.330", expects_output=False)]
+
+
+def test_init_with_the_tool_for_structured_output_expects_one() -> None:
+    init = line(type="system", subtype="init", session_id="s", tools=["Bash", "StructuredOutput"])
+
+    assert read(init) == [ev.SessionStarted("s", expects_output=True)]
+
+
+def test_api_retry_has_attempt_delay_and_status() -> None:
+    retry = line(
+        type="system",
+        subtype="api_retry",
+        attempt=2,
+        max_retries=10,
+        retry_delay_ms=586.9,
+        error_status=529,
+        error="overloaded",
+    )
+
+    assert read(retry) == [ev.ApiRetry(2, 10, 587, 529, "overloaded")]
+
+
+def test_other_system_lines_are_notifications() -> None:
+    assert read(line(type="system", subtype="status", status="requesting")) == [
+        ev.Notification("status", "requesting")
+    ]
+    assert read(line(type="system", subtype="novelty")) == [ev.Notification("novelty")]
+    assert read(line(type="system")) == [ev.Notification("system")]
+
+
+def test_notification_is_cut_to_200_characters() -> None:
+    assert read(line(type="system", subtype="informational", content="é" * 300)) == [
+        ev.Notification("informational", "é" * 200)
+    ]
+
+
+def test_assistant_tells_its_text_and_its_tokens() -> None:
+    assert read(assistant({"type": "text", "text": "Hello"})) == [
+        ev.AssistantText("Hello"),
+        ev.TokenUsage("claude-sonnet-4-5", TOKENS),
+    ]
+
+
+def test_thinking_is_told() -> None:
+    assert read(assistant({"type": "thinking", "thinking": "hm", "signature": "x"}))[0] == ev.Thinking("hm")
+
+
+def test_blocks_of_one_message_are_billed_once() -> None:
+    first, second = assistant({"type": "text", "text": "a"}), assistant(call("Bash", command="ls"))
+
+    usages = [event for event in read(first, second) if isinstance(event, ev.TokenUsage)]
+
+    assert usages == [ev.TokenUsage("claude-sonnet-4-5", TOKENS)]
+
+
+def test_tool_use_starts_a_tool() -> None:
+    assert read(assistant(call("Bash", command="ls -l\nrm x")))[0] == ev.ToolStarted("toolu_1", "Bash", "ls -l")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "summary"),
+    [
+        ({"command": "make", "description": "build"}, "make"),
+        ({"file_path": "/a.py", "old_string": "x"}, "/a.py"),
+        ({"pattern": "TODO"}, "TODO"),
+        ({"url": "https://example.org"}, "https://example.org"),
+        ({"description": "sub", "prompt": "do"}, "sub"),
+        ({"command": "x" * 300}, "x" * 200),
+        ({"n": 1}, ""),
+        ({}, ""),
+    ],
+)
+def test_tool_is_summed_up_in_a_line(arguments: dict[str, object], summary: str) -> None:
+    started = read(assistant(call("Tool", **arguments)))[0]
+
+    assert isinstance(started, ev.ToolStarted)
+    assert started.summary == summary
+
+
+def test_tool_result_finishes_the_tool() -> None:
+    happened = read(assistant(call("Bash")), user(answer()))
+
+    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None)
+
+
+def test_success_is_completed() -> None:
+    (event,) = read(line(type="result", subtype="success", is_error=False, result="done", num_turns=1))
+
+    assert isinstance(event, ev.TurnCompleted)
+    assert event.report.text == "done"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"subtype": "success", "is_error": True},
+        {"subtype": "error_max_turns", "is_error": True},
+        {"subtype": "error_during_execution", "is_error": False},
+    ],
+)
+def test_error_or_another_subtype_is_failed(fields: dict[str, object]) -> None:
+    (event,) = read(line(type="result", **fields))
+
+    assert isinstance(event, ev.TurnFailed)
+
+
+def test_stream_event_is_a_heartbeat() -> None:
+    delta = line(type="stream_event", event={"type": "content_block_delta", "delta": {"text": "x"}})
+
+    assert ClaudeCodeParser().feed(delta, None) == (ev.HEARTBEAT,)
+
+
+def test_line_that_is_no_json_is_malformed() -> None:
+    assert read(b"Segmentation fault") == [ev.Malformed("Segmentation fault")]
+
+
+# -- beyond the table
+
+
+def test_model_fallback_names_both_models() -> None:
+    fallback = line(
+        type="system", subtype="model_fallback", trigger="overloaded", original_model="a", fallback_model="b"
+    )
+
+    assert read(fallback) == [ev.ModelFallback("a", "b", "overloaded")]
+
+
+def test_rate_limit_is_told() -> None:
+    info = {"status": "rejected", "resetsAt": 1795300000, "rateLimitType": "five_hour", "utilization": 1}
+
+    assert read(line(type="rate_limit_event", rate_limit_info=info)) == [
+        ev.RateLimit("rejected", 1795300000, "five_hour", 1)
+    ]
+
+
+def test_subagent_is_followed_from_start_to_end() -> None:
+    def task(subtype: str, **fields: object) -> bytes:
+        return line(type="system", subtype=subtype, task_id="t", **fields)
+
+    happened = read(
+        task("task_started", description="look", task_type="local_agent"),
+        task("task_progress", description="Running grep"),
+        task("task_updated", patch={"status": "completed"}),
+        task("task_notification", status="completed", summary="found it"),
+    )
+
+    assert happened == [
+        ev.SubagentProgress("t", "started", "look"),
+        ev.SubagentProgress("t", "progress", "Running grep"),
+        ev.SubagentProgress("t", "completed"),
+        ev.SubagentProgress("t", "completed", "found it"),
+    ]
+
+
+def test_shell_in_the_background_is_no_subagent() -> None:
+    def task(subtype: str, **fields: object) -> bytes:
+        return line(type="system", subtype=subtype, task_id="t", **fields)
+
+    happened = read(task("task_started", task_type="local_bash"), task("task_updated", patch={"status": "killed"}))
+
+    assert [type(event) for event in happened] == [ev.Notification, ev.Notification]
+
+
+def test_what_a_subagent_does_is_marked_as_its_own() -> None:
+    text, tool, _ = read(assistant({"type": "text", "text": "a"}, call("Bash"), caller="toolu_0"))
+
+    assert text == ev.AssistantText("a", subagent=True)
+    assert tool == ev.ToolStarted("toolu_1", "Bash", subagent=True)
+
+
+def test_api_error_is_told_with_its_category() -> None:
+    body = {"id": "x", "model": "<synthetic>", "content": [{"type": "text", "text": "Overloaded"}], "usage": USAGE}
+
+    assert read(line(type="assistant", message=body, error="overloaded")) == [
+        ev.ApiFailure("overloaded", "Overloaded")
+    ]
+
+
+def test_made_up_message_without_an_error_is_text_and_costs_nothing() -> None:
+    body = {"id": "x", "model": "<synthetic>", "content": [{"type": "text", "text": "Unknown command"}]}
+
+    assert read(line(type="assistant", message=body)) == [ev.AssistantText("Unknown command")]
+
+
+def test_answer_that_was_not_streamed_tells_that_one_was_lost() -> None:
+    body = {
+        "id": "m",
+        "model": "m",
+        "content": [],
+        "usage": USAGE | {"output_tokens": 22},
+        "stop_reason": "end_turn",
+    }
+
+    assert read(line(type="assistant", message=body)) == [
+        ev.AnswerLost(),
+        ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True),
+    ]
+
+
+@pytest.mark.parametrize("words", ["[Request interrupted by user]", "[Request interrupted by user for tool use]"])
+def test_interrupt_is_told(words: str) -> None:
+    assert read(user({"type": "text", "text": words})) == [ev.Interrupted()]
+
+
+def test_prompt_in_the_stream_is_a_heartbeat() -> None:
+    assert read(user("do it"), user({"type": "text", "text": "do it"})) == []
+
+
+@pytest.mark.parametrize("kind", ["tool_progress", "control_response", "control_request", "keep_alive", "novelty"])
+def test_unknown_types_are_heartbeats(kind: str) -> None:
+    assert ClaudeCodeParser().feed(line(type=kind, a=[1]), None) == (ev.HEARTBEAT,)
+
+
+def test_unknown_content_blocks_are_passed_over() -> None:
+    happened = read(assistant({"type": "server_tool_use", "id": "x"}, {"type": "text", "text": "a"}))
+
+    assert happened[0] == ev.AssistantText("a")
+
+
+# -- partial messages
+
+
+def start(message: str = "msg_1", caller: str | None = None) -> bytes:
+    body = {"id": message, "model": "m", "usage": USAGE}
+    event = {"type": "message_start", "message": body}
+    return line(type="stream_event", event=event, parent_tool_use_id=caller)
+
+
+def delta(caller: str | None = None, **usage: int) -> bytes:
+    return line(type="stream_event", event={"type": "message_delta", "usage": usage}, parent_tool_use_id=caller)
+
+
+def test_partial_messages_tell_the_exact_output() -> None:
+    happened = read(start(), assistant({"type": "text", "text": "a"}), delta(input_tokens=100, output_tokens=45))
+
+    assert happened == [
+        ev.TokenUsage("m", TOKENS),
+        ev.AssistantText("a"),
+        ev.TokenUsage("m", Tokens(0, 44, 0, 0), output_known=True),
+    ]
+
+
+def test_counts_left_out_of_a_message_delta_stand_as_they_were() -> None:
+    assert read(start(), delta(output_tokens=45))[-1] == ev.TokenUsage("m", Tokens(0, 44, 0, 0), output_known=True)
+
+
+def test_deltas_go_to_the_message_of_their_own_agent() -> None:
+    happened = read(
+        start("a"), start("b", caller="toolu_0"), delta(output_tokens=11), delta("toolu_0", output_tokens=3)
+    )
+
+    outputs = [event.added.output_tokens for event in happened if isinstance(event, ev.TokenUsage)]
+    assert outputs == [1, 1, 10, 2]
+
+
+def test_delta_without_a_message_is_a_heartbeat() -> None:
+    assert read(delta(output_tokens=45)) == []
+
+
+# -- timing, from the clock of whoever feeds
+
+
+def timed(*lines: tuple[bytes, float | None]) -> list[ev.Event]:
+    parser = ClaudeCodeParser()
+    return [event for data, at in lines for event in parser.feed(data, at)]
+
+
+INIT = line(type="system", subtype="init", session_id="s")
+
+
+def durations(happened: list[ev.Event]) -> list[int | None]:
+    return [event.api_duration_ms for event in happened if isinstance(event, ev.TokenUsage)]
+
+
+def test_parallel_tools_have_durations_of_their_own() -> None:
+    happened = timed(
+        (assistant(call("Bash", "toolu_1")), 10.0),
+        (assistant(call("Read", "toolu_2")), 10.5),
+        (user(answer("toolu_2")), 11.0),
+        (user(answer("toolu_1", is_error=True, content="Exit code 3")), 12.25),
+    )
+
+    assert [event for event in happened if isinstance(event, ev.ToolFinished)] == [
+        ev.ToolFinished("toolu_2", "Read", 500, None),
+        ev.ToolFinished("toolu_1", "Bash", 2250, "Exit code 3"),
+    ]
+
+
+def test_result_without_a_call_is_told_without_name_and_duration() -> None:
+    assert timed((user(answer("toolu_9")), 1.0)) == [ev.ToolFinished("toolu_9", "", None, None)]
+
+
+def test_tool_whose_start_was_not_seen_live_has_no_duration() -> None:
+    happened = timed((assistant(call("Bash")), None), (user(answer()), 12.0))
+
+    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None)
+
+
+def test_api_time_runs_from_the_request_to_the_first_block_of_its_answer() -> None:
+    happened = timed(
+        (INIT, 1.0),
+        (assistant({"type": "text", "text": "a"}), 1.25),
+        (assistant(call("Bash")), 1.5),  # a second block of the same answer
+        (user(answer()), 3.0),
+        (assistant({"type": "text", "text": "b"}, message="msg_2"), 3.125),
+    )
+
+    assert durations(happened) == [250, 125]
+
+
+def test_a_subagents_answer_does_not_stop_the_main_agents_clock() -> None:
+    happened = timed(
+        (INIT, 1.0),
+        (assistant(call("Agent", "toolu_1"), call("Bash", "toolu_2")), 1.5),
+        (user({"type": "text", "text": "sub job"}, caller="toolu_1"), 2.0),
+        (user(answer("toolu_2")), 2.5),
+        (assistant({"type": "text", "text": "sub"}, message="msg_2", caller="toolu_1"), 3.0),
+        (assistant({"type": "text", "text": "main"}, message="msg_3"), 4.0),
+    )
+
+    assert durations(happened) == [500, 1000, 1500]
+
+
+def test_api_time_of_a_partial_message_ends_with_its_start() -> None:
+    happened = timed((INIT, 1.0), (start(), 1.5), (assistant({"type": "text", "text": "a"}), 9.0))
+
+    assert durations(happened) == [500]
+
+
+def test_lines_read_again_after_the_fact_have_no_times() -> None:
+    happened = timed((INIT, None), (assistant(call("Bash")), None), (user(answer()), None))
+
+    assert durations(happened) == [None]
+    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None)
+
+
+# -- the result
+
+
+def test_result_has_every_field_of_the_reference() -> None:
+    used = {
+        "inputTokens": 1,
+        "outputTokens": 2,
+        "cacheReadInputTokens": 3,
+        "cacheCreationInputTokens": 4,
+        "costUSD": 0.5,
+    }
+    (event,) = read(
+        line(
+            type="result",
+            subtype="success",
+            is_error=False,
+            result="text",
+            structured_output={"n": 1},
+            modelUsage={"m": used},
+            usage={
+                "input_tokens": 1,
+                "output_tokens": 2,
+                "cache_read_input_tokens": 3,
+                "cache_creation_input_tokens": 4,
+            },
+            num_turns=3,
+            duration_ms=1000,
+            duration_api_ms=900.4,
+            total_cost_usd=0.5,
+            stop_reason="end_turn",
+            terminal_reason="completed",
+            api_error_status=None,
+            permission_denials=[{"tool_name": "Bash", "tool_use_id": "t", "tool_input": {}}],
+        )
+    )
+
+    assert event == ev.TurnCompleted(
+        ev.Report(
+            subtype="success",
+            text="text",
+            structured_output={"n": 1},
+            by_model={"m": ModelUsage(Tokens(1, 2, 3, 4), 0.5)},
+            num_turns=3,
+            duration_ms=1000,
+            duration_api_ms=900,
+            stop_reason="end_turn",
+            terminal_reason="completed",
+            denied_tools=("Bash",),
+        )
+    )
+
+
+def test_usage_since_the_last_result_is_added_up_over_the_process() -> None:
+    def result(total: int, new: int) -> bytes:
+        def used(count: int) -> dict[str, object]:
+            counts = dict.fromkeys(("outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"), 0)
+            return {"m": {"inputTokens": count, **counts, "costUSD": count / 10}}
+
+        return line(
+            type="result", subtype="success", modelUsage=used(total), model_usage_since_last_result=used(new)
+        )
+
+    # The session had used 100 before this process resumed it.
+    first, second = read(result(110, 10), result(113, 3))
+
+    assert isinstance(first, ev.TurnCompleted)
+    assert isinstance(second, ev.TurnCompleted)
+    assert first.report.by_model == {"m": ModelUsage(Tokens(10), 1.0)}
+    assert second.report.by_model == {"m": ModelUsage(Tokens(13), 1.3)}
+
+
+# -- lines that are not as they should be
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        line(type="assistant"),
+        line(type="assistant", message={"id": "x"}),
+        line(type="assistant", message={"id": "x", "model": "m", "content": [{"type": "text"}], "usage": USAGE}),
+        line(type="assistant", message={"id": "x", "model": "m", "content": [{"type": "text", "text": 5}]}),
+        line(type="assistant", message={"id": "x", "model": 5, "content": [], "usage": USAGE}),
+        line(type="assistant", message={"id": "x", "model": "m", "content": [], "usage": {"input_tokens": "9"}}),
+        line(type="assistant", message={"id": "x", "model": "m", "content": [], "usage": {"input_tokens": -9}}),
+        line(type="assistant", message={"id": "x", "model": "m", "content": [], "usage": {"input_tokens": 1.5}}),
+        line(type="user"),
+        line(type="user", message={"content": ["text"]}),
+        line(type="user", message={"content": [{"type": "tool_result"}]}),
+        line(type="result"),
+        line(type="result", subtype=["success"]),
+        line(type="result", subtype="success", modelUsage={"m": {"inputTokens": 1}}),
+        line(type="system", subtype="init"),
+        line(type="system", subtype="init", session_id=5),
+        line(type="system", subtype="api_retry"),
+        line(type="system", subtype="task_started"),
+        line(type="stream_event", event={"type": "message_start"}),
+        line(type="rate_limit_event"),
+        line(type=["assistant"]),
+        b'"text"',
+        b"[]",
+        b"5",
+        b"null",
+    ],
+)
+def test_known_type_without_what_it_always_has_is_malformed(broken: bytes) -> None:
+    parser, state = ClaudeCodeParser(), TurnState()
+
+    assert fold(parser, state, [broken]) == [ev.Malformed(broken.decode())]
+    assert state.seen == {}
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"x" * 600,
+        "é".encode() * 600,
+        "😀".encode() * 600,
+        b"\xff" * 600,
+        b"x" * 499 + "é".encode(),
+        b"{" * 12_000_000,
+        b'{"type":"assistant","message":"' + b"a" * 12_000_000,
+        "😀".encode() * 3_000_000,
+    ],
+    ids=[
+        "ascii",
+        "two bytes",
+        "four bytes",
+        "no UTF-8",
+        "cut in a character",
+        "12 MB",
+        "12 MB of a line",
+        "12 MB wide",
+    ],
+)
+def test_malformed_line_is_cut_to_500_characters(garbage: bytes) -> None:
+    (event,) = ClaudeCodeParser().feed(garbage, None)
+
+    assert isinstance(event, ev.Malformed)
+    assert event.text == garbage[:4000].decode(errors="replace")[:500]
+    assert len(event.text) <= 500
+
+
+def test_line_of_12_megabytes_is_read() -> None:
+    text = "a" * 12_000_000
+
+    assert read(assistant({"type": "text", "text": text}))[0] == ev.AssistantText(text)
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    cut = assistant({"type": "text", "text": "PLACE"}).replace(b"PLACE", rb"a\ud83d b\uDE00 c\ud83d\ude00")
+
+    assert read(cut)[0] == ev.AssistantText("a? b? c\N{GRINNING FACE}")
+
+
+def test_text_that_speaks_of_a_surrogate_is_left_alone() -> None:
+    assert read(assistant({"type": "text", "text": r"write \ud83d"}))[0] == ev.AssistantText(r"write \ud83d")
+
+
+def test_truncated_text_delta_is_malformed() -> None:
+    whole = line(type="stream_event", event={"type": "content_block_delta", "delta": {"text": "abc"}})
+
+    assert isinstance(ClaudeCodeParser().feed(whole[:-9], None)[0], ev.Malformed)

@@ -1,0 +1,240 @@
+"""What a producer may ask for, and how a bad request is refused: by the name of its field."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.errors import InvalidRequest
+from adapters.request import MAX_PROMPT_BYTES, TurnRequest
+
+LEAST: dict[str, Any] = {"prompt": "Fix the bug", "workspace": "/srv/repo"}
+WHOLE: dict[str, Any] = {
+    "version": 1,
+    "turn_id": "issue-17.1",
+    "prompt": "Fix the bug — büg",
+    "workspace": "/srv/repo",
+    "agent": "claude-code",
+    "host": "build-3",
+    "session_id": "8c3f3a5e-52a8-4a34-9f0a-0d8a3b7c0c11",
+    "labels": {"team": "core", "issue": "17"},
+    "env": ["GITHUB_TOKEN"],
+    "options": {"model": "claude-sonnet-4-5", "max_turns": 5},
+    "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    "turn_timeout_ms": 60_000,
+    "read_timeout_ms": 5_000,
+    "stall_timeout_ms": 0,
+    "deadline": "2030-01-01T00:00:00Z",
+    "max_total_tokens": 100_000,
+    "max_cost_usd": 1.5,
+    "max_attempts": 3,
+    "max_retry_backoff_ms": 300_000,
+}
+
+
+def nested(levels: int) -> dict[str, object]:
+    schema: dict[str, object] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("nope", 1, "no known field"),
+        ("prompt", "", "empty"),
+        ("prompt", " \n\t", "empty"),
+        ("prompt", "a\0b", "NUL"),
+        ("prompt", "\ud800", "not valid Unicode"),
+        ("prompt", "é" * (MAX_PROMPT_BYTES // 2 + 1), "10,485,760"),
+        ("prompt", 5, "string"),
+        ("prompt", None, "string"),
+        ("workspace", "repo", "absolute"),
+        ("workspace", "./repo", "absolute"),
+        ("workspace", "~/repo", "absolute"),
+        ("workspace", "", "absolute"),
+        ("workspace", "/a\0b", "NUL"),
+        ("workspace", "/\ud800", "not valid Unicode"),
+        ("agent", "", "match"),
+        ("agent", "../claude", "match"),
+        ("host", "a b", "match"),
+        ("host", "a\n", "match"),
+        ("session_id", "-x", "match"),
+        ("session_id", "a;b", "match"),
+        ("turn_id", "a/b", "match"),
+        ("turn_id", "x" * 129, "match"),
+        ("version", 2, "1"),
+        ("env", "PATH", "tuple"),
+        ("labels", [], "dictionary"),
+        ("options", [], "dictionary"),
+        ("turn_timeout_ms", 0, "greater"),
+        ("turn_timeout_ms", -1, "greater"),
+        ("turn_timeout_ms", 1.5, "integer"),
+        ("turn_timeout_ms", 10**30, "less"),
+        ("read_timeout_ms", -1, "greater"),
+        ("stall_timeout_ms", -1, "greater"),
+        ("max_total_tokens", 0, "greater"),
+        ("max_total_tokens", -1, "greater"),
+        ("max_cost_usd", 0, "greater"),
+        ("max_cost_usd", -0.5, "greater"),
+        ("max_cost_usd", float("nan"), "finite"),
+        ("max_cost_usd", float("inf"), "finite"),
+        ("max_attempts", 0, "greater"),
+        ("max_attempts", 101, "less"),
+        ("max_retry_backoff_ms", 0, "greater"),
+        ("deadline", "tomorrow", "valid datetime"),
+        ("deadline", "2030-01-01T00:00:00", "timezone"),
+        ("output_schema", True, "dictionary"),
+        ("output_schema", {"type": "nonsense"}, "not a JSON Schema"),
+        ("output_schema", {"type": "object", "properties": 5}, "not a JSON Schema"),
+        ("output_schema", {"$schema": 5}, "not a JSON Schema"),
+        ("output_schema", {"type": "array"}, "must describe an object"),
+        ("output_schema", nested(110), "nested too deeply"),
+    ],
+)
+def test_bad_input_is_refused_by_the_name_of_its_field(field: str, value: object, says: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        TurnRequest.parse(LEAST | {field: value})
+
+    assert refused.value.field == field
+    assert refused.value.message.startswith(f"{field}: ")
+    assert says in refused.value.message
+    assert not refused.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("env", ["GOOD", "A B"], "env.1"),
+        ("env", ["A=B"], "env.0"),
+        ("env", ["1A"], "env.0"),
+        ("env", [""], "env.0"),
+        ("labels", {"team": ""}, "labels.team"),
+        ("labels", {"team": "a\nb"}, "labels.team"),
+        ("labels", {"team": 5}, "labels.team"),
+        ("labels", {"a b": "x"}, "labels.a b.[key]"),
+    ],
+)
+def test_bad_part_of_a_field_is_named(field: str, value: object, named: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        TurnRequest.parse(LEAST | {field: value})
+
+    assert refused.value.field == named
+
+
+@pytest.mark.parametrize("field", ["prompt", "workspace"])
+def test_missing_field_is_named(field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        TurnRequest.parse({key: value for key, value in LEAST.items() if key != field})
+
+    assert refused.value.field == field
+
+
+def test_all_faults_are_named_at_once() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        TurnRequest.parse({"prompt": "", "workspace": "x", "max_attempts": 0})
+
+    for field in ("prompt", "workspace", "max_attempts"):
+        assert f"{field}: " in refused.value.message
+
+
+def test_refusal_does_not_repeat_what_was_sent() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        TurnRequest.parse(LEAST | {"agent": "s3cret value", "env": ["TOKEN=s3cret"], "nope": "s3cret"})
+
+    assert "s3cret" not in refused.value.message
+
+
+def test_fault_deep_in_a_field_has_a_short_name() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        TurnRequest.parse(LEAST | {"output_schema": nested(1000)})
+
+    assert refused.value.field is not None
+    assert refused.value.field.startswith("output_schema.")
+    assert len(refused.value.message) < 300
+
+
+@pytest.mark.parametrize("document", [None, [], "text", 5, b"{}"])
+def test_request_is_one_object(document: object) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        TurnRequest.parse(document)
+
+    assert refused.value.field == "request"
+
+
+def test_least_request_leaves_everything_else_to_the_worker() -> None:
+    request = TurnRequest.parse(LEAST)
+
+    assert request.agent == "claude-code"
+    assert (request.host, request.session_id, request.deadline) == (None, None, None)
+    assert request.stall_timeout_ms is request.turn_timeout_ms is request.max_attempts is None
+
+
+def test_stall_timeout_of_0_turns_it_off_and_is_kept() -> None:
+    assert TurnRequest.parse(LEAST | {"stall_timeout_ms": 0}).stall_timeout_ms == 0
+
+
+def test_prompt_of_10_mebibytes_is_taken() -> None:
+    assert len(TurnRequest.parse(LEAST | {"prompt": "x" * MAX_PROMPT_BYTES}).prompt) == MAX_PROMPT_BYTES
+
+
+def test_task_id_stands_in_for_a_missing_turn_id() -> None:
+    assert TurnRequest.parse(LEAST, turn_id="task-1").turn_id == "task-1"
+    assert TurnRequest.parse(LEAST | {"turn_id": "mine"}, turn_id="task-1").turn_id == "mine"
+
+
+def test_turns_without_an_id_get_one_each() -> None:
+    assert TurnRequest.parse(LEAST).turn_id != TurnRequest.parse(LEAST).turn_id
+
+
+def test_deadline_is_a_moment_in_any_zone() -> None:
+    request = TurnRequest.parse(LEAST | {"deadline": "2030-01-01T02:00:00+02:00"})
+
+    assert request.deadline_at == datetime(2030, 1, 1, tzinfo=UTC).timestamp()
+
+
+def test_request_survives_json_both_ways() -> None:
+    request = TurnRequest.parse(WHOLE)
+    document = json.loads(request.model_dump_json())
+
+    assert TurnRequest.parse(document) == request
+    assert document["options"] == WHOLE["options"]
+    assert set(document) == set(WHOLE)
+
+
+@given(st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text))
+def test_any_text_is_a_prompt_and_arrives_as_it_was(prompt: str) -> None:
+    request = TurnRequest.parse(LEAST | {"prompt": prompt})
+
+    assert TurnRequest.model_validate_json(request.model_dump_json()).prompt == prompt
+
+
+def test_published_schema_is_valid_and_takes_what_we_take() -> None:
+    schema = TurnRequest.model_json_schema()
+    validator = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    validator.check_schema(schema)
+
+    assert schema["required"] == ["prompt", "workspace"]
+    assert schema["additionalProperties"] is False
+    for document in (LEAST, WHOLE):
+        validator(schema).validate(document)
+    for field, bad in (
+        ("nope", 1),
+        ("agent", "a b"),
+        ("max_attempts", 0),
+        ("turn_timeout_ms", -1),
+        ("version", 2),
+    ):
+        assert not validator(schema).is_valid(LEAST | {field: bad})
+
+
+def test_request_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        TurnRequest.parse(LEAST).prompt = "other"  # type: ignore[misc]

@@ -1,0 +1,56 @@
+"""Tokens and money: sums, and what is never mixed."""
+
+from __future__ import annotations
+
+from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, combine, sum_costs
+
+OBSERVED = Usage({"m": ModelUsage(Tokens(10, 5, 3, 2), 0.5)}, UsageSource.RESULT)
+FROM_FILES = Usage(
+    {"m": ModelUsage(Tokens(1, 1), 0.1), "n": ModelUsage(Tokens(7), 0.2)}, UsageSource.SESSION_FILES
+)
+GUESS = Usage({"m": ModelUsage(Tokens(100, 1))}, UsageSource.STREAM, complete=False)
+
+
+def test_tokens_add_up_by_kind() -> None:
+    assert Tokens(1, 2, 3, 4) + Tokens(10, 20, 30, 40) == Tokens(11, 22, 33, 44)
+    assert Tokens(11, 22, 33, 44) - Tokens(1, 2, 3, 4) == Tokens(10, 20, 30, 40)
+
+
+def test_total_and_prompt_include_cached_tokens() -> None:
+    assert Tokens(1, 2, 4, 8).total == 15
+    assert Tokens(1, 2, 4, 8).prompt == 13
+
+
+def test_attempts_add_up_by_model() -> None:
+    usage = combine([OBSERVED, FROM_FILES])
+
+    assert usage.by_model == {"m": ModelUsage(Tokens(11, 6, 3, 2), 0.6), "n": ModelUsage(Tokens(7), 0.2)}
+    assert usage.source is UsageSource.SESSION_FILES
+    assert usage.complete
+
+
+def test_guess_is_never_added_to_what_was_observed() -> None:
+    usage = combine([OBSERVED, GUESS])
+
+    assert usage.by_model == OBSERVED.by_model
+    assert usage.source is UsageSource.RESULT
+    assert not usage.complete
+
+
+def test_guesses_count_where_nothing_else_is() -> None:
+    usage = combine([GUESS, GUESS])
+
+    assert usage.tokens == Tokens(200, 2)
+    assert usage.source is UsageSource.STREAM
+    assert usage.cost_usd is None
+
+
+def test_nothing_is_none_and_not_free() -> None:
+    assert combine([]) == combine([NO_USAGE]) == NO_USAGE
+    assert NO_USAGE.cost_usd is None
+
+
+def test_one_unknown_cost_makes_the_sum_unknown() -> None:
+    assert sum_costs([0.5, 0.25]) == 0.75
+    assert sum_costs([0.5, None]) is None
+    assert sum_costs([]) == 0.0
