@@ -98,4 +98,4 @@ async def _beat(channel: Channel, beat_s: float) -> None:
             await asyncio.sleep(beat_s)
             await channel.write(b"\n")
     except HostUnreachable:
-        return  # the reader learns it too
+        await channel.close()  # nobody listens there; so end it for its reader, who might still be sent output

@@ -16,7 +16,7 @@ from typing import Self
 from adapters.command import Command
 from remote.attachment import Attachment, open_attachment
 from remote.backoff import Backoff, Patience
-from remote.errors import HostError, HostUnreachable
+from remote.errors import HostUnreachable
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
 from remote.spool import Batch, Exit, Spool
@@ -50,7 +50,9 @@ def follow(
 ) -> Follower:
     """Follow the turn in `spool` from byte `offset` of its output, after starting `command` there if one is given.
 
-    A command whose spool exists was started before and is not started again. See Follower for use and errors.
+    A command whose spool exists was started before and is not started again. Its `forward_env` is not looked at:
+    the caller, who knows the worker's environment, has put it into `env`. See Follower for use and errors.
+    Entering also raises ValueError for a command that no shell could run as it is meant.
     """
     backoff = Backoff(patience, rng or Random(), clock)  # noqa: S311 - jitter is no secret
     return Follower(host, spool, command, offset, lease, patience, max_line, backoff, sleep)
@@ -156,6 +158,8 @@ class Follower:
         self._backoff.attached()
         if self._cancelled:
             await self.cancel()
+        if self._detached:
+            await self._drop()
         return attachment
 
     async def _open(self) -> Attachment:
@@ -178,5 +182,4 @@ class Follower:
     async def _drop(self) -> None:
         attachment, self._attachment = self._attachment, None
         if attachment:
-            with contextlib.suppress(HostError):
-                await attachment.close()
+            await attachment.close()

@@ -20,7 +20,7 @@ class Output:
 
     exit: int  # 128 + n after signal n
     stdout: bytes
-    stderr: bytes  # its last 64 KiB, without NULs
+    stderr: bytes  # its last 64 KiB, without NULs and newlines at its end
 
 
 async def run_script(

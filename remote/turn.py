@@ -44,10 +44,10 @@ class Attach:
 def start_program(attach: Attach, command: Command, turn_nonce: str, lease_s: int) -> bytes:
     """Return the program that starts `command` unless it was started before, and follows it.
 
-    The command's stdin is to follow it on the channel. `forward_env` is the caller's to resolve into `env`.
-    Raises ValueError for a command that no host could run as it stands.
+    The command's stdin is to follow it on the channel. Raises ValueError for a command that no shell could run as
+    it is meant.
     """
-    check(command)
+    check_command(command)
     variables = attach.variables() | {
         "turn_nonce": turn_nonce,
         "lease": lease_s,
@@ -61,7 +61,7 @@ def start_program(attach: Attach, command: Command, turn_nonce: str, lease_s: in
     return program(_functions(), "start", command.argv, variables)
 
 
-def check(command: Command) -> None:
+def check_command(command: Command) -> None:
     """Raise ValueError for what the shell could not do as it is meant."""
     if not command.argv or not command.argv[0] or command.argv[0].startswith("-"):
         raise ValueError(f"argv must begin with a program, not with {command.argv[:1]!r}")

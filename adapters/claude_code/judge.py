@@ -41,10 +41,11 @@ _SUBTYPES: dict[str, type[TurnError]] = {
     "error_max_budget_usd": errors.BudgetExceeded,
     "error_max_structured_output_retries": errors.StructuredOutputMissing,
 }
-# What the CLI says on stderr alone, before any event; each is final.
-_REFUSALS: tuple[tuple[str, type[TurnError]], ...] = (
-    ("No conversation found with session ID", errors.SessionNotFound),
-    ("is already in use", errors.SessionInUse),
+# What the CLI says of sessions, mostly on stderr alone and before any event. One "in use" may be dead, and then no
+# waiting helps: the next attempt takes another session.
+_REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
+    ("No conversation found with session ID", errors.SessionNotFound, Retry.NEVER),
+    ("is already in use", errors.SessionInUse, Retry.BACKOFF),
 )
 
 
@@ -106,9 +107,9 @@ def _reported(report: Report, state: TurnState) -> TurnError:
 def _broken_off(report: Report, text: str) -> TurnError:
     if (report.terminal_reason or "").startswith("aborted"):
         return errors.TurnCancelled("the agent was interrupted")
-    for phrase, kind in _REFUSALS:
+    for phrase, kind, retry in _REFUSALS:
         if phrase in text:
-            return kind(text)
+            return kind(text, retry=retry)
     return errors.AgentFailed(text)
 
 
@@ -133,9 +134,9 @@ def _limited(kind: type[TurnError], text: str, state: TurnState) -> TurnError:
 
 
 def _without_report(state: TurnState, end: Exit) -> TurnError:
-    for phrase, kind in _REFUSALS:
+    for phrase, kind, retry in _REFUSALS:
         if phrase in end.stderr and not state.started:
-            return kind(_last_line(end.stderr))
+            return kind(_last_line(end.stderr), retry=retry)
     if end.code == 0 and state.interrupted:
         return errors.TurnCancelled("the agent was interrupted")
     if end.code == 0:

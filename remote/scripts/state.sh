@@ -27,8 +27,13 @@ get() {
 load_turn() {
     read -r turn_nonce lease turn_boot ladder <"$spool/turn"
     boot_id
-    rebooted=
-    if [ "$boot" != "$turn_boot" ]; then rebooted=yes; fi
+    if [ "$boot" != "$turn_boot" ]; then forget_former_boot; fi
+}
+
+# Nobody who signed before a reboot lives, and start times count from a boot.
+forget_former_boot() {
+    for name in supervisor watcher agent; do put "$name" -; done
+    printf '%s\n' "$turn_nonce $lease $boot $ladder" 1<>"$spool/turn"
 }
 
 boot_id() {
@@ -41,10 +46,10 @@ ended() {
     [ "$value" ]
 }
 
-# running NAME: is the process that signed this state file still there? Its start time counts from a boot.
+# running NAME: is the process that signed this state file still there?
 running() {
     get "$1"
-    [ -z "$rebooted" ] && alive $value
+    alive $value
 }
 
 # sign NAME: put this very shell's pid and start time there. `$$` would be a subshell's parent.

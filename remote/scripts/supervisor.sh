@@ -39,7 +39,6 @@ launch() {
 conclude() {
     get reason
     reason=${value:-exit}
-    dismiss_watchers
     get agent
     group=${value%% *}
     # The number stays theirs as long as anyone is left in the agent's group.
@@ -48,6 +47,7 @@ conclude() {
     # Who is in its group but hid the mark was not swept.
     if [ "$group" ]; then kill -KILL "-$group" 2>/dev/null; fi
     finish "$1" "$reason"
+    dismiss_watchers
 }
 
 # The first watcher may not have signed yet, or another one may have taken its place.

@@ -38,11 +38,11 @@ read_stderr_tail() {
 free_kibibytes() {
     path=$1
     while [ ! -e "$path" ] && [ "$path" ]; do path=${path%/*}; done
-    df -Pk "${path:-/}" | {
-        read -r heading
-        read -r device total used available rest
-        echo "$available"
-    }
+    table=$(LC_ALL=C df -Pk "${path:-/}") || return
+    # Seven words of heading, then: device, total, used, available.
+    set -- $table
+    shift 7
+    echo "$4"
 }
 
 # list_spools ROOT: one line for each: id, alive or dead, ended or open, age in seconds or "-".
@@ -68,7 +68,7 @@ remove_spool() {
     if [ -e "$spool/turn" ]; then
         load_turn
         waited=0
-        while held && [ "$waited" -lt 20 ]; do pause; done
+        while held && [ "$waited" -lt 5 ]; do pause; done
         if held; then refuse spool_in_use "$spool"; fi
     fi
     rm -rf "$spool" "$1/.$2".??????

@@ -48,7 +48,7 @@ still_needed() {
 supervised() {
     waited=0
     get supervisor
-    while [ -z "$value" ] && [ -z "$rebooted" ] && [ "$waited" -lt 50 ]; do
+    while [ -z "$value" ] && [ "$waited" -lt 50 ]; do
         pause
         get supervisor
     done

@@ -16,12 +16,12 @@ SHORT = Lease(lease_s=1, beat_s=0.2)
 
 # Prints "ready", and "result" when it is interrupted.
 COOPERATIVE = """
-import signal, sys, time
+import os, signal, sys, time
 def leave(number, frame):
-    print("result", flush=True)
+    os.write(1, b"result\\n")
     sys.exit(0)
 signal.signal(signal.SIGINT, leave)
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 while True: time.sleep(60)
 """
 # Starts one child of each kind that is hard to end, then waits, or leaves at once.
@@ -46,9 +46,9 @@ time.sleep(60)
 """
 # Deaf to all but KILL.
 STUBBORN = """
-import signal, time
-for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, lambda *_: print("no", flush=True))
-print("ready", flush=True)
+import os, signal, time
+for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, lambda *_: os.write(1, b"no\\n"))
+os.write(1, b"ready\\n")
 while True: time.sleep(60)
 """
 
@@ -209,10 +209,10 @@ async def test_a_turn_without_its_watcher_ends_in_order(lab: Lab) -> None:
 
 async def test_a_turn_whose_supervisor_and_watcher_were_killed_is_lost(any_lab: Lab) -> None:
     spool = any_lab.spool()
-    async with any_lab.follow(spool, any_lab.python(FAMILY, "stay")) as turn:
+    async with any_lab.follow(spool, any_lab.python(COOPERATIVE)) as turn:
         await read_until(turn, b"ready")
         any_lab.kill(spool, "supervisor", "watcher")
-        await drain(turn)
+        assert await drain(turn) == b"result\n"
         assert turn.exit == Exit(None, "lost")
         assert any_lab.marked(spool) == []
     await any_lab.nothing_left(spool)
@@ -231,19 +231,21 @@ async def test_a_turn_killed_to_the_last_process_is_lost_to_several_followers_al
 
 async def test_after_a_reboot_a_turn_is_lost_and_whoever_has_its_numbers_is_left_alone(lab: Lab) -> None:
     spool = lab.spool()
-    async with lab.follow(spool, lab.python(COOPERATIVE), lease=Lease(600, 1)) as turn:
+    async with lab.follow(spool, lab.python(COOPERATIVE)) as turn:
         await read_until(turn, b"ready")
-    # The very processes live on, but seem to be of an earlier boot.
+    lab.kill(spool, "supervisor", "watcher", "agent")
+    innocent = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
+    started = Path(f"/proc/{innocent.pid}/stat").read_text().split(") ")[1].split()[19]
+    for name in ("supervisor", "watcher", "agent"):
+        Path(spool.path, name).write_text(f"{innocent.pid} {started}".ljust(80) + "\n")
     description = Path(spool.path, "turn")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    description.write_text(description.read_text().replace(boot, "another-boot"))
-    mark = lab.pid(spool, "agent")
-    stray = Path(f"/proc/{mark}/environ").read_bytes()
-    assert spool.path.encode() in stray
-    lab.kill(spool, "watcher")
-    async with lab.follow(spool) as turn:
-        assert await drain(turn) == b"ready\n"
-        assert turn.exit == Exit(None, "lost")
+    description.write_text(description.read_text().replace(boot, "x" * len(boot)))
+    ends = await asyncio.gather(*(lab.run(None, spool) for _ in range(3)))
+    assert set(ends) == {(b"ready\n", Exit(None, "lost"))}
+    assert innocent.returncode is None
+    innocent.kill()
+    await innocent.wait()
 
 
 async def test_a_number_given_to_another_process_is_not_the_agent(lab: Lab) -> None:
@@ -256,7 +258,6 @@ async def test_a_number_given_to_another_process_is_not_the_agent(lab: Lab) -> N
         Path(spool.path, name).write_text(f"{innocent.pid} 1".ljust(80) + "\n")
     assert (await lab.run(None, spool))[1] == Exit(None, "lost")
     assert innocent.returncode is None
-    os.kill(innocent.pid, 0)
     innocent.kill()
     await innocent.wait()
 

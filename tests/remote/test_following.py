@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,18 @@ async def test_a_channel_cut_again_and_again_loses_nothing(any_lab: Lab) -> None
     assert turn.exit == Exit(0, "exit")
     assert len(any_lab.host.channels) >= 5
     await any_lab.nothing_left(spool)
+
+
+async def test_an_attachment_whose_shell_died_alone_is_replaced(any_lab: Lab) -> None:
+    command = any_lab.sh("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo end")
+    async with any_lab.follow(any_lab.spool(), command) as turn:
+        await read_until(turn, b"begun")
+        rest = asyncio.create_task(drain(turn))
+        os.kill(any_lab.host.shell, signal.SIGKILL)  # its tail goes on, but nobody takes heartbeats
+        await eventually(lambda: len(any_lab.host.channels) == 2)
+        (any_lab.workspace / "go").touch()
+        assert await rest == b"end\n"
+    assert turn.exit == Exit(0, "exit")
 
 
 async def test_lines_that_were_there_before_the_attachment_are_marked_as_replayed(lab: Lab) -> None:

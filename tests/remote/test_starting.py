@@ -147,7 +147,7 @@ async def test_a_workspace_may_have_any_name(any_lab: Lab, name: str) -> None:
     assert output.decode().strip() == ascii(str(place))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(HOSTILE | SHELL_WORDS, max_size=6))
 def test_arguments_arrive_as_they_are(any_lab: Lab, arguments: list[str]) -> None:
     output, _ = asyncio.run(any_lab.run(any_lab.command("printf", "%s\\0", "begin", *arguments)))
@@ -239,6 +239,7 @@ async def watch_process_list(seen: set[str]) -> None:
 async def test_a_start_cut_off_after_its_claim_is_lost_and_not_started_again(lab: Lab) -> None:
     spool, command = lab.spool(), lab.sh("echo x >>runs")
     await lab.run(command, spool)
+    await lab.nothing_left(spool)
     for name in ("supervisor", "watcher", "agent", "end", "reason"):
         Path(spool.path, name).write_text(" " * 80 + "\n")
     Path(spool.path, "events").write_text("")

@@ -2,29 +2,100 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import NamedTuple
 
 import click
 
 from adapters.errors import TurnError
 from ops.errors import LedgerUnavailable, OpsError
-from workers.cli import books, fleet, turns
-from workers.cli.replay import replay
-from workers.cli.show import BAD_INPUT, INTERRUPTED, NO_SERVICE
+from workers.cli.status import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, NO_SERVICE
 from workers.errors import RunturnError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Section(NamedTuple):
+    """Commands that live in one module, with a line on each for `runturn --help`."""
+
+    title: str
+    module: str
+    commands: dict[str, str]
+
+
+# The modules are imported when one of their commands runs: Celery and SQLAlchemy alone take half a second.
+SECTIONS = (
+    Section(
+        "Turns",
+        "workers.cli.turns",
+        {
+            "run": "Queue a turn, show it live, and wait for its result.",
+            "enqueue": "Queue a turn and print its id.",
+            "watch": "Show a turn's events, past and to come, until it ends.",
+            "result": "Wait for a turn's result and print it.",
+            "cancel": "End a turn and its agent.",
+        },
+    ),
+    Section(
+        "Books",
+        "workers.cli.books",
+        {
+            "history": "List turns, the newest first.",
+            "cost": "Show what turns have used and cost.",
+        },
+    ),
+    Section(
+        "Fleet",
+        "workers.cli.fleet",
+        {
+            "up": "Run a broker and a worker here, until Ctrl-C.",
+            "worker": "Run turns until told to stop.",
+            "down": "Stop the embedded broker.",
+            "exporter": "Serve the whole fleet's tokens and money at /metrics.",
+            "doctor": "Check everything that a turn needs.",
+        },
+    ),
+    Section("Recordings", "workers.cli.replay", {"replay": "Fold a recording into a result."}),
+)
+
+
+class Commands(click.Group):
+    """The commands of `SECTIONS`."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        """All names, in the order of the help."""
+        return [name for section in SECTIONS for name in section.commands]
+
+    def get_command(self, _: click.Context, name: str) -> click.Command | None:
+        """The command of that name."""
+        for section in SECTIONS:
+            if name in section.commands:
+                command: click.Command = getattr(import_module(section.module), name)
+                return command
+        return None
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands section by section, without importing them."""
+        for section in SECTIONS:
+            with formatter.section(section.title):
+                formatter.write_dl(list(_aligned(section.commands)))
+
+
+def _aligned(commands: dict[str, str]) -> Iterator[tuple[str, str]]:
+    width = max(len(name) for section in SECTIONS for name in section.commands)
+    return ((name.ljust(width), summary) for name, summary in commands.items())
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="runturn")
 def cli() -> None:
     """Run coding-agent turns from a queue, and book every token exactly once.
 
+    Start with `runturn up` in one terminal and `runturn run "what is in here?"` in another.
+
     Exit status: 0 completed, 1 the turn failed, 2 bad input, 3 no broker or worker, 130 interrupted.
     """
-
-
-for command in (*turns.COMMANDS, *books.COMMANDS, *fleet.COMMANDS, replay):
-    cli.add_command(command)
 
 
 def main() -> None:
@@ -36,6 +107,7 @@ def run(arguments: list[str]) -> int:
     """Run one command; returns its exit status."""
     try:
         status = cli.main(arguments, prog_name="runturn", standalone_mode=False)
+        sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -45,6 +117,10 @@ def run(arguments: list[str]) -> int:
     except (TurnError, OpsError, RunturnError) as error:
         click.echo(f"runturn: {error}", err=True)
         return NO_SERVICE if isinstance(error, LedgerUnavailable | RunturnError) else BAD_INPUT
+    except BrokenPipeError:
+        # Nobody reads on, as in `runturn history | head`; the interpreter must not try again on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
 
 
 if __name__ == "__main__":
