@@ -50,10 +50,12 @@ def follow(
 ) -> Follower:
     """Follow the turn in `spool` from byte `offset` of its output, after starting `command` there if one is given.
 
-    A command whose spool exists was started before and is not started again. Its `forward_env` is not looked at:
-    the caller, who knows the worker's environment, has put it into `env`. See Follower for use and errors.
-    Entering also raises ValueError for a command that no shell could run as it is meant.
+    A command whose spool exists was started before and is not started again; with one, the offset is 0. Its
+    `forward_env` is not looked at: the caller, who knows the worker's environment, has put it into `env`.
+    See Follower for use and errors; entering raises ValueError for a command that a shell could not run as meant.
     """
+    if command and offset:
+        raise ValueError("a start begins at offset 0; attach without a command to go on elsewhere")
     backoff = Backoff(patience, rng or Random(), clock)  # noqa: S311 - jitter is no secret
     return Follower(host, spool, command, offset, lease, patience, max_line, backoff, sleep)
 
@@ -83,7 +85,7 @@ class Follower:
         backoff: Backoff,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        self.exit: Exit | None = None  # set when the last batch was returned
+        self.exit: Exit | None = None  # set with the last batch; None after a detach
         self._host = host
         self._spool = spool
         self._command = command  # None once it is known to have started

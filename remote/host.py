@@ -17,7 +17,10 @@ class Channel(Protocol):
         """Send all of `data`. Raises HostUnreachable when the channel has ended."""
 
     async def read(self) -> bytes:
-        """Return the next bytes, at most READ_BYTES, or b"" at the end. A cancelled read loses nothing."""
+        """Return the next bytes, at most READ_BYTES, or b"" at the end. A cancelled read loses nothing.
+
+        So does a read beside `close`: it returns the very next bytes, or b"".
+        """
 
     async def close(self) -> None:
         """End the channel. Takes a bounded time, never raises, and may be repeated."""

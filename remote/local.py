@@ -54,6 +54,7 @@ class LocalChannel:
         self._stdin = process.stdin
         self._stdout = process.stdout
         self._reading = asyncio.Lock()  # a channel may be closed while somebody waits for its next bytes
+        self._closed = False
 
     async def write(self, data: bytes) -> None:
         """Send all of `data`. Raises HostUnreachable when the shell has gone."""
@@ -64,12 +65,13 @@ class LocalChannel:
             raise HostUnreachable(self._host, f"the shell has gone: {error}") from error
 
     async def read(self) -> bytes:
-        """Return the next bytes, or b"" once the shell has gone."""
+        """Return the next bytes, or b"" once the shell has gone or the channel was closed."""
         async with self._reading:
-            return await self._stdout.read(READ_BYTES)
+            return b"" if self._closed else await self._stdout.read(READ_BYTES)
 
     async def close(self) -> None:
         """End the shell's input; after two seconds, kill its process group. No supervisor is in that."""
+        self._closed = True
         self._stdin.close()
         if not await self._gone():
             with contextlib.suppress(ProcessLookupError):
@@ -79,8 +81,9 @@ class LocalChannel:
     async def _gone(self) -> bool:
         try:
             async with asyncio.timeout(_CLOSE_S):
-                while await self.read():
-                    pass
+                async with self._reading:
+                    while await self._stdout.read(READ_BYTES):
+                        pass
                 await self._process.wait()
         except TimeoutError:
             return False

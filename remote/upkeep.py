@@ -63,6 +63,11 @@ async def check_workspace(host: Host, path: str) -> None:
     await _ask(host, "check_workspace", path)
 
 
+async def check_tools(host: Host) -> None:
+    """Raise SpawnRefused (tool_missing) unless the programs that every turn needs are there."""
+    await _ask(host, "require_tools")
+
+
 async def probe(host: Host, argv: Sequence[str], timeout_s: float = 15.0) -> Output:
     """Run a foreign program such as `claude --version` with no input.
 

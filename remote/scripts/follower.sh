@@ -21,8 +21,7 @@ attach() {
 }
 
 follow() {
-    [ -d "$spool" ] || refuse spool_missing "$spool"
-    load_turn
+    load_turn || refuse spool_missing "$spool"
     size=$(($(wc -c <"$spool/events")))
     [ "$offset" -le "$size" ] || refuse spool_missing "$spool has $size bytes of output, not $offset"
     replace_predecessor

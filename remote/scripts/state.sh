@@ -24,8 +24,9 @@ get() {
     read -r value 2>/dev/null <"$spool/$1"
 }
 
+# load_turn: fails without a turn, as in a spool that is just being removed.
 load_turn() {
-    read -r turn_nonce lease turn_boot ladder <"$spool/turn"
+    read -r turn_nonce lease turn_boot ladder 2>/dev/null <"$spool/turn" || return
     boot_id
     if [ "$boot" != "$turn_boot" ]; then forget_former_boot; fi
 }

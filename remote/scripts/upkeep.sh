@@ -50,8 +50,7 @@ list_spools() {
     now=$(date +%s)
     for spool in "$1"/*/; do
         spool=${spool%/}
-        [ -e "$spool/turn" ] || continue
-        load_turn
+        load_turn || continue
         age=-
         if get started && [ "$value" ]; then age=$((now - value)); fi
         life=dead
@@ -62,13 +61,13 @@ list_spools() {
     done
 }
 
-# remove_spool ROOT ID: with the drafts of starts that were cut off. A supervisor needs a moment after its marker.
+# remove_spool ROOT ID: with the drafts of starts that were cut off. A supervisor needs a moment to sign, after its
+# start, and to put down the end, after its marker.
 remove_spool() {
     spool=$1/$2
-    if [ -e "$spool/turn" ]; then
-        load_turn
+    if load_turn; then
         waited=0
-        while held && [ "$waited" -lt 5 ]; do pause; done
+        while { held || starting; } && [ "$waited" -lt 5 ]; do pause; done
         if held; then refuse spool_in_use "$spool"; fi
     fi
     rm -rf "$spool" "$1/.$2".??????
@@ -78,6 +77,12 @@ remove_spool() {
 held() {
     ended && return 1
     running supervisor || running watcher
+}
+
+starting() {
+    ended && return 1
+    get supervisor
+    [ -z "$value" ]
 }
 
 # probe SECONDS ARGV...: run a foreign program, and kill it with its group after so long.

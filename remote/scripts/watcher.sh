@@ -3,7 +3,10 @@
 # and USR1 wakes it. If the watcher itself dies, a follower starts the next one; the last to sign is the watcher.
 
 watch() {
-    sleeper= woken= idle=0 last_beat=
+    sleeper=
+    woken=
+    idle=0
+    last_beat=
     trap 'woken=yes; wake' USR1
     trap 'wake; exit' TERM
     sign watcher
@@ -68,7 +71,8 @@ nap() {
     sleeper=$!
     if [ "$woken" ]; then wake; fi
     wait "$sleeper"
-    sleeper= woken=
+    sleeper=
+    woken=
 }
 
 # KILL, because a shell that was just forked to become sleep would take a gentler signal with its parent's trap.

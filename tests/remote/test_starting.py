@@ -187,6 +187,11 @@ async def test_a_command_no_host_could_run_is_invalid(lab: Lab, fields: dict[str
         await lab.run(replace(Command(argv=("true",), cwd="/"), **fields))
 
 
+def test_a_start_from_an_offset_is_invalid(lab: Lab) -> None:
+    with pytest.raises(ValueError, match="offset 0"):
+        lab.follow(lab.spool(), lab.sh("true"), offset=1)
+
+
 async def test_a_prompt_of_ten_megabytes_arrives(any_lab: Lab) -> None:
     prompt = os.urandom(10_000_000)
     output, _ = await any_lab.run(any_lab.sh("sha256sum", stdin=prompt))
