@@ -15,7 +15,7 @@ from adapters.command import Command
 from adapters.errors import TurnError
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest
-from adapters.usage import NO_USAGE, Usage
+from adapters.usage import NO_USAGE, Tokens, Usage
 
 _ENDING = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: a shell reports them as 128 more
 
@@ -105,6 +105,10 @@ class Adapter(Protocol):
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
         """Read the usage of one attempt from what it appended to its session files."""
+        ...
+
+    def price(self, model: str, tokens: Tokens) -> float | None:
+        """What these tokens cost in US dollars, for those who watch a turn; None: not known."""
         ...
 
     def probe(self) -> tuple[str, ...]:

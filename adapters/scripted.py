@@ -16,7 +16,7 @@ from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, Se
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest, invalid
-from adapters.usage import Usage
+from adapters.usage import Tokens, Usage
 
 # Runs on the host, where nothing of ours is installed, and has to be up within a millisecond or two. A pause that
 # a signal cut short ends the agent, as it would end any simple program.
@@ -83,6 +83,10 @@ class Scripted:
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
         """See `Adapter.session_usage`: a replay keeps no session."""
         return self._recorded.session_usage(lines, state)
+
+    def price(self, model: str, tokens: Tokens) -> float | None:
+        """See `Adapter.price`."""
+        return self._recorded.price(model, tokens)
 
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""

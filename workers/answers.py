@@ -23,8 +23,11 @@ class Answers:
         if task_id != turn_id:
             self._ledger.add_waiter(turn_id, task_id)
 
-    def give(self, result: TurnResult, but: str | None = None) -> None:
-        """Answer all tasks of a turn, except `but`, which Celery answers itself. May be repeated."""
+    def give(self, result: TurnResult, but: str | None = None) -> int:
+        """Answer all tasks of a turn, except `but`, which Celery answers itself; returns how many there are.
+
+        May be repeated. Raises LedgerUnavailable.
+        """
         tasks = {result.turn_id, *self._ledger.waiters(result.turn_id)} - {but}
         for task_id in tasks:
             try:
@@ -33,3 +36,4 @@ class Answers:
                 log.warning(
                     "a result could not be stored", turn_id=result.turn_id, task_id=task_id, error=str(error)
                 )
+        return len(tasks)

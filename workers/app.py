@@ -45,9 +45,11 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
 
 def send(app: Celery, request: TurnRequest) -> None:
     """Send a turn's message. Raises kombu's OperationalError."""
+    # The agent is always named: workers put their own default in its place if it is not.
+    named = {"turn_id": request.turn_id, "agent": request.agent}
     handle = app.send_task(
         TASK,
-        args=[request.model_dump(mode="json", exclude_defaults=True) | {"turn_id": request.turn_id}],
+        args=[request.model_dump(mode="json", exclude_defaults=True) | named],
         task_id=request.turn_id,
         argsrepr=f"({request.agent} on {request.host or 'any host'})",  # prompts are not for monitors and logs
     )

@@ -15,6 +15,7 @@ from adapters.events import HEARTBEAT, ApiRetry
 from adapters.fold import TurnState, fold
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
+from remote.errors import LineTooLong
 from remote.follower import Follower, Lease, follow
 from remote.host import Host
 from remote.spool import Batch, Exit, Spool
@@ -24,6 +25,7 @@ from workers.limits import Limits, Watch
 from workers.patience import Detached
 
 _CHECK_S = 0.5  # how often limits are looked at
+_FROZEN_S = 5.0  # between two looks: this process, or its machine, was stopped meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,25 @@ class AttemptRun:
     async def run(self, host: Host, spool: Spool, command: Command | None) -> Ended:
         """Start the agent unless it is there already (`command` None: it must be), and follow it to its end.
 
-        Raises Detached, and `remote.errors.HostError` for a host that refuses or stays away.
+        Raises Detached, InvalidRequest for a command that no shell could run, and `remote.errors.HostError` for a
+        host that refuses or stays away.
         """
         self._emit([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
         lease = self._equipment.settings.agent.lease_ms / 1000
-        async with follow(host, spool, command, lease=Lease(round(lease), lease / 12)) as self._follower:
+        follower = follow(host, spool, command, lease=Lease(round(lease), lease / 12))
+        try:
+            self._follower = await follower.__aenter__()
+        except ValueError as error:
+            raise errors.InvalidRequest(str(error)) from error
+        try:
             self._watch.attached(self._equipment.clock())
             async with self._checking_limits():
-                await self._read(self._follower)
-        if self._follower.exit is None:
+                await self._read(follower)
+        finally:
+            await follower.detach()
+        if follower.exit is None:
             raise Detached
-        return Ended(self._follower.exit, self._asked or self._asked_before(self._follower.exit))
+        return Ended(follower.exit, self._asked or self._asked_before(follower.exit))
 
     def stop(self, why: TurnError) -> None:
         """Have the agent ended; the first reason stands."""
@@ -92,8 +102,12 @@ class AttemptRun:
 
     async def _read(self, follower: Follower) -> None:
         self._pass_on()  # what was asked before we were attached
-        async for batch in follower:
-            self._take(batch)
+        try:
+            async for batch in follower:
+                self._take(batch)
+        except LineTooLong:
+            await follower.cancel()  # nobody can read on
+            raise
 
     def _pass_on(self) -> None:
         """Tell the follower what was asked; calls into it are bounded and never raise."""
@@ -129,12 +143,19 @@ class AttemptRun:
 
     async def _check_limits(self) -> None:
         # Most of the time nothing happens; that is what is looked for.
-        while (reached := self._watch.exceeded(self._equipment.clock())) is None:  # noqa: ASYNC110
+        looked_at = self._equipment.clock()
+        while (reached := self._watch.exceeded(looked_at)) is None:
             await asyncio.sleep(_CHECK_S)
+            now = self._equipment.clock()
+            if now - looked_at > _FROZEN_S:
+                self._watch.woken(now)
+            looked_at = now
         self.stop(reached)
 
     def _asked_before(self, end: Exit) -> TurnError | None:
         """Why an earlier worker had the agent ended: it did not live to say so."""
         if end.reason != "cancel":
             return None
-        return self._watch.exceeded(self._equipment.clock()) or errors.TurnCancelled()
+        if self._claim.cancel_requested:
+            return errors.TurnCancelled()
+        return self._watch.exceeded(self._equipment.clock()) or self._watch.fell_silent()

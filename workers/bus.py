@@ -9,15 +9,21 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import structlog
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import OperationalError
 
+_MOST_WAITING = 10_000  # batches, while the broker hangs
+
 EXCHANGE = Exchange("runturn.events", type="topic", durable=False, delivery_mode="transient")
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Publisher:
 
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
-        self._queue: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
+        self._queue: queue.Queue[tuple[str, bytes] | None] = queue.Queue(_MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="events-publisher", daemon=True)
         self._thread.start()
 
@@ -51,11 +57,13 @@ class Publisher:
             first_seq,
             b",".join(events),
         )
-        self._queue.put((turn_id, body))
+        with contextlib.suppress(queue.Full):  # the broker hangs; those who watch read the ledger
+            self._queue.put_nowait((turn_id, body))
 
     def close(self) -> None:
         """Send what is waiting, then stop."""
-        self._queue.put(None)
+        with contextlib.suppress(queue.Full):
+            self._queue.put(None, timeout=2)
         self._thread.join(timeout=2)
 
     def _run(self) -> None:
@@ -72,17 +80,19 @@ class Publisher:
                     content_encoding="utf-8",
                     retry=False,
                 )
-            except (OperationalError, OSError, *connection.connection_errors, *connection.channel_errors):
+            except Exception as error:  # transports raise what their servers' clients raise
+                log.debug("an event was not published", error=repr(error))
                 producer = None  # the next batch opens the connection anew
-                connection.close()
+                with contextlib.suppress(Exception):
+                    connection.close()
         connection.close()
 
 
 class Subscription:
-    """Receives one turn's batches from the moment it is entered."""
+    """Receives one turn's batches from the moment it is entered. While the broker is away, there are none."""
 
     def __init__(self, broker_url: str, turn_id: str) -> None:
-        self._connection = Connection(broker_url, connect_timeout=5)
+        self._url = broker_url
         self._queue = Queue(
             "",
             exchange=EXCHANGE,
@@ -91,24 +101,49 @@ class Subscription:
             auto_delete=True,
             durable=False,
         )
+        self._connection: Connection | None = None  # None: nothing is received
         self._received: list[Batch] = []
+        broker = Connection(broker_url)
+        self._faults = (OperationalError, OSError, *broker.connection_errors, *broker.channel_errors)
 
     def __enter__(self) -> Subscription:
-        self._consumer = Consumer(
-            self._connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
-        )
-        self._consumer.consume()
+        with contextlib.suppress(*self._faults):
+            self._subscribed()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self._close()
 
     def batches(self, timeout_s: float) -> Iterator[Batch]:
         """What arrives within `timeout_s`; ends after the first arrivals."""
-        with contextlib.suppress(TimeoutError):
-            self._connection.drain_events(timeout=timeout_s)
+        try:
+            connection = self._subscribed()
+            with contextlib.suppress(TimeoutError):
+                connection.drain_events(timeout=timeout_s)
+        except self._faults:
+            self._close()  # the next call connects anew
+            time.sleep(timeout_s)
         received, self._received = self._received, []
         yield from received
+
+    def _subscribed(self) -> Connection:
+        if self._connection is None:
+            connection = Connection(self._url, connect_timeout=5)
+            try:
+                consumer = Consumer(
+                    connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
+                )
+                consumer.consume()
+            except self._faults:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _receive(self, body: dict[str, Any], _: object) -> None:
         self._received.append(Batch(body["turn_id"], body["first_seq"], body["events"]))

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import structlog
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
 from celery.exceptions import Ignore, Retry, WorkerShutdown
 from celery.platforms import SecurityWarning
 
@@ -44,6 +44,7 @@ def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) ->
     """Work until told to stop; returns the exit status. SIGTERM and SIGINT detach from running turns."""
     define_task(app, runtime)
     app.steps["consumer"].add(Visibility)
+    app.steps["worker"].add(_draining(runtime))
     signals.setup_logging.connect(_leave_logging_alone)
     signals.worker_ready.connect(_say_ready)
     signals.worker_shutting_down.connect(lambda **_: runtime.drain(), weak=False)
@@ -60,6 +61,23 @@ def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) ->
     with runtime:
         worker.start()
     return int(worker.exitcode or 0)
+
+
+def _draining(runtime: Runtime) -> type:
+    """A step that detaches from running turns whenever the worker stops, also where no signal told it to.
+
+    It is stopped before the pool, which waits for them.
+    """
+
+    class Drain(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+        requires = ("celery.worker.components:Pool",)
+
+        def stop(self, _: Any) -> None:
+            runtime.drain()
+
+        terminate = stop
+
+    return Drain
 
 
 def _leave_logging_alone(**_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import operator
 import os
@@ -60,11 +61,10 @@ class EmbeddedBroker:
 
     def stop(self) -> bool:
         """Ask it to save and exit; returns whether it was running."""
-        try:
-            with self._client() as client:
-                client.shutdown(nosave=True)  # the append-only file has everything
-        except (redis.ConnectionError, redis.TimeoutError):
+        if not self.running():
             return False
+        with self._client() as client, contextlib.suppress(redis.TimeoutError):  # it is slow, but was asked
+            client.shutdown(nosave=True)  # the append-only file has everything
         return True
 
     def _client(self) -> redis.Redis:

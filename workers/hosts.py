@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from adapters.errors import InvalidRequest
 from remote.host import Host
 
@@ -12,6 +14,9 @@ class Hosts:
     def __init__(self, hosts: list[Host]) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._first = hosts[0].name
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self._hosts.values())
 
     def name_for(self, wanted: str | None) -> str:
         """The host a turn runs on. Raises InvalidRequest naming those that exist."""

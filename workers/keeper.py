@@ -48,6 +48,9 @@ class Keeper:
     async def work(self, run: TurnRun) -> RunOutcome:
         """Run a turn while its claim is kept."""
         self._loop = asyncio.get_running_loop()
+        former = self._runs.get(run.claim.turn_id)
+        if former is not None:
+            former.lose()  # this worker was frozen, its claim was given away, and it is the one that got it
         self._runs[run.claim.turn_id] = run
         if self._leaving:
             run.leave()
@@ -91,7 +94,10 @@ class Keeper:
     def _bring_back(self) -> None:
         now = self._clock()
         for due in self._ledger.due(now):
-            self._send(due)
+            try:
+                self._send(due)
+            except ValueError:  # a request that only a newer runturn can read must not hold up the others
+                log.exception("a turn cannot come back", turn_id=due.turn_id)
             self._ledger.requeued(due, now)
 
     def _send(self, due: Due) -> None:

@@ -51,6 +51,10 @@ class Watch:
         """The host has started the agent, or found it running: silence counts from here."""
         self._alive_at = now
 
+    def woken(self, now: float) -> None:
+        """We were frozen: what the agent said meanwhile is still to be read, or not ours to read any more."""
+        self._alive_at = now
+
     def alive(self, now: float) -> None:
         """The agent gave a sign of life."""
         self._heard = True
@@ -75,15 +79,15 @@ class Watch:
             )
         return self._silent(now)
 
-    def _silent(self, now: float) -> TurnError | None:
-        silence = now - self._alive_at
-        if not self._heard and silence >= self._limits.read_timeout_s:
+    def fell_silent(self) -> TurnError:
+        """The limit of silence that an agent which said no more than this has reached, if any."""
+        if not self._heard:
             return errors.ReadTimeout(
                 f"the agent printed nothing within read_timeout_ms = {self._limits.read_timeout_s * 1000:.0f}"
             )
-        stall = self._limits.stall_timeout_s
-        if self._heard and stall is not None and silence >= stall:
-            return errors.TurnStalled(
-                f"the agent was silent for longer than stall_timeout_ms = {stall * 1000:.0f}"
-            )
-        return None
+        stall_ms = (self._limits.stall_timeout_s or 0.0) * 1000
+        return errors.TurnStalled(f"the agent was silent for longer than stall_timeout_ms = {stall_ms:.0f}")
+
+    def _silent(self, now: float) -> TurnError | None:
+        limit = self._limits.stall_timeout_s if self._heard else self._limits.read_timeout_s
+        return self.fell_silent() if limit is not None and now - self._alive_at >= limit else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from ops.errors import LedgerError, LedgerUnavailable, StaleClaim
+from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Claim, Ledger
 from workers.bus import Publisher
 from workers.lifecycle import AnyEvent, to_wire
@@ -67,9 +67,10 @@ class EventPump:
         lines = _lines(first_seq, events, at)
         with self._mutex:
             waiting = self._waiting.get(claim.turn_id)
-            if waiting is None or waiting.claim.epoch != claim.epoch:
+            if waiting is None or waiting.claim.epoch < claim.epoch:
                 waiting = self._waiting[claim.turn_id] = _Waiting(claim)
-            waiting.batches.append((first_seq, lines))
+            if waiting.claim.epoch == claim.epoch:  # else its claim was taken over, by this very worker
+                waiting.batches.append((first_seq, lines))
         return lines
 
     def _write(self, turn_id: str) -> None:
@@ -94,17 +95,22 @@ class EventPump:
             self._flush_quietly()
 
     def _flush_quietly(self) -> None:
-        for turn_id in list(self._waiting):
+        for turn_id, waiting in list(self._waiting.items()):
             try:
                 self.flush(turn_id)
             except LedgerUnavailable as error:
                 log.warning("events wait for the ledger", error=str(error))
                 return
             except StaleClaim:
-                self._waiting.pop(turn_id, None)  # its new owner reads them from the spool
-            except LedgerError:
+                self._drop(turn_id, waiting)  # its new owner reads them from the spool
+            except Exception:
+                # Whoever settles the turn finds the gap. Without this thread, all turns here would have one.
                 log.exception("events cannot be stored", turn_id=turn_id)
-                self._waiting.pop(turn_id, None)
+                self._drop(turn_id, waiting)
+
+    def _drop(self, turn_id: str, waiting: _Waiting) -> None:
+        with self._mutex:
+            self._forget(turn_id, waiting, len(waiting.batches))
 
 
 def _lines(first_seq: int, events: Sequence[AnyEvent], at: float) -> list[bytes]:

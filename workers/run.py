@@ -17,8 +17,9 @@ import structlog
 
 from adapters import errors
 from adapters.contract import Adapter, Judgement, Session
-from adapters.errors import TurnError
+from adapters.errors import InvalidRequest, TurnError
 from adapters.result import TurnResult
+from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.redaction import Redactor
@@ -121,6 +122,8 @@ class TurnRun:
         """Record a new attempt. Raises TurnError if the turn must not start, or not now."""
         if self._asked is not None:
             raise self._asked
+        if self._patiently.leaving:
+            raise Detached
         request, now = self.claim.request, self._equipment.clock()
         if request.deadline_at is not None and now >= request.deadline_at:
             raise errors.DeadlineExceeded("the deadline passed before the turn could start")
@@ -146,19 +149,30 @@ class TurnRun:
             run.stop(self._asked)
         if self._patiently.leaving:
             run.detach()
-        # Once it has printed, it must still be there: starting it again would run the turn twice.
-        started = await self._patiently(self._ledger.last_seq, self.claim.turn_id) > attempt.first_seq
         host, spool = self._equipment.hosts.get(attempt.host), self._spool(attempt)
         try:
-            ended = await run.run(host, spool, None if started else command)
+            ended = await run.run(host, spool, command if await self._may_start(attempt) else None)
+        except InvalidRequest as error:
+            return await self._conclude(run, attempt, Judgement(error, NO_USAGE), None)
         except HostUnreachable as fault:
             # The agent may be running: its attempt stays open, to be attached to.
             later = RetryDecision(self._equipment.clock() + _FAULT_PAUSE_S, counts=False)
             return await self._park(turn_error(fault), later, None)
         except HostError as fault:
-            return await self._conclude(run, attempt, Judgement(turn_error(fault), run.state.estimate), None)
+            why = self._asked or turn_error(fault)
+            return await self._conclude(run, attempt, Judgement(why, run.state.estimate), None)
         judged = await judge(self._adapter, run, ended, command, host, spool)
         return await self._conclude(run, attempt, judged, ended.exit.code)
+
+    async def _may_start(self, attempt: Attempt) -> bool:
+        """Whether the agent is to be started, if it was not. Raises StaleClaim.
+
+        The ledger is asked in the owner's name: a worker that was frozen till now, while another one has finished
+        the turn and removed its spool, would start it a second time.
+        """
+        stored = await self._patiently(self._ledger.append_events, self.claim, attempt.first_seq, ())
+        # Once it has printed, it must still be there: starting it again would run the turn twice.
+        return stored <= attempt.first_seq and self._asked is None
 
     async def _conclude(
         self, run: AttemptRun, attempt: Attempt, judged: Judgement, code: int | None

@@ -25,6 +25,7 @@ from workers.equipment import Equipment
 from workers.keeper import OWNER_TTL_S, Keeper
 from workers.outcome import refused
 from workers.run import Left, Lost, Parked, RunOutcome, TurnRun
+from workers.tidying import keep_tidy
 
 _LEDGER_RETRY_S = 1.0
 
@@ -55,12 +56,14 @@ class Runtime:
     def __enter__(self) -> Self:
         self._thread.start()
         self._keeper.start()
+        self._tidying = asyncio.run_coroutine_threadsafe(keep_tidy(self._equipment), self._loop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.drain()
+        self._tidying.cancel()
         self._keeper.stop()
         self._equipment.pump.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -74,13 +77,17 @@ class Runtime:
     def execute(self, task_id: str, document: object) -> Outcome:
         """Do what one message asks for."""
         try:
-            request = self._accept(task_id, document)
+            request = self._parse(task_id, document)
         except InvalidRequest as error:
             return self._refuse(task_id, document, error)
         ledger, clock = self._equipment.ledger, self._equipment.clock
         if self._patiently(ledger.submit, request, clock()) is None:
             return Left()
         self._patiently(self._answers.note, request.turn_id, task_id)
+        try:
+            self._check(request)
+        except InvalidRequest as error:
+            return self._turn_away(request, error, task_id)
         return self._claim_and_run(request.turn_id, task_id)
 
     def _claim_and_run(self, turn_id: str, task_id: str) -> Outcome:
@@ -92,8 +99,7 @@ class Runtime:
         )
         match claim:
             case Settled(result):
-                self._answers.give(result, but=task_id)
-                return result
+                return self._answer(result, task_id)
             case Busy() | NotDue():
                 return Joined()
             case Claim():
@@ -112,17 +118,36 @@ class Runtime:
     def _finish(self, outcome: RunOutcome, task_id: str) -> Outcome:
         if isinstance(outcome, Lost):
             return Joined()
-        if isinstance(outcome, TurnResult):
-            self._answers.give(outcome, but=task_id)
-        return outcome
+        return self._answer(outcome, task_id) if isinstance(outcome, TurnResult) else outcome
 
-    def _accept(self, task_id: str, document: object) -> TurnRequest:
+    def _answer(self, result: TurnResult, task_id: str) -> Outcome:
+        """Answer everybody who waits for a settled turn; Celery answers this message with what is returned."""
+        answered = self._patiently(self._answers.give, result, but=task_id)
+        return Left() if answered is None else result
+
+    def _parse(self, task_id: str, document: object) -> TurnRequest:
         if isinstance(document, Mapping) and "agent" not in document:
             document = {**document, "agent": self._equipment.settings.agent.kind}
-        request = TurnRequest.parse(document, turn_id=task_id)
+        return TurnRequest.parse(document, turn_id=task_id)
+
+    def _check(self, request: TurnRequest) -> None:
+        """Refuse what is valid, but cannot run here: no such agent, option of it, or host."""
         self._equipment.registry.get(request.agent).check(request)
         self._equipment.hosts.name_for(request.host)
-        return request
+
+    def _turn_away(self, request: TurnRequest, error: InvalidRequest, task_id: str) -> Outcome:
+        """Settle a turn that cannot run here, unless another request has come first under its id."""
+        ledger, turn_id = self._equipment.ledger, request.turn_id
+        if self._patiently(ledger.request, turn_id) != request:
+            return self._claim_and_run(turn_id, task_id)
+        now = self._equipment.clock()
+        match self._patiently(ledger.settle_unclaimed, turn_id, refused(turn_id, error), now):
+            case Settled(result):
+                return self._answer(result, task_id)
+            case Busy():
+                return Joined()
+            case None:
+                return Left()
 
     def _refuse(self, task_id: str, document: object, error: InvalidRequest) -> Outcome:
         """Answer a request that cannot be run; it is on record all the same."""

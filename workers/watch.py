@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import orjson
@@ -13,7 +13,7 @@ from workers.bus import Batch, Subscription
 _POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
 
 
-def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Iterator[dict[str, Any]]:
+def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Generator[dict[str, Any], None, None]:
     """Yield events numbered from `after` + 1 on until the turn is settled and its last event was yielded.
 
     A batch from the broker that does not follow on what was seen shows a gap (we came late, or the broker was

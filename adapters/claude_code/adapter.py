@@ -10,13 +10,14 @@ import orjson
 from adapters.claude_code.judge import judge
 from adapters.claude_code.options import MAX_ARGUMENT_BYTES, ClaudeCodeOptions, flags
 from adapters.claude_code.parser import ClaudeCodeParser
+from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage, session_files
 from adapters.command import Command, Signal
 from adapters.contract import Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest
-from adapters.usage import Usage
+from adapters.usage import Tokens, Usage
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 # A Claude Code that finds these in its environment takes itself for a part of another session.
@@ -85,6 +86,10 @@ class ClaudeCode:
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
         """See `Adapter.session_usage`."""
         return read_usage(lines, state)
+
+    def price(self, model: str, tokens: Tokens) -> float | None:
+        """See `Adapter.price`."""
+        return cost_usd(model, tokens)
 
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,13 @@ RUNTURN = (sys.executable, "-m", "workers.cli.main")
 class Worker:
     """One `runturn worker` process."""
 
-    def __init__(self, log: Path, environment: Mapping[str, str], *arguments: str) -> None:
+    def __init__(
+        self, log: Path, environment: Mapping[str, str], *arguments: str, prefix: Sequence[str] = ()
+    ) -> None:
         self.log = log
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [*RUNTURN, "worker", *arguments],
+                [*prefix, *RUNTURN, "worker", *arguments],
                 env=environment,
                 stdout=stderr,
                 stderr=stderr,
@@ -92,10 +94,10 @@ class Fleet:
         for process in of_turns(self.state.spool):
             process.kill()
 
-    def start_worker(self, *arguments: str) -> Worker:
-        """A worker that is ready."""
+    def start_worker(self, *arguments: str, prefix: Sequence[str] = ()) -> Worker:
+        """A worker that is ready; `prefix` is a command that runs it."""
         log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=self.state.logs)[1])
-        worker = Worker(log, self.environment, *arguments)
+        worker = Worker(log, self.environment, *arguments, prefix=prefix)
         self._workers.append(worker)
         worker.wait_ready()
         return worker

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
 
 import click
+from rich.text import Text
 
-from adapters.usage import Tokens
-from ops.ledger import CostKey, CostRow, Spent, TurnRow
+from adapters.result import Status
+from ops.ledger import CostKey, CostRow, Spent, State, TurnRow
 from workers.cli.context import Context, pass_context
-from workers.cli.show import money, print_json, print_table, tokens
-from workers.cli.turns import json_option, pair
+from workers.cli.options import json_option, pair
+from workers.cli.show import STYLES, money, number, print_json, print_table
 
 _DAY_S = 86_400
+_STATUSES = [*(state.value for state in State if state is not State.SETTLED), *(end.value for end in Status)]
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-@click.option("--status", help="queued, running, waiting, completed, failed or cancelled.")
-@click.option("--agent")
-@click.option("--host")
-@click.option("--label", metavar="NAME=VALUE")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="N", help="How many."
+)
+@click.option("--status", type=click.Choice(_STATUSES), help="Where they stand, or how they ended.")
+@click.option("--agent", metavar="NAME", help="Only this agent's.")
+@click.option("--host", metavar="NAME", help="Only those of this host.")
+@click.option("--label", metavar="NAME=VALUE", help="Only those with this label.")
 @json_option
 @pass_context
 def history(
@@ -40,11 +43,8 @@ def history(
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
-    print_table(
-        ("turn", "state", "error", "agent", "host", "started", "took", "tokens", "cost"),
-        (_history_row(row) for row in rows),
-        right=("took", "tokens", "cost"),
-    )
+    columns = ("turn", "state", "agent", "host", "started", "took", "tokens", "cost")
+    print_table(columns, (_history_row(row) for row in rows), right=("took", "tokens", "cost"))
     return 0
 
 
@@ -52,11 +52,19 @@ def history(
 @click.option(
     "--by", type=click.Choice([key.value for key in CostKey]), default="model", show_default=True, help="Grouping."
 )
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Only the last days. [default: all]")
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Only attempts that ended in the last N days. [default: all]",
+)
 @json_option
 @pass_context
 def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
-    """What turns have cost. Estimates and unpriced tokens stand apart, they are in no sum."""
+    """Show what turns have used and cost.
+
+    Estimated tokens stand apart, they are in no sum. Unpriced ones are in the sum of tokens, not of money.
+    """
     since = time.time() - days * _DAY_S if days is not None else None
     rows = context.ledger.cost(CostKey(by), since)
     if as_json:
@@ -67,42 +75,38 @@ def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
     return 0
 
 
-COMMANDS = (history, cost)
-
-
-def _history_row(row: TurnRow) -> tuple[Any, ...]:
+def _history_row(row: TurnRow) -> tuple[str | Text, ...]:
+    state = row.error_kind or row.status or row.wait_reason or row.state
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(row.started_at)) if row.started_at else ""
     took = f"{row.settled_at - row.started_at:.1f} s" if row.started_at and row.settled_at else ""
-    used = row.spent.tokens.total or row.spent.estimated.total
-    price = _price(row.spent) if used else ""
-    state = row.status or row.state
+    used = row.spent.tokens.total
     return (
         row.turn_id,
-        state,
-        row.error_kind or "",
+        Text(state, style=STYLES.get(row.status or "", "")),
         row.agent,
         row.host or "",
         started,
         took,
-        tokens(used),
-        price,
-    )
-
-
-def _cost_row(row: CostRow) -> tuple[Any, ...]:
-    spent: Tokens = row.spent.tokens
-    return (
-        row.key,
-        row.turns,
-        tokens(spent.input_tokens),
-        tokens(spent.output_tokens),
-        tokens(spent.cache_read_input_tokens),
-        tokens(spent.cache_creation_input_tokens),
-        _price(row.spent),
-        tokens(row.spent.unpriced_tokens) if row.spent.unpriced_tokens else "",
-        tokens(row.spent.estimated.total) if row.spent.estimated.total else "",
+        number(used) if used else "",
+        _price(row.spent) if used else "",
     )
 
 
 def _price(spent: Spent) -> str:
-    return money(spent.cost_usd)
+    partly = spent.cost_usd is not None and spent.unpriced_tokens
+    return money(spent.cost_usd) + (" + unpriced" if partly else "")
+
+
+def _cost_row(row: CostRow) -> tuple[str, ...]:
+    spent = row.spent.tokens
+    return (
+        row.key,
+        number(row.turns),
+        number(spent.input_tokens),
+        number(spent.output_tokens),
+        number(spent.cache_read_input_tokens),
+        number(spent.cache_creation_input_tokens),
+        money(row.spent.cost_usd) if spent.total else "",
+        number(row.spent.unpriced_tokens) if row.spent.unpriced_tokens else "",
+        number(row.spent.estimated.total) if row.spent.estimated.total else "",
+    )

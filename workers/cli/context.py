@@ -6,17 +6,26 @@ from functools import cached_property
 
 import click
 from celery import Celery
+from celery.exceptions import ImproperlyConfigured
 from kombu import Connection
+from kombu.exceptions import OperationalError
 
+from adapters.errors import InvalidRequest
+from adapters.registry import Registry
+from adapters.usage import Tokens
+from ops.errors import SettingsError
 from ops.ledger import Ledger
 from ops.settings import Settings, load_settings
 from ops.state_dir import StateDir
+from workers.agents import build_registry
 from workers.app import create_app
 from workers.client import Client
 from workers.embedded import EmbeddedBroker
 from workers.errors import BrokerUnavailable, NoWorker
 
-_PING_S = 3.0
+_CONNECT_S = 4.0
+_PING_S = 5.0
+_MEANINGLESS = (ImproperlyConfigured, KeyError, ValueError, ImportError, AttributeError)  # what odd URLs raise
 
 
 class Context:
@@ -26,6 +35,11 @@ class Context:
     def settings(self) -> Settings:
         """The configuration. Raises SettingsError."""
         return load_settings()
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The agents. Raises SettingsError."""
+        return build_registry(self.settings)
 
     @cached_property
     def state(self) -> StateDir:
@@ -38,25 +52,18 @@ class Context:
         return None if self.settings.broker_url else EmbeddedBroker(self.state.broker)
 
     @cached_property
-    def broker_url(self) -> str:
-        """Where the broker listens; the embedded one is started if it was not running."""
-        if self.settings.broker_url:
-            return self.settings.broker_url.get_secret_value()
-        assert self.embedded is not None  # noqa: S101  # there is one or the other
-        self.embedded.ensure()
-        return self.embedded.url
-
-    @cached_property
     def app(self) -> Celery:
-        """The Celery application. Raises BrokerUnavailable if the broker does not answer."""
-        result_url = self.settings.result_url.get_secret_value() if self.settings.result_url else None
-        app = create_app(self.broker_url, result_url)
-        connection: Connection = app.connection_for_write(connect_timeout=5)
+        """The Celery application; the embedded broker is started if it was not running.
+
+        Raises BrokerUnavailable if the broker does not answer, SettingsError if its URL makes no sense.
+        """
+        app = self._configured()
+        connection: Connection = app.connection_for_write(connect_timeout=_CONNECT_S)
         try:
-            connection.ensure_connection(max_retries=1, interval_start=0.2)
-        except connection.connection_errors as error:
+            connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
+        except (OperationalError, *connection.connection_errors) as error:
             raise BrokerUnavailable(
-                f"no broker answers at {connection.as_uri()}: {error}; start it or set RUNTURN_BROKER_URL"
+                f"no broker answers at {connection.as_uri()}: {error}; start it, or correct RUNTURN_BROKER_URL"
             ) from error
         finally:
             connection.release()
@@ -74,9 +81,47 @@ class Context:
         return Client(self.app, self.ledger)
 
     def require_worker(self) -> None:
-        """Raises NoWorker unless a worker answers."""
-        if not self.app.control.inspect(timeout=_PING_S, limit=1).ping():
+        """Raises NoWorker unless a worker answers. A broker is not started for that: it could have none."""
+        stopped = self.embedded is not None and not self.embedded.running()
+        if stopped or not self.app.control.inspect(timeout=_PING_S, limit=1).ping():
             raise NoWorker("no worker is running; start one with: runturn up")
+
+    def price(self, agent: str, model: str, tokens: Tokens) -> float | None:
+        """What the tokens of an agent's model cost in US dollars; None: not known."""
+        try:
+            return self.registry.get(agent).price(model, tokens)
+        except InvalidRequest:  # another runturn's agent, in a ledger that we share
+            return None
+
+    def _configured(self) -> Celery:
+        """The application, not connected. Raises SettingsError naming the URL that makes no sense."""
+        broker, result = self.settings.broker_url, self.settings.result_url
+        url = broker.get_secret_value() if broker else self._started().url
+        try:
+            if "://" not in url:  # kombu would take it for a host that RabbitMQ runs on
+                raise ValueError("it has no scheme")
+            app = create_app(url, result.get_secret_value() if result else None)
+            app.connection_for_write().transport_cls  # noqa: B018  # looked up, and so checked, here
+        except _MEANINGLESS as error:
+            raise SettingsError(
+                f"names no broker that this installation can talk to ({error}); redis://HOST:PORT/0 is one",
+                field="broker_url",
+                where="RUNTURN_BROKER_URL",
+            ) from error
+        try:
+            app.backend  # noqa: B018  # as above
+        except _MEANINGLESS as error:
+            raise SettingsError(
+                f"results cannot be stored there ({error}); redis://HOST:PORT/0 is one place for them",
+                field="result_url",
+                where="RUNTURN_RESULT_URL",
+            ) from error
+        return app
+
+    def _started(self) -> EmbeddedBroker:
+        assert self.embedded is not None  # noqa: S101  # there is one unless broker_url is set
+        self.embedded.ensure()
+        return self.embedded
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import threading
@@ -12,21 +13,29 @@ import structlog
 from ops.logs import configure_logging
 from ops.metrics import LedgerCollector, MetricsServer, WorkerMetrics, new_registry
 from ops.redaction import Redactor
+from ops.settings import Settings
 from workers.assembly import build_runtime
 from workers.celery_worker import run_worker
 from workers.cli.context import Context, pass_context
+from workers.cli.options import json_option
 from workers.cli.show import print_json
-from workers.cli.turns import json_option
+from workers.cli.status import COMPLETED, FAILED
 from workers.doctor import Check, examine
 
 log = structlog.get_logger(__name__)
 
 
 @click.command()
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), help="Turns at a time. [default: configured]")
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Turns at a time. [default: configured]"
+)
 @pass_context
 def up(context: Context, concurrency: int | None) -> int:
-    """Run a broker, unless one is configured or running, and a worker, until Ctrl-C."""
+    """Run a broker and a worker here, until Ctrl-C.
+
+    The broker only unless one is configured or running; one that was running stays. Turns that are under way when
+    it ends go on with the next worker, if that comes before their lease ends.
+    """
     embedded = context.embedded
     started = embedded.ensure() if embedded else False
     try:
@@ -37,19 +46,27 @@ def up(context: Context, concurrency: int | None) -> int:
 
 
 @click.command()
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), help="Turns at a time. [default: configured]")
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Turns at a time. [default: configured]"
+)
 @pass_context
 def worker(context: Context, concurrency: int | None) -> int:
-    """Run turns until told to stop. SIGTERM leaves running agents to the next worker."""
+    """Run turns until told to stop.
+
+    SIGTERM and Ctrl-C leave the turns that are under way to the next worker.
+    """
     return _work(context, concurrency, with_totals=False)
 
 
 @click.command()
 @pass_context
 def down(context: Context) -> int:
-    """Stop the embedded broker. Queued turns stay in its file."""
+    """Stop the embedded broker.
+
+    Queued turns stay in its file, for the next time that it is started.
+    """
     if context.embedded is None:
-        raise click.UsageError("RUNTURN_BROKER_URL names another broker; stop that one where it runs")
+        raise click.UsageError("RUNTURN_BROKER_URL names another broker; stop that one where it runs.")
     click.echo("stopped" if context.embedded.stop() else "was not running")
     return 0
 
@@ -57,12 +74,16 @@ def down(context: Context) -> int:
 @click.command()
 @pass_context
 def exporter(context: Context) -> int:
-    """Serve tokens and money from the ledger's totals at /metrics, for the whole fleet. Run one of these."""
+    """Serve the whole fleet's tokens and money at /metrics.
+
+    They come from the ledger: run one of these for each ledger, beside workers. `runturn up` has it in itself.
+    """
+    _log_to_stderr(context.settings)
     registry = new_registry()
     registry.register(LedgerCollector(context.ledger))
     settings = context.settings
     with MetricsServer(registry, settings.metrics_host, settings.metrics_port) as server:
-        click.echo(f"metrics at {server.url}", err=True)
+        log.info("exporter is ready", metrics=server.url)
         threading.Event().wait()
     return 0
 
@@ -71,24 +92,24 @@ def exporter(context: Context) -> int:
 @json_option
 @pass_context
 def doctor(context: Context, as_json: bool) -> int:
-    """Check everything a turn needs, and say what to do about what is missing."""
-    checks = examine(context)
-    if as_json:
-        print_json(
-            {"healthy": all(check.ok for check in checks), "checks": [check.document() for check in checks]}
-        )
-    else:
-        for check in checks:
+    """Check everything that a turn needs.
+
+    Says what to do about what is missing. The exit status is 0 only if nothing is.
+    """
+    checks = []
+    for check in examine(context):
+        checks.append(check)
+        if not as_json:
             _print_check(check)
-    return 0 if all(check.ok for check in checks) else 1
-
-
-COMMANDS = (up, worker, down, exporter, doctor)
+    healthy = all(check.ok for check in checks)
+    if as_json:
+        print_json({"healthy": healthy, "checks": [check.document() for check in checks]})
+    return COMPLETED if healthy else FAILED
 
 
 def _work(context: Context, concurrency: int | None, *, with_totals: bool) -> int:
     settings, registry = context.settings, new_registry()
-    configure_logging(Redactor.of_environment({**settings.secrets, **os.environ}))
+    _log_to_stderr(settings)
     if with_totals:
         registry.register(LedgerCollector(context.ledger))
     runtime = build_runtime(settings, context.state, context.ledger, context.app, WorkerMetrics(registry))
@@ -98,8 +119,13 @@ def _work(context: Context, concurrency: int | None, *, with_totals: bool) -> in
         return run_worker(context.app, runtime, name=f"runturn@{platform.node()}.{os.getpid()}", concurrency=slots)
 
 
+def _log_to_stderr(settings: Settings) -> None:
+    configure_logging(Redactor.of_environment({**settings.secrets, **os.environ}))
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of its plug-ins
+
+
 def _print_check(check: Check) -> None:
-    click.secho("ok  " if check.ok else "FAIL", fg="green" if check.ok else "red", nl=False)
-    click.echo(f" {check.name}: {check.detail}")
+    click.secho("✓" if check.ok else "✗", fg="green" if check.ok else "red", nl=False)
+    click.echo(f" {check.name:<17} {check.detail}")
     if check.remedy:
-        click.echo(f"       {check.remedy}")
+        click.echo(f"    → {check.remedy}")

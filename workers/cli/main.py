@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import click
 
 from adapters.errors import TurnError
 from ops.errors import LedgerUnavailable, OpsError
-from workers.cli.status import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, NO_SERVICE
+from workers.cli.status import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
 from workers.errors import RunturnError
 
 
@@ -100,6 +101,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # agents write what a terminal's encoding may not have
     sys.exit(run(sys.argv[1:]))
 
 
@@ -112,7 +116,7 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        _explain(error)
         return BAD_INPUT
     except (TurnError, OpsError, RunturnError) as error:
         click.echo(f"runturn: {error}", err=True)
@@ -120,7 +124,18 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         # Nobody reads on, as in `runturn history | head`; the interpreter must not try again on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return FAILED  # as click has it where it notices by itself
+
+
+def _explain(error: click.ClickException) -> None:
+    """One line, where click itself prints four; only `runturn` alone gets the whole help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+    elif isinstance(error, click.UsageError) and error.ctx is not None:
+        path = error.ctx.command_path
+        click.echo(f"{path}: {error.format_message()} (see {path} --help)", err=True)
+    else:
+        click.echo(f"runturn: {error.format_message()}", err=True)
 
 
 if __name__ == "__main__":

@@ -10,26 +10,28 @@ import click
 from adapters.contract import Exit
 from adapters.fold import TurnState, fold
 from adapters.result import TurnResult
+from ops.settings import load_settings
 from workers.agents import build_registry
-from workers.cli.context import Context, pass_context
+from workers.cli.options import json_option
 from workers.cli.show import print_result
 from workers.outcome import finished
 
+_EXISTING = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _CHUNK = 1000  # lines folded at a time, so that a recording of any size fits
 
 
 @click.command()
-@click.option("--agent", required=True, help="Whose recording it is, such as claude-code.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--exit-code", type=int, default=0, show_default=True, help="The recorded process's exit status.")
-@click.option(
-    "--stderr", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What it wrote to stderr."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-@pass_context
-def replay(context: Context, agent: str, file: Path, exit_code: int, stderr: Path | None, as_json: bool) -> int:
-    """Fold the recorded output of an agent in FILE into a result."""
-    adapter = build_registry(context.settings).get(agent)
+@click.option("--agent", required=True, metavar="NAME", help="Whose recording it is, such as claude-code.")
+@click.argument("file", type=_EXISTING)
+@click.option("--exit-code", type=int, default=0, show_default=True, metavar="N", help="How the agent exited.")
+@click.option("--stderr", type=_EXISTING, metavar="FILE", help="What it wrote to stderr.")
+@json_option
+def replay(agent: str, file: Path, exit_code: int, stderr: Path | None, as_json: bool) -> int:
+    """Fold a recording into a result.
+
+    FILE holds what an agent printed. Nothing is run, nothing is booked.
+    """
+    adapter = build_registry(load_settings()).get(agent)
     state, parser = TurnState(), adapter.parser()
     with file.open("rb") as recording:
         for lines in _chunks(recording):

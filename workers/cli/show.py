@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import orjson
 from pydantic import BaseModel
@@ -12,11 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.errors import KINDS, RequestError
-from adapters.result import Status, TurnResult
+from adapters.result import Status, TokenCounts, TurnResult
+from adapters.usage import UsageSource
+from workers.cli.status import BAD_INPUT, COMPLETED, FAILED
 
-COMPLETED, FAILED, BAD_INPUT, NO_SERVICE, INTERRUPTED = 0, 1, 2, 3, 130
+STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow"}  # by how a turn ended
 
-_STYLES = {Status.COMPLETED: "green", Status.FAILED: "red", Status.CANCELLED: "yellow"}
+_UNLIMITED = 100_000  # columns: a row that is longer than the terminal is wide stays one row, to be copied or cut
+_MARKS = {Status.COMPLETED: "✓", Status.FAILED: "✗", Status.CANCELLED: "✗"}
+_SOURCES = {
+    UsageSource.SESSION_FILES: "from its session files",
+    UsageSource.STREAM: "an estimate, not in the books",
+}
+# What an agent prints must not steer the terminal of whoever reads it.
+_STEERING = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}")
 
 
 def print_json(document: BaseModel | Mapping[str, object] | Sequence[object]) -> None:
@@ -43,14 +52,16 @@ def exit_status(result: TurnResult) -> int:
     return BAD_INPUT if kind is not None and issubclass(kind, RequestError) else FAILED
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """A table on stdout."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Sequence[str] = ()
+) -> None:
+    """A table on stdout, one line a row."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    Console().print(table)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    Console(width=_UNLIMITED).print(table)
 
 
 def money(cost_usd: float | None) -> str:
@@ -58,33 +69,57 @@ def money(cost_usd: float | None) -> str:
     return "unpriced" if cost_usd is None else f"${cost_usd:.4f}"
 
 
-def tokens(count: int) -> str:
+def number(count: int) -> str:
     """A count for people."""
     return f"{count:,}"
 
 
+def printable(text: str) -> str:
+    """Text of an agent without control characters, but for newlines and tabs."""
+    return text.translate(_STEERING)
+
+
 def _print_for_people(result: TurnResult) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     if result.text:
-        console.print(Text(result.text))
-        console.print()
-    console.print(Text(result.status, style=_STYLES[result.status]), Text(_summary(result)))
+        console.print(Text(printable(result.text)), end="\n\n")
+    style = STYLES[result.status]
+    console.print(Text(f"{_MARKS[result.status]} {result.status}", style=style), Text(_summary(result)))
     if result.error:
-        again = " (retryable)" if result.error.retryable else ""
-        console.print(Text(f"{result.error.kind}{again}: {result.error.message}", style="red"))
+        console.print(Text(printable(f"  {result.error.kind}: {result.error.message}"), style=style))
+    for line in _details(result):
+        console.print(Text(f"  {line}", style="dim"))
 
 
 def _summary(result: TurnResult) -> str:
-    used = result.usage
-    parts = [
-        f"turn {result.turn_id}",
-        f"{tokens(used.input_tokens)} in, {tokens(used.output_tokens)} out, "
-        f"{tokens(used.cache_read_input_tokens)} cache read, "
-        f"{tokens(used.cache_creation_input_tokens)} cache written",
-        f"{money(result.cost_usd)} ({result.usage_source})",
-    ]
+    parts = []
     if result.duration_ms is not None:
-        parts.append(f"{result.duration_ms / 1000:.1f} s")
-    if result.session_id:
-        parts.append(f"session {result.session_id}")
+        parts.append(f"in {result.duration_ms / 1000:.1f} s")
+    if result.attempts > 1:
+        parts.append(f"after {result.attempts} attempts")
+    if result.usage_source is not UsageSource.NONE:
+        parts += [f"{number(_total(result.usage))} tokens", money(result.cost_usd)]
     return " · ".join(parts)
+
+
+def _details(result: TurnResult) -> Iterator[str]:
+    for model, used in result.usage.by_model.items():
+        yield f"{model}: {_kinds(used)} · {money(used.cost_usd)}"
+    if source := _SOURCES.get(result.usage_source):
+        yield f"tokens: {source}"
+    if not result.usage_complete:
+        yield "a message was in flight when the agent ended; what it cost is not in these numbers"
+    session = f" · session {result.session_id}" if result.session_id else ""
+    yield f"turn {result.turn_id}{session}"
+
+
+def _kinds(used: TokenCounts) -> str:
+    return (
+        f"{number(used.input_tokens)} in, {number(used.output_tokens)} out, "
+        f"{number(used.cache_read_input_tokens)} cache read, "
+        f"{number(used.cache_creation_input_tokens)} cache written"
+    )
+
+
+def _total(used: TokenCounts) -> int:
+    return used.input_tokens + used.output_tokens + used.cache_read_input_tokens + used.cache_creation_input_tokens

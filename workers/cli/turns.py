@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from contextlib import closing
+from typing import Any
 
 import click
 import orjson
 
-from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
-from workers.agents import build_registry
 from workers.cli.context import Context, pass_context
-from workers.cli.show import INTERRUPTED, print_json, print_result
+from workers.cli.options import build_request, json_option, request_options
+from workers.cli.show import exit_status, print_json, print_result
+from workers.cli.status import INTERRUPTED
 from workers.cli.view import show_live
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-
-
-def request_options(command: F) -> F:
-    """The options that describe a turn."""
-    for option in reversed(
-        (
-            click.argument("prompt", required=False),
-            click.option("--prompt-file", type=click.File("rb"), help="Read the prompt from here; - is stdin."),
-            click.option("--workspace", "-C", help="Absolute path on the host. [default: this one]"),
-            click.option("--agent", help="[default: claude-code]"),
-            click.option("--host", help="Where to run. [default: any]"),
-            click.option("--resume", "session_id", metavar="SESSION", help="Continue a session."),
-            click.option("--model", "-m"),
-            click.option(
-                "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="An agent's option."
-            ),
-            click.option("--label", "-l", "labels", multiple=True, metavar="NAME=VALUE", help="For accounting."),
-            click.option("--env", multiple=True, metavar="NAME", help="A variable of the worker to forward."),
-            click.option("--output-schema", type=click.File("rb"), help="JSON Schema of the structured output."),
-            click.option("--turn-timeout-ms", type=int),
-            click.option("--read-timeout-ms", type=int),
-            click.option("--stall-timeout-ms", type=int),
-            click.option("--deadline", help="ISO 8601 with an offset, such as 2026-12-01T18:00:00+01:00."),
-            click.option("--max-total-tokens", type=int),
-            click.option("--max-cost-usd", type=float),
-            click.option("--max-attempts", type=int),
-            click.option("--turn-id", help="Idempotency key. [default: a new one]"),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 @click.command()
@@ -63,11 +25,16 @@ def run(context: Context, /, as_json: bool, **given: Any) -> int:
 
     Ctrl-C cancels the turn; a second one leaves it to its worker.
     """
-    request = build_request(context, given)
+    request = build_request(context.settings, given)
     context.require_worker()
     turn_id = context.client.enqueue(request)
-    interrupted = _follow(context, turn_id, quiet=as_json)
-    status = print_result(context.client.result(turn_id), as_json=as_json)
+    try:
+        interrupted = _follow(context, turn_id, quiet=as_json)
+        result = context.client.result(turn_id)
+    except KeyboardInterrupt:
+        click.echo(f"left to its worker; see: runturn result {turn_id}", err=True)
+        return INTERRUPTED
+    status = print_result(result, as_json=as_json)
     return INTERRUPTED if interrupted else status
 
 
@@ -76,8 +43,12 @@ def run(context: Context, /, as_json: bool, **given: Any) -> int:
 @json_option
 @pass_context
 def enqueue(context: Context, /, as_json: bool, **given: Any) -> int:
-    """Queue a turn and print its id."""
-    turn_id = context.client.enqueue(build_request(context, given))
+    """Queue a turn and print its id.
+
+    It runs when a worker takes it; see `runturn watch` and `runturn result`.
+    """
+    request = build_request(context.settings, given)
+    turn_id = context.client.enqueue(request)
     if as_json:
         print_json({"turn_id": turn_id})
     else:
@@ -87,121 +58,74 @@ def enqueue(context: Context, /, as_json: bool, **given: Any) -> int:
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, one line an event.")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Skip events up to this number.")
+@click.option("--jsonl", is_flag=True, help="Print the events themselves: one JSON object a line, as they come.")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Skip events up to this number.")
 @pass_context
-def watch(context: Context, turn_id: str, as_json: bool, after: int) -> int:
-    """Show a turn's events, past and to come, until it ends."""
+def watch(context: Context, turn_id: str, jsonl: bool, after: int) -> int:
+    """Show a turn's events, past and to come, until it ends.
+
+    Then its result, unless --jsonl is given. The exit status is the turn's.
+    """
     context.ledger.turn(turn_id)
-    events = context.client.events(turn_id, after)
-    if not as_json:
-        show_live(events)
-        return 0
-    for event in events:
-        sys.stdout.buffer.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
-        sys.stdout.flush()
-    return 0
+    with closing(context.client.events(turn_id, after)) as events:
+        if not jsonl:
+            show_live(events, context.price)
+            return print_result(context.client.result(turn_id), as_json=False)
+        for event in events:
+            sys.stdout.buffer.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
+            sys.stdout.flush()
+    return exit_status(context.client.result(turn_id))
 
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--timeout", type=float, help="Seconds to wait. [default: for ever]")
+@click.option("--timeout", type=float, metavar="S", help="Seconds to wait. [default: for ever]")
 @json_option
 @pass_context
 def result(context: Context, turn_id: str, timeout: float | None, as_json: bool) -> int:
-    """Wait for a turn's result and print it."""
+    """Wait for a turn's result and print it.
+
+    The exit status is the turn's; 3 if it has not ended in time.
+    """
     context.ledger.turn(turn_id)
     return print_result(context.client.result(turn_id, timeout), as_json=as_json)
 
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--wait/--no-wait", default=True, help="Until its agent has ended.")
+@click.option("--wait/--no-wait", default=True, help="Wait until its agent has ended. [default: wait]")
 @json_option
 @pass_context
 def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
-    """End a turn and its agent. What it used is booked."""
-    open_still = context.client.cancel(turn_id)
+    """End a turn and its agent.
+
+    What it has used is booked. Cancelling twice, or too late, does nothing more.
+    """
+    was_open = context.client.cancel(turn_id)
+    if wait and context.ledger.result(turn_id) is None:
+        context.require_worker()  # nobody else can end the agent, and book it
     ended = context.client.result(turn_id) if wait else None
     if as_json:
         document = ended.model_dump(mode="json") if ended else None
-        print_json({"turn_id": turn_id, "cancelled": open_still, "result": document})
+        print_json({"turn_id": turn_id, "was_open": was_open, "result": document})
+    elif ended is not None:
+        click.echo(f"turn {turn_id} {'has ended' if was_open else 'had ended already'}: {ended.status}")
     else:
-        click.echo(f"turn {turn_id} {'is cancelled' if open_still else 'had ended already'}")
+        click.echo(f"turn {turn_id} {'is to end' if was_open else 'had ended already'}")
     return 0
-
-
-COMMANDS = (run, enqueue, watch, result, cancel)
-
-
-def build_request(context: Context, given: dict[str, Any]) -> TurnRequest:
-    """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
-    document = {name: value for name, value in given.items() if value not in (None, ())}
-    document["prompt"] = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
-    document.setdefault("workspace", str(Path.cwd()))
-    document["labels"] = dict(pair(label, "labels") for label in document.get("labels", ()))
-    document["options"] = {name: _value(text) for name, text in _pairs(document.get("options", ()))}
-    if model := document.pop("model", None):
-        document["options"]["model"] = model
-    if schema := document.get("output_schema"):
-        document["output_schema"] = _json(schema.read())
-    request = TurnRequest.parse(document)
-    build_registry(context.settings).get(request.agent).check(request)
-    return request
-
-
-def _prompt(text: str | None, file: Any) -> str:
-    if (text is None) == (file is None):
-        raise InvalidRequest("give the prompt as an argument or with --prompt-file", field="prompt")
-    if text is not None:
-        return text
-    try:
-        return str(file.read().decode())
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"is not UTF-8 at byte {error.start}; convert it first", field="prompt") from error
-
-
-def _pairs(texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [pair(text, "options") for text in texts]
-
-
-def pair(text: str, field: str) -> tuple[str, str]:
-    """Read NAME=VALUE. Raises InvalidRequest."""
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise InvalidRequest(f"{text!r} is not of the form NAME=VALUE", field=field)
-    return name, value
-
-
-def _value(text: str) -> Any:
-    """A JSON value where it is one (numbers, true, lists), else the text itself."""
-    with contextlib.suppress(orjson.JSONDecodeError):
-        return orjson.loads(text)
-    return text
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"is not JSON: {error}", field="output_schema") from error
 
 
 def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
     """Show a turn until it ends; returns whether the user interrupted it."""
-    events = context.client.events(turn_id)
     try:
-        _consume(events, quiet)
+        with closing(context.client.events(turn_id)) as events:
+            if quiet:
+                for _ in events:
+                    pass
+            else:
+                show_live(events, context.price)
     except KeyboardInterrupt:
-        click.echo("cancelling the turn; Ctrl-C again to leave it running", err=True)
         context.client.cancel(turn_id)
+        click.echo("cancelling the turn; Ctrl-C again to leave that to its worker", err=True)
         return True
     return False
-
-
-def _consume(events: Any, quiet: bool) -> None:
-    if quiet:
-        for _ in events:
-            pass
-    else:
-        show_live(events)

@@ -1,4 +1,7 @@
-"""The live view of one turn: what it does, for how long, and what it has cost so far."""
+"""The live view of one turn: what it does, for how long, and what it has cost so far.
+
+Events come as they are on the wire. To show another one, add a method `_on_` and its name.
+"""
 
 from __future__ import annotations
 
@@ -6,100 +9,157 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from adapters.usage import Tokens
+from workers.cli.show import money, number, printable
+
+Price = Callable[[str, str, Tokens], float | None]  # what tokens of an agent's model cost in US dollars
+
 _TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_WIDTH = 80  # of what the status line says of a tool
 
 
 class TurnView:
-    """Feed it events in order; it is drawn as two lines."""
+    """Feed it events in order; it is drawn as one line."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, price: Price, clock: Callable[[], float] = time.time) -> None:
+        self._price = price
         self._clock = clock
-        self._started_at = clock()
+        self._started_at: float | None = None
+        self._agent = ""
         self._tools: dict[str, str] = {}
-        self._tokens = 0
+        self._tokens = Tokens()
+        self._cost: float | None = 0.0
+        self._exact = False
         self._doing = "queued"
+        self._held: list[Text] = []
         self._spinner = Spinner("dots")
 
-    def lines(self, event: dict[str, Any]) -> Iterator[Text]:
-        """Take an event in; yields what should stay on the screen."""
+    def take(self, event: dict[str, Any]) -> list[Text]:
+        """Take an event in; returns the lines that are to stay on the screen.
+
+        The agent's text is held back until something follows: its last one is the result, and printed as that.
+        """
+        if self._started_at is None:
+            self._started_at = event["at"]
         handler = getattr(self, f"_on_{event['event']}", None)
-        if handler is not None:
-            yield from handler(event)
+        lines = list(handler(event)) if handler is not None else []
+        if lines:
+            lines, self._held = self._held + lines, []
+        if event["event"] == "text" and not event["subagent"]:
+            lines, self._held = lines[:-1], lines[-1:]
+        return lines
+
+    @property
+    def status(self) -> str:
+        """Elapsed time, tokens, cost, and what the agent is doing now."""
+        elapsed = 0.0 if self._started_at is None else max(0.0, self._clock() - self._started_at)
+        parts = [f"{elapsed:.1f} s"]
+        if count := self._tokens.total:
+            at_least = "" if self._exact else "≥ "  # while it runs, nobody knows the output
+            known = at_least if self._cost is not None else ""
+            parts += [f"{at_least}{number(count)} tokens", known + money(self._cost)]
+        return " · ".join([*parts, self._doing])
 
     def __rich__(self) -> RenderableType:
-        elapsed = self._clock() - self._started_at
-        status = Text(f" {elapsed:6.1f} s · {self._tokens:,} tokens · ", style="dim").append(
-            self._doing, style="cyan"
-        )
-        self._spinner.update(text=status)
-        return Group(self._spinner)
+        self._spinner.update(text=Text(self.status, style="cyan", no_wrap=True, overflow="ellipsis"))
+        return self._spinner
 
     def _on_attempt_started(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = "starting"
+        self._agent = event["agent"]
         yield Text(f"▸ {event['agent']} on {event['host']}, attempt {event['attempt']}", style="dim")
 
     def _on_session_started(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = "thinking"
-        yield Text(f"  session {event['session_id']} · {event['model'] or 'default model'}", style="dim")
+        yield Text(f"  {event['model'] or 'default model'} · session {event['session_id']}", style="dim")
 
     def _on_text(self, event: dict[str, Any]) -> Iterator[Text]:
-        yield Text(event["text"], style="dim" if event["subagent"] else "")
+        self._doing = "writing"
+        yield Text(printable(event["text"]), style="dim" if event["subagent"] else "")
 
     def _on_tool_started(self, event: dict[str, Any]) -> Iterator[Text]:
+        summary = printable(event["summary"])
         self._tools[event["tool_use_id"]] = event["tool"]
-        self._doing = f"{event['tool']} {event['summary']}".strip()[:80]
-        yield Text(f"  → {event['tool']} ", style="cyan").append(event["summary"], style="dim")
+        self._doing = f"{event['tool']} {summary}".strip()[:_WIDTH]
+        indent = "    " if event["subagent"] else "  "
+        yield Text(f"{indent}→ {event['tool']} ", style="cyan").append(summary, style="dim")
 
     def _on_tool_finished(self, event: dict[str, Any]) -> Iterator[Text]:
         self._tools.pop(event["tool_use_id"], None)
         self._doing = next(iter(self._tools.values()), "thinking")
-        took = f" {event['duration_ms'] / 1000:.1f} s" if event["duration_ms"] is not None else ""
         if event["error"] is not None:
-            first = event["error"].partition("\n")[0]
+            took = f" {event['duration_ms'] / 1000:.1f} s" if event["duration_ms"] is not None else ""
+            first = printable(event["error"].partition("\n")[0])
             yield Text(f"  ✗ {event['tool']}{took}: {first}", style="red")
 
     def _on_token_usage(self, event: dict[str, Any]) -> Iterator[Text]:
-        self._tokens += sum(event["added"][kind] for kind in _TOKEN_KINDS)
-        self._doing = "thinking" if not self._tools else self._doing
+        added = Tokens(*(event["added"][kind] for kind in _TOKEN_KINDS))
+        self._tokens += added
+        cost = self._price(self._agent, event["model"], added)
+        self._cost = None if cost is None or self._cost is None else self._cost + cost
         yield from ()
+
+    def _on_turn_completed(self, event: dict[str, Any]) -> Iterator[Text]:
+        models = event["report"]["by_model"].values()
+        if models:
+            kinds = ([model["tokens"][kind] for kind in _TOKEN_KINDS] for model in models)
+            self._tokens = sum((Tokens(*counts) for counts in kinds), Tokens())
+            costs = [model["cost_usd"] for model in models]
+            self._cost = None if None in costs else sum(costs)
+            self._exact = True
+        self._doing = "ending"
+        yield from ()
+
+    _on_turn_failed = _on_turn_completed
 
     def _on_api_retry(self, event: dict[str, Any]) -> Iterator[Text]:
         why = event["status"] or event["error"] or "no answer"
-        text = (
-            f"  … API retry {event['attempt']}/{event['max_retries']} in {event['delay_ms'] / 1000:.1f} s ({why})"
-        )
+        wait = f"again in {event['delay_ms'] / 1000:.1f} s"
+        self._doing = "waiting for the API"
+        text = f"  … API: {why}; {wait} (try {event['attempt']} of {event['max_retries']})"
         yield Text(text, style="yellow")
 
     def _on_model_fallback(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  … {event['original']} → {event['fallback']} ({event['trigger']})", style="yellow")
 
-    def _on_subagent(self, event: dict[str, Any]) -> Iterator[Text]:
-        if event["status"] != "progress":
-            yield Text(f"  subagent {event['status']} {event['description']}".rstrip(), style="dim")
-
     def _on_rate_limit(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  … account limit {event['limit']}: {event['status']}", style="yellow")
 
     def _on_malformed(self, event: dict[str, Any]) -> Iterator[Text]:
-        yield Text(f"  ? unreadable line: {event['text'][:80]}", style="yellow")
+        yield Text(f"  ? unreadable line: {printable(event['text'][:_WIDTH])}", style="yellow")
 
     def _on_attempt_ended(self, event: dict[str, Any]) -> Iterator[Text]:
         if event["retry_at"] is not None:
-            wait = max(0.0, event["retry_at"] - self._clock())
             self._doing = "waiting to try again"
-            yield Text(f"  ↻ {event['error_kind']}: {event['message']} — again in {wait:.1f} s", style="yellow")
+            self._tools.clear()
+            wait = max(0.0, event["retry_at"] - self._clock())
+            why = f"{event['error_kind']}: {printable(event['message'])}"
+            yield Text(f"  ↻ {why} — again in {wait:.1f} s", style="yellow")
+
+    def _on_turn_settled(self, event: dict[str, Any]) -> Iterator[Text]:
+        self._doing = event["status"]
+        yield from ()
 
 
-def show_live(events: Iterable[dict[str, Any]], console: Console | None = None) -> None:
-    """Draw a turn's events until they end. Without a terminal, one line each."""
+def show_live(
+    events: Iterable[dict[str, Any]],
+    price: Price,
+    *,
+    console: Console | None = None,
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Draw a turn's events until they end; the result is left to the caller.
+
+    Without a terminal, nothing moves: the lines are printed one after another.
+    """
     console = console or Console(stderr=True, highlight=False)
-    view = TurnView()
+    view = TurnView(price, clock)
     with Live(view, console=console, refresh_per_second=8, transient=True):
         for event in events:
-            for line in view.lines(event):
-                console.print(line)
+            for line in view.take(event):
+                console.print(line, soft_wrap=not console.is_terminal)

@@ -1,0 +1,98 @@
+"""`runturn doctor`: whatever is broken, it says so, and goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from workers import doctor
+from workers.embedded import EmbeddedBroker
+
+
+def _checks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in document["checks"]}
+
+
+def test_fleet_in_order(fleet_cli: Cli) -> None:
+    said = fleet_cli("doctor", "--json")
+    checks = _checks(said.document)
+    assert (said.status, said.document["healthy"]) == (0, True)
+    assert list(checks) == [
+        "configuration", "tools", "agent claude-code", "agent scripted",
+        "state directory", "spools", "ledger", "broker", "worker",
+    ]  # fmt: skip
+    assert "it is not the configured agent" in checks["agent claude-code"]["detail"]  # it is missing on purpose
+    assert checks["spools"]["detail"] == "0 running, 0 left over"
+    assert checks["broker"]["detail"].startswith("redis+socket://")
+    assert checks["worker"]["detail"].startswith("runturn@")
+
+
+def test_fresh_machine_is_told_what_to_do_and_nothing_is_started(cli: Cli, tmp_path: Path) -> None:
+    said = cli("doctor")
+    assert (said.status, said.err) == (1, "")
+    assert (
+        "✗ broker            the embedded one is not running\n    → start it, with a worker: runturn up"
+        in said.out
+    )
+    assert not EmbeddedBroker(tmp_path / "state" / "broker").running()
+
+
+def test_missing_agent_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTURN_AGENT__COMMAND", "/nowhere/claude")
+    check = _checks(cli("doctor", "--json").document)["agent claude-code"]
+    assert (check["ok"], check["detail"]) == (False, "not usable")
+    assert "/nowhere/claude" in check["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "broken", "words"),
+    [
+        ("RUNTURN_AGENT__KIND", "clod", "configuration", "no agent 'clod'"),
+        ("RUNTURN_METRICS_PORT", "x", "configuration", "metrics_port"),
+        ("RUNTURN_STATE_DIR", "/dev/null/x", "state directory", "cannot be written"),
+        ("RUNTURN_BROKER_URL", "redis://127.0.0.1:1/0", "broker", "no broker answers"),
+        ("RUNTURN_BROKER_URL", "pigeon://x", "broker", "RUNTURN_BROKER_URL"),
+        ("RUNTURN_LEDGER_URL", "sqlite:////nowhere/ledger", "ledger", "ledger"),
+        ("PATH", "/nowhere", "tools", "no shell"),
+    ],
+)
+def test_one_thing_broken(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, broken: str, words: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    said = cli("doctor", "--json")
+    check = _checks(said.document)[broken]
+    assert (said.status, check["ok"]) == (1, False)
+    assert words in check["detail"]
+
+
+def test_newer_ledger_is_an_outcome(cli: Cli, tmp_path: Path) -> None:
+    cli("history")
+    database = sqlite3.connect(tmp_path / "state" / "ledger.sqlite3")
+    database.execute("UPDATE alembic_version SET version_num = '9999'")
+    database.commit()
+    database.close()
+    assert "schema 9999" in _checks(cli("doctor", "--json").document)["ledger"]["detail"]
+
+
+def test_check_that_raises_anything_is_an_outcome() -> None:
+    def broken() -> doctor.Check:
+        raise ZeroDivisionError
+
+    assert doctor.bounded("x", broken) == doctor.Check("x", False, "ZeroDivisionError")
+
+
+def test_check_that_hangs_is_an_outcome() -> None:
+    hanging = threading.Event()
+
+    def hang() -> doctor.Check:
+        hanging.wait()
+        return doctor.Check("x", True, "")
+
+    assert doctor.bounded("x", hang, timeout_s=0.05) == doctor.Check("x", False, "no answer within 0.05 s")
+    hanging.set()

@@ -1,0 +1,159 @@
+"""One machine's turns without a broker: workers are values in this process, and a test can stop one anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from adapters.command import Command
+from adapters.contract import Adapter, Session
+from adapters.registry import Registry
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from adapters.scripted import Scripted
+from ops.ledger import Claim, Ledger
+from ops.metrics import WorkerMetrics, new_registry
+from ops.settings import AgentSettings, Settings
+from remote.local import LocalHost
+from workers.agents import build_registry
+from workers.equipment import Equipment
+from workers.hosts import Hosts
+from workers.keeper import OWNER_TTL_S
+from workers.pump import EventPump
+from workers.run import Parked, RunOutcome, TurnRun
+
+
+class Killed(BaseException):
+    """What ends a worker in the middle of a call. Nothing of runturn catches it."""
+
+
+class Hooked:
+    """A ledger whose operations are announced to `hook`, by name, before and after they are done."""
+
+    def __init__(self, ledger: Ledger, hook: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._hook = hook
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._ledger, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._hook(f"before {name}")
+            done = operation(*args, **kwargs)
+            self._hook(f"after {name}")
+            return done
+
+        return call
+
+
+class Counted(Scripted):
+    """The agent `scripted`, which leaves a line in a file whenever it is started."""
+
+    def __init__(self, recorded: Adapter, starts: Path) -> None:
+        super().__init__(recorded)
+        self._starts = starts
+
+    def build(self, request: TurnRequest, session: Session) -> Command:
+        """See `Adapter.build`."""
+        command = super().build(request, session)
+        count = ("sh", "-c", 'echo started >>"$0"; exec "$@"', str(self._starts))
+        return replace(command, argv=(*count, *command.argv))
+
+
+class Nobody:
+    """Watches no events."""
+
+    def publish(self, turn_id: str, first_seq: int, events: list[bytes]) -> None:
+        """Nobody hears of it."""
+
+
+class Site:
+    """A ledger, a spool root, a workspace; as many workers as wanted. Time may be moved on."""
+
+    def __init__(self, root: Path, url: str | None = None) -> None:
+        self.root = root
+        self.spool = root / "spool"
+        self.workspace = root / "workspace"
+        self.workspace.mkdir()
+        self.ledger = Ledger.open(url or f"sqlite:///{root}/ledger.db")
+        self.later = 0.0  # seconds that the workers' clocks are ahead
+        self.looks: list[float] = []  # every time that somebody looked at them
+        agent = AgentSettings(read_timeout_ms=60_000, retry_backoff_ms=1)
+        self._settings = Settings(state_dir=root, agent=agent)
+        known = build_registry(self._settings)
+        self._registry = Registry([known.get("claude-code"), Counted(known.get("claude-code"), root / "starts")])
+        self._owners = 0
+        self._pumps: list[EventPump] = []
+
+    def close(self) -> None:
+        """Once no turn runs any more."""
+        for pump in self._pumps:
+            with contextlib.suppress(Killed):
+                pump.close()
+        self.ledger.close()
+
+    def now(self) -> float:
+        """What the workers' clocks show."""
+        self.looks.append(time.time() + self.later)
+        return self.looks[-1]
+
+    def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
+        """A worker; `hook` is told of everything that it is about to do, and has done, with the ledger."""
+        ledger: Any = Hooked(self.ledger, hook)
+        pump = EventPump(ledger, Nobody())  # type: ignore[arg-type]
+        self._pumps.append(pump)
+        return Equipment(
+            settings=self._settings,
+            ledger=ledger,
+            registry=self._registry,
+            hosts=Hosts([LocalHost({"PATH": os.environ["PATH"], "HOME": str(self.root)})]),
+            pump=pump,
+            metrics=WorkerMetrics(new_registry()),
+            spool_root=str(self.spool),
+            environ=os.environ,
+            clock=self.now,
+        )
+
+    def queue(self, **fields: Any) -> str:
+        """A new turn of the agent `scripted`."""
+        document = {"prompt": "do it", "workspace": str(self.workspace), "agent": "scripted", **fields}
+        request = TurnRequest.parse(document)
+        self.ledger.submit(request, self.now())
+        return request.turn_id
+
+    def claim(self, turn_id: str) -> Claim:
+        """The turn for a new worker, after the lease of the last one has run out."""
+        self._owners += 1
+        self.later += OWNER_TTL_S + 1
+        claim = self.ledger.claim(turn_id, f"worker-{self._owners}", self.now(), OWNER_TTL_S)
+        assert isinstance(claim, Claim), claim
+        return claim
+
+    async def finish(self, turn_id: str) -> TurnResult:
+        """Let new workers work on the turn until it is settled."""
+        while True:
+            outcome = await self.work(turn_id)
+            if isinstance(outcome, TurnResult):
+                return outcome
+            assert isinstance(outcome, Parked), outcome
+            await asyncio.sleep(0)
+
+    @property
+    def starts(self) -> int:
+        """How often an agent was started."""
+        file = self.root / "starts"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    async def work(self, turn_id: str, hook: Callable[[str], None] = lambda _: None) -> RunOutcome:
+        """Let one new worker work on the turn."""
+        return await TurnRun(self.worker(hook), self.claim(turn_id)).run()
+
+    def events(self, turn_id: str) -> list[str]:
+        """All that the ledger has, as text."""
+        return [line.decode() for _, line in self.ledger.events(turn_id)]

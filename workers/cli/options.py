@@ -1,0 +1,114 @@
+"""Options that several commands share, and the request that they describe."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import orjson
+
+from adapters.errors import InvalidRequest
+from adapters.request import TurnRequest
+from ops.settings import Settings
+from workers.agents import build_registry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+
+_REQUEST = (
+    click.argument("prompt", required=False),
+    click.option(
+        "--prompt-file", type=click.File("rb"), metavar="FILE", help="Read the prompt from a file; - is stdin."
+    ),
+    click.option("--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: this directory]"),
+    click.option("--agent", metavar="NAME", help="Which agent. [default: the configured one]"),
+    click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
+    click.option("--resume", "session_id", metavar="SESSION", help="Continue the session of an earlier turn."),
+    click.option("--model", "-m", metavar="NAME", help="Short for -o model=NAME."),
+    click.option(
+        "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="One of the agent's own options."
+    ),
+    click.option("--label", "-l", "labels", multiple=True, metavar="NAME=VALUE", help="For accounting."),
+    click.option(
+        "--env", multiple=True, metavar="NAME", help="Let the agent see this variable of the worker's environment."
+    ),
+    click.option(
+        "--output-schema", type=click.File("rb"), metavar="FILE", help="JSON Schema of the structured output."
+    ),
+    click.option("--turn-timeout-ms", type=int, metavar="MS", help="For one attempt."),
+    click.option("--read-timeout-ms", type=int, metavar="MS", help="Until the first event."),
+    click.option("--stall-timeout-ms", type=int, metavar="MS", help="Between two events; 0 turns it off."),
+    click.option("--deadline", metavar="TIME", help="For the whole turn: 2026-12-01T18:00:00+01:00."),
+    click.option("--max-total-tokens", type=int, metavar="N", help="Of one attempt, cached tokens included."),
+    click.option("--max-cost-usd", type=float, metavar="USD", help="Of one attempt."),
+    click.option("--max-attempts", type=int, metavar="N", help="1: never try again."),
+    click.option("--max-retry-backoff-ms", type=int, metavar="MS", help="The longest wait between two attempts."),
+    click.option("--turn-id", metavar="ID", help="Idempotency key. [default: a new one]"),
+)
+
+
+def request_options(command: F) -> F:
+    """The options that describe a turn."""
+    for option in reversed(_REQUEST):
+        command = option(command)
+    return command
+
+
+def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
+    """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
+    document = {name: value for name, value in given.items() if value not in (None, ())}
+    document["prompt"] = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
+    document.setdefault("workspace", str(Path.cwd()))
+    document.setdefault("agent", settings.agent.kind)
+    document["labels"] = dict(pair(text, "labels") for text in document.get("labels", ()))
+    document["options"] = _options(document.get("options", ()), document.pop("model", None))
+    if schema := document.get("output_schema"):
+        document["output_schema"] = _json_object(schema.read())
+    request = TurnRequest.parse(document)
+    build_registry(settings).get(request.agent).check(request)
+    return request
+
+
+def pair(text: str, field: str) -> tuple[str, str]:
+    """Read NAME=VALUE. Raises InvalidRequest."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise InvalidRequest(f"{text!r} is not of the form NAME=VALUE", field=field)
+    return name, value
+
+
+def _prompt(text: str | None, file: Any) -> str:
+    if (text is None) == (file is None):
+        raise InvalidRequest("give it either as an argument or with --prompt-file", field="prompt")
+    if text is not None:
+        return text
+    try:
+        return str(file.read().decode())
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"is not UTF-8 at byte {error.start}; convert it first", field="prompt") from error
+
+
+def _options(texts: tuple[str, ...], model: str | None) -> dict[str, Any]:
+    options = {name: _value(value) for name, value in (pair(text, "options") for text in texts)}
+    return options if model is None else {**options, "model": model}
+
+
+def _value(text: str) -> Any:
+    """A JSON value where it is one (numbers, true, lists), else the text itself."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(text)
+    return text
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"is not JSON: {error}", field="output_schema") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest("must be a JSON object that holds a JSON Schema", field="output_schema")
+    return value
