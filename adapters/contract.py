@@ -7,7 +7,7 @@ process has ended. Everything that touches a machine happens elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,9 +82,8 @@ class Adapter(Protocol):
         """What it can do."""
         ...
 
-    @property
-    def credentials(self) -> tuple[str, ...]:
-        """Names of the environment variables it logs in with; always forwarded to its turns."""
+    def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Names of the variables that it logs in with, in such an environment; its turns always get them."""
         ...
 
     def check(self, request: TurnRequest) -> None:

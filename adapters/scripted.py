@@ -6,7 +6,7 @@ is a pause before the next line, in milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -47,10 +47,13 @@ class Scripted:
 
     name = "scripted"
     capabilities = Capabilities(resume=True, structured_output=True, cost_cap=False, live_output_tokens=False)
-    credentials = ()
 
     def __init__(self, recorded: Adapter) -> None:
         self._recorded = recorded
+
+    def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """See `Adapter.credentials`: it talks to nobody."""
+        return ()
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""

@@ -157,7 +157,7 @@ def _agent(installation: Installation, adapter: Adapter) -> Check:
         configured = adapter.name == installation.settings.agent.kind
         detail = "not usable" if configured else "not usable; it is not the configured agent"
         return Check(name, not configured, detail, health.problem or "")
-    present = [variable for variable in adapter.credentials if variable in os.environ]
+    present = [variable for variable in adapter.credentials(os.environ) if variable in os.environ]
     login = f"; credentials in the environment: {', '.join(present)}" if present else ""
     return Check(name, True, f"version {health.version}{login}")
 

@@ -54,7 +54,8 @@ class Sessions:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)
         environ = self._equipment.environ
-        forwarded = {name: environ[name] for name in command.forward_env if name in environ}
+        names = (*self._adapter.credentials(environ), *command.forward_env)
+        forwarded = {name: environ[name] for name in names if name in environ}
         return replace(command, env={**forwarded, **command.env})
 
     async def _choose(self, host: str) -> Session:

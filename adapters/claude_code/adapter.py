@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import orjson
 
@@ -20,6 +20,23 @@ from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
+_LOGIN = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN")
+# With these switches it logs in elsewhere; without them, a worker's cloud credentials are no business of its own.
+_PROVIDERS: dict[str, tuple[str, ...]] = {
+    "CLAUDE_CODE_USE_BEDROCK": (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_PROFILE",
+        "AWS_REGION",
+    ),
+    "CLAUDE_CODE_USE_VERTEX": (
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "ANTHROPIC_VERTEX_PROJECT_ID",
+        "CLOUD_ML_REGION",
+    ),
+}
 # A Claude Code that finds these in its environment takes itself for a part of another session.
 _NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID")
 
@@ -29,16 +46,6 @@ class ClaudeCode:
 
     name = "claude-code"
     capabilities = Capabilities(resume=True, structured_output=True, cost_cap=True, live_output_tokens=True)
-    credentials = (
-        "ANTHROPIC_API_KEY",
-        "ANTHROPIC_AUTH_TOKEN",
-        "ANTHROPIC_BASE_URL",
-        "CLAUDE_CODE_OAUTH_TOKEN",
-        "CLAUDE_CODE_USE_BEDROCK",
-        "CLAUDE_CODE_USE_VERTEX",
-        "ANTHROPIC_VERTEX_PROJECT_ID",
-        "CLOUD_ML_REGION",
-    )
 
     def __init__(
         self,
@@ -51,6 +58,11 @@ class ClaudeCode:
         # SIGINT lets it end its tools and print its result; SIGTERM ends it without one.
         grace = stop_grace_s
         self.stop = (Signal("INT", grace), Signal("TERM", grace), Signal("KILL", grace))
+
+    def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """See `Adapter.credentials`."""
+        chosen = [switch for switch in _PROVIDERS if environ.get(switch)]
+        return (*_LOGIN, *chosen, *(name for switch in chosen for name in _PROVIDERS[switch]))
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""
@@ -69,7 +81,7 @@ class ClaudeCode:
             cwd=request.workspace,
             stdin=_prompt(request.prompt, options),
             env=environment,
-            forward_env=(*self.credentials, *request.env),
+            forward_env=request.env,
             unset_env=_NESTED,
             stop=self.stop,
             session_files=session_files(session.session_id) if options.session_persistence else None,

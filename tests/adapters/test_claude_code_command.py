@@ -148,11 +148,18 @@ def test_leading_slash_is_a_command_if_the_request_says_so() -> None:
 # -- the environment
 
 
-def test_credentials_and_named_variables_are_forwarded_by_name_only() -> None:
+def test_named_variables_are_forwarded_by_name_only() -> None:
     built = command(env=["GITHUB_TOKEN"])
 
-    assert {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "GITHUB_TOKEN"} <= set(built.forward_env)
+    assert built.forward_env == ("GITHUB_TOKEN",)
     assert "GITHUB_TOKEN" not in built.env
+
+
+def test_cloud_credentials_are_the_agents_only_where_it_logs_in_with_them() -> None:
+    assert {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"} <= set(ClaudeCode().credentials({}))
+    assert "AWS_SECRET_ACCESS_KEY" not in ClaudeCode().credentials({"AWS_SECRET_ACCESS_KEY": "x"})
+    assert "AWS_SECRET_ACCESS_KEY" in ClaudeCode().credentials({"CLAUDE_CODE_USE_BEDROCK": "1"})
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in ClaudeCode().credentials({"CLAUDE_CODE_USE_VERTEX": "1"})
 
 
 def test_marks_of_an_outer_claude_code_are_unset() -> None:
