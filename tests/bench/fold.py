@@ -25,8 +25,9 @@ _ROUNDS = 5
 def fold_rate() -> Rows:
     """MB/s over 200 MB of a session with partial messages, as turns with a token limit print it.
 
-    Two more recordings inform: without partial messages, where tool results are most of the bytes; and the
-    recorded turns as they are, tiny ones.
+    The same goals stand for a session without partial messages, as turns print by default: there, every line has to
+    be decoded, and the bare decoder alone is hardly four times as fast as the SDK. The recorded turns as they are,
+    tiny ones, only inform.
     """
     with tempfile.TemporaryDirectory() as directory:
         rates = _rates(_stored(session(200 * _MB, "m*_partial_*"), Path(directory)))
@@ -34,18 +35,23 @@ def fold_rate() -> Rows:
         "fold": informs(rates["fold"], "MB/s"),
         "fold_bare_orjson": informs(rates["orjson"], "MB/s"),
         "fold_agent_sdk": informs(rates["sdk"], "MB/s"),
-        "fold_vs_orjson": at_least(rates["vs_orjson"], 0.5, "x"),
-        "fold_vs_sdk": at_least(rates["vs_sdk"], 3, "x"),
+        **_goals("fold", rates),
     }
-    for name, lines in (
-        ("fold_whole_messages", session(50 * _MB, "[!mh]*")),
-        ("fold_tiny_turns", as_recorded(20 * _MB)),
-    ):
-        rates = _rates(lines)
-        rows[name] = informs(rates["fold"], "MB/s")
-        rows[f"{name}_vs_orjson"] = informs(rates["vs_orjson"], "x")
-        rows[f"{name}_vs_sdk"] = informs(rates["vs_sdk"], "x")
+    whole = _rates(session(50 * _MB, "[!mh]*"))
+    rows |= {"fold_whole_messages": informs(whole["fold"], "MB/s"), **_goals("fold_whole_messages", whole)}
+    tiny = _rates(as_recorded(20 * _MB))
+    rows |= {
+        "fold_tiny_turns_vs_orjson": informs(tiny["vs_orjson"], "x"),
+        "fold_tiny_turns_vs_sdk": informs(tiny["vs_sdk"], "x"),
+    }
     return rows
+
+
+def _goals(name: str, rates: dict[str, float]) -> Rows:
+    return {
+        f"{name}_vs_orjson": at_least(rates["vs_orjson"], 0.5, "x"),
+        f"{name}_vs_sdk": at_least(rates["vs_sdk"], 3, "x"),
+    }
 
 
 def _stored(lines: Lines, directory: Path) -> Lines:
