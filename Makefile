@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: install demo test lint bench lock clean
 
@@ -19,7 +20,7 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 
 # Three turns of the real Claude Code through the queue. LIVE=1: with your own login instead of the scripted model.
 demo: $(INSTALLED)
-	$(BIN)/python -m tests.demo $(if $(LIVE),--live)
+	@$(BIN)/python -m tests.demo $(if $(LIVE),--live)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 4 --dist loadfile

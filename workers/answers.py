@@ -7,6 +7,7 @@ from celery import Celery, states
 
 from adapters.result import TurnResult
 from ops.ledger import Ledger
+from workers.errors import AnswersUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -23,17 +24,29 @@ class Answers:
         if task_id != turn_id:
             self._ledger.add_waiter(turn_id, task_id)
 
-    def give(self, result: TurnResult, but: str | None = None) -> int:
-        """Answer all tasks of a turn, except `but`, which Celery answers itself; returns how many there are.
+    def started(self, task_id: str) -> None:
+        """Say that somebody is at it. Celery's own notice would fail the task while the result backend is away."""
+        try:
+            self._app.backend.store_result(task_id, None, states.STARTED)
+        except Exception as error:  # backends raise what their servers' clients raise
+            log.warning("a start could not be told", task_id=task_id, error=str(error))
 
-        May be repeated. Raises LedgerUnavailable.
+    def give(self, result: TurnResult, task_id: str) -> int:
+        """Answer `task_id` and all other tasks of a turn; returns how many there are. May be repeated.
+
+        Celery answers a task itself, too, but acknowledges its message even if that fails.
+        Raises LedgerUnavailable, and AnswersUnavailable while the result backend is away.
         """
-        tasks = {result.turn_id, *self._ledger.waiters(result.turn_id)} - {but}
-        for task_id in tasks:
-            try:
-                self._app.backend.store_result(task_id, result, states.SUCCESS)
-            except Exception as error:  # backends raise what their servers' clients raise
-                log.warning(
-                    "a result could not be stored", turn_id=result.turn_id, task_id=task_id, error=str(error)
-                )
+        tasks = {task_id, result.turn_id, *self._ledger.waiters(result.turn_id)}
+        for task in tasks:
+            self._store(task, result)
         return len(tasks)
+
+    def _store(self, task_id: str, result: TurnResult) -> None:
+        backend = self._app.backend
+        try:
+            backend.store_result(task_id, result, states.SUCCESS)
+        except Exception as error:  # backends raise what their servers' clients raise
+            if backend.exception_safe_to_retry(error):
+                raise AnswersUnavailable(f"result backend: {error}") from error
+            log.exception("a result could not be stored", turn_id=result.turn_id, task_id=task_id)

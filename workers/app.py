@@ -29,7 +29,6 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         # A message leaves the broker when its turn is settled, not when a worker has looked at it.
         task_acks_late=True,
         task_reject_on_worker_lost=True,
-        task_track_started=True,
         worker_prefetch_multiplier=1,
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
@@ -39,6 +38,8 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,  # for as long as it takes
         broker_transport_options=_transport_options(broker_url),
+        # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.answers`).
+        result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
     return app
 

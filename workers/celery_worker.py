@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from typing import Any
 
@@ -41,13 +42,19 @@ def define_task(app: Celery, runtime: Runtime) -> None:
 
 
 def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) -> int:
-    """Work until told to stop; returns the exit status. SIGTERM and SIGINT detach from running turns."""
+    """Work until told to stop; returns the exit status, 0 then. SIGTERM and SIGINT detach from running turns."""
+    told = threading.Event()
+
+    def leave(**_: object) -> None:
+        told.set()
+        runtime.drain()
+
     define_task(app, runtime)
     app.steps["consumer"].add(Visibility)
     app.steps["worker"].add(_draining(runtime))
     signals.setup_logging.connect(_leave_logging_alone)
     signals.worker_ready.connect(_say_ready)
-    signals.worker_shutting_down.connect(lambda **_: runtime.drain(), weak=False)
+    signals.worker_shutting_down.connect(leave)
     # Celery warns root because of pickle, which is not accepted here.
     warnings.simplefilter("ignore", SecurityWarning)
     worker = app.Worker(
@@ -60,7 +67,7 @@ def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) ->
     )
     with runtime:
         worker.start()
-    return int(worker.exitcode or 0)
+    return 0 if told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
 
 def _draining(runtime: Runtime) -> type:

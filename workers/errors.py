@@ -11,6 +11,10 @@ class BrokerUnavailable(RunturnError):
     """The broker does not answer."""
 
 
+class AnswersUnavailable(RunturnError):
+    """The result backend does not answer."""
+
+
 class NoWorker(RunturnError):
     """No worker is there to run turns."""
 

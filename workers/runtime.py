@@ -22,6 +22,7 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Busy, Claim, NotDue, Settled
 from workers.answers import Answers
 from workers.equipment import Equipment
+from workers.errors import AnswersUnavailable
 from workers.keeper import OWNER_TTL_S, Keeper
 from workers.outcome import refused
 from workers.run import Left, Lost, Parked, RunOutcome, TurnRun
@@ -76,6 +77,7 @@ class Runtime:
 
     def execute(self, task_id: str, document: object) -> Outcome:
         """Do what one message asks for."""
+        self._answers.started(task_id)
         try:
             request = self._parse(task_id, document)
         except InvalidRequest as error:
@@ -121,8 +123,8 @@ class Runtime:
         return self._answer(outcome, task_id) if isinstance(outcome, TurnResult) else outcome
 
     def _answer(self, result: TurnResult, task_id: str) -> Outcome:
-        """Answer everybody who waits for a settled turn; Celery answers this message with what is returned."""
-        answered = self._patiently(self._answers.give, result, but=task_id)
+        """Answer everybody who waits for a settled turn. Its message stays with the broker until that is done."""
+        answered = self._patiently(self._answers.give, result, task_id)
         return Left() if answered is None else result
 
     def _parse(self, task_id: str, document: object) -> TurnRequest:
@@ -162,19 +164,19 @@ class Runtime:
         settled = self._patiently(self._equipment.ledger.refuse, turn_id, known, result, now)
         match settled:
             case Settled(stored):
-                return stored
+                return self._answer(stored, task_id)
             case Busy():
                 return result  # a valid request of that id is under way, and is not touched
             case None:
                 return Left()
 
     def _patiently(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Call the ledger until it answers; None when the worker has to leave meanwhile."""
+        """Call ledger or result backend until they answer; None when the worker has to leave meanwhile."""
         while True:
             try:
                 return operation(*args, **kwargs)
-            except LedgerUnavailable as error:
-                log.warning("the ledger does not answer", error=str(error))
+            except (LedgerUnavailable, AnswersUnavailable) as error:
+                log.warning("ledger or result backend do not answer", error=str(error))
             if self._draining.wait(_LEDGER_RETRY_S):
                 return None
 

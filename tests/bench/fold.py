@@ -25,7 +25,7 @@ _ROUNDS = 5
 def fold_rate() -> Rows:
     """MB/s over 200 MB of a session with partial messages, as turns with a token limit print it.
 
-    The same goals stand for a session without partial messages, as turns print by default: there, every line has to
+    The same goals stand for a session without partial messages, as turns print by default: there, each line has to
     be decoded, and the bare decoder alone is hardly four times as fast as the SDK. The recorded turns as they are,
     tiny ones, only inform.
     """

@@ -86,7 +86,7 @@ def test_status_has_time_tokens_cost_and_the_tool_in_hand() -> None:
     assert view_of(*begun, after_s=9).status == "9.0 s · ≥ 1,235 tokens · ≥ $1.2350 · thinking"
     busy = (*begun, ev.ToolStarted("1", "Bash", "make test"), ev.ToolStarted("2", "Read", "a.py"))
     assert view_of(*busy).status.endswith(" · Read a.py")
-    assert view_of(*busy, ev.ToolFinished("2", "Read", 5)).status.endswith(" · Bash")
+    assert view_of(*busy, ev.ToolFinished("2", "Read", 5)).status.endswith(" · Bash make test")
     done = (*busy, ev.ToolFinished("2", "Read", 5), ev.ToolFinished("1", "Bash", 5))
     assert view_of(*done).status.endswith(" · thinking")
 

@@ -81,21 +81,23 @@ def _play_live() -> int:
 
 
 def _play(stage: Stage, *options: str) -> bool:
-    """The turns, then the books; returns whether all turns completed."""
+    """The turns, up to one that fails, then the books; returns whether all turns completed."""
     _command("up", "&")
     stage.start_up()
     click.echo("broker and worker are ready")
-    statuses = []
-    for number, turn in enumerate(TURNS, 1):
-        _heading(f"{number} of {len(TURNS)}: {turn.title}")
-        arguments = ("run", turn.prompt, *options, "--label", f"demo={number}")
-        _command(*arguments)
-        statuses.append(stage.run(*arguments))
+    completed = all(_run(stage, number, turn, options) for number, turn in enumerate(TURNS, 1))
     _heading("The books")
     for arguments in (("history",), ("cost", "--by", "model")):
         _command(*arguments)
         stage.run(*arguments)
-    return not any(statuses)
+    return completed
+
+
+def _run(stage: Stage, number: int, turn: Turn, options: tuple[str, ...]) -> bool:
+    _heading(f"{number} of {len(TURNS)}: {turn.title}")
+    arguments = ("run", turn.prompt, *options, "--label", f"demo={number}")
+    _command(*arguments)
+    return stage.run(*arguments) == 0
 
 
 def _own_claude() -> Path:

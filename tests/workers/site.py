@@ -120,10 +120,14 @@ class Site:
             clock=self.now,
         )
 
+    def request(self, **fields: Any) -> TurnRequest:
+        """A request for the agent `scripted`."""
+        document = {"prompt": "do it", "workspace": str(self.workspace), "agent": "scripted", **fields}
+        return TurnRequest.parse(document)
+
     def queue(self, **fields: Any) -> str:
         """A new turn of the agent `scripted`."""
-        document = {"prompt": "do it", "workspace": str(self.workspace), "agent": "scripted", **fields}
-        request = TurnRequest.parse(document)
+        request = self.request(**fields)
         self.ledger.submit(request, self.now())
         return request.turn_id
 

@@ -81,10 +81,12 @@ def printable(text: str) -> str:
 
 def _print_for_people(result: TurnResult) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    if result.text:
+    repeated = result.error is not None and result.text in result.error.message
+    if result.text and not repeated:
         console.print(Text(printable(result.text)), end="\n\n")
     style = STYLES[result.status]
-    console.print(Text(f"{_MARKS[result.status]} {result.status}", style=style), Text(_summary(result)))
+    summary = _summary(result)
+    console.print(Text.assemble((f"{_MARKS[result.status]} {result.status}", style), summary and f" {summary}"))
     if result.error:
         console.print(Text(printable(f"  {result.error.kind}: {result.error.message}"), style=style))
     for line in _details(result):

@@ -31,7 +31,7 @@ class TurnView:
         self._clock = clock
         self._started_at: float | None = None
         self._agent = ""
-        self._tools: dict[str, str] = {}
+        self._tools: dict[str, str] = {}  # those in hand
         self._tokens = Tokens()
         self._cost: float | None = 0.0
         self._exact = False
@@ -84,8 +84,8 @@ class TurnView:
 
     def _on_tool_started(self, event: dict[str, Any]) -> Iterator[Text]:
         summary = printable(event["summary"])
-        self._tools[event["tool_use_id"]] = event["tool"]
         self._doing = f"{event['tool']} {summary}".strip()[:_WIDTH]
+        self._tools[event["tool_use_id"]] = self._doing
         indent = "    " if event["subagent"] else "  "
         yield Text(f"{indent}→ {event['tool']} ", style="cyan").append(summary, style="dim")
 

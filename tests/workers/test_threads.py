@@ -1,0 +1,115 @@
+"""The threads of a worker outlive what goes wrong in them: without them, all its turns would suffer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kombu import Producer
+
+from adapters.events import AssistantText
+from adapters.result import Status, TurnResult
+from ops.errors import LedgerUnavailable
+from tests.waiting import until
+from tests.workers.fleet import Fleet
+from tests.workers.site import Hooked, Site
+from workers.answers import Answers
+from workers.app import create_app
+from workers.bus import Publisher, Subscription
+from workers.keeper import Keeper
+from workers.runtime import Runtime
+
+SAID = [AssistantText("hello")]
+OPTIONS = {"lines": ["{}"]}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def test_events_that_cannot_be_stored_do_not_keep_those_of_other_turns(site: Site) -> None:
+    failed: list[str] = []
+
+    def fail_once(point: str) -> None:
+        if point == "before append_events" and not failed:
+            failed.append(point)
+            raise RuntimeError("as from a fault of ours")
+
+    pump = site.worker(fail_once).pump
+    first, second = (site.claim(site.queue(options=OPTIONS)) for _ in range(2))
+    pump.store(first, 1, SAID, site.now())
+    until(lambda: failed, "the failure")
+    pump.store(second, 1, SAID, site.now())
+    until(lambda: site.ledger.last_seq(second.turn_id) == 1, "the other turn's event")
+
+
+def test_former_claim_does_not_push_the_next_ones_events_aside(site: Site) -> None:
+    turn_id = site.queue(options=OPTIONS)
+    pump = site.worker().pump
+    former, current = site.claim(turn_id), site.claim(turn_id)
+    pump.store(current, 1, SAID, site.now())
+    pump.store(former, 1, SAID, site.now())
+    pump.store(current, 2, SAID, site.now())
+    pump.flush(turn_id)
+    assert site.ledger.last_seq(turn_id) == 2
+
+
+def test_turn_that_cannot_come_back_does_not_hold_up_the_others(site: Site) -> None:
+    poisoned, fine = (site.queue(options=OPTIONS) for _ in range(2))
+    for turn_id in (poisoned, fine):
+        site.ledger.wait(site.claim(turn_id), due_at=0.0, reason="overloaded", now=site.now())
+    back: list[str] = []
+
+    def requeue(turn_id: str) -> None:
+        if turn_id == poisoned:
+            raise ValueError("a request of a newer runturn")
+        back.append(turn_id)
+
+    keeper = Keeper(site.ledger, requeue, time.time)
+    keeper.start()
+    until(lambda: back, "the other turn to come back")
+    keeper.stop()
+    assert back == [fine]
+
+
+def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Path) -> None:
+    """The turn was settled, then the ledger went away: whoever waits is to get the result, not that failure."""
+    failures = iter([LedgerUnavailable("locked")])
+
+    def fail_once(point: str) -> None:
+        if point == "before waiters" and (failure := next(failures, None)):
+            raise failure
+
+    app = create_app("memory://", "cache+memory://")
+    ledger: Any = Hooked(site.ledger, fail_once)
+    with Runtime(site.worker(), Answers(app, ledger), Keeper(site.ledger, lambda _: None, time.time)) as runtime:
+        request = site.request(options={"recording": str(recording)}, turn_id="asked")
+        outcome = runtime.execute("asked-again", request.model_dump(mode="json", exclude_defaults=True))
+    assert isinstance(outcome, TurnResult)
+    assert outcome.status is Status.COMPLETED
+    assert app.AsyncResult("asked").get(timeout=10)["status"] == "completed"
+
+
+def test_publisher_outlives_a_fault(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter([RuntimeError("as from a client library")])
+    publish = Producer.publish
+
+    def fail_once(producer: Producer, *args: Any, **kwargs: Any) -> Any:
+        if failure := next(failures, None):
+            raise failure
+        return publish(producer, *args, **kwargs)
+
+    monkeypatch.setattr(Producer, "publish", fail_once)
+    publisher = Publisher(fleet.broker.url)
+    with Subscription(fleet.broker.url, "t") as subscription:
+        publisher.publish("t", 1, [b"{}"])
+        publisher.publish("t", 2, [b"{}"])
+        (batch,) = until(lambda: list(subscription.batches(1.0)), "the second event")
+    publisher.close()
+    assert batch.first_seq == 2
