@@ -7,7 +7,6 @@ import fcntl
 import operator
 import os
 import subprocess
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +38,8 @@ class EmbeddedBroker:
         return f"redis+socket://{quote(str(self.socket))}"
 
     def running(self) -> bool:
-        """Whether it answers."""
+        """Whether it answers. Raises BrokerUnavailable if its socket lies where another user could have put it."""
+        self._check_place()
         try:
             with self._client() as client:
                 return bool(client.ping())
@@ -52,6 +52,7 @@ class EmbeddedBroker:
             return False
         try:
             with self._lock():
+                self.socket.parent.mkdir(mode=0o700, exist_ok=True)
                 if self.running():
                     return False
                 self._start()
@@ -70,6 +71,11 @@ class EmbeddedBroker:
     def _client(self) -> redis.Redis:
         # By default redis-py tries for seconds to reach a server that is not there.
         return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5, retry=Retry(NoBackoff(), 0))
+
+    def _check_place(self) -> None:
+        place = self.socket.parent
+        if place.exists() and place.stat().st_uid != os.getuid():
+            raise BrokerUnavailable(f"{place} belongs to another user; set RUNTURN_STATE_DIR to a shorter path")
 
     def _start(self) -> None:
         log = self._directory / "valkey.log"
@@ -116,5 +122,5 @@ def _socket_path(directory: Path) -> Path:
     path = directory / "valkey.sock"
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
         return path
-    name = f"runturn-{os.getuid()}-{zlib.crc32(os.fsencode(directory)):08x}.sock"
-    return Path(tempfile.gettempdir()) / name
+    # Every command has to find it, whatever its TMPDIR is.
+    return Path(f"/tmp/runturn-{os.getuid()}") / f"{zlib.crc32(os.fsencode(directory)):08x}.sock"  # noqa: S108

@@ -15,8 +15,10 @@ from adapters.errors import Retry, TurnError
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
-from remote.upkeep import read_session_files, read_stderr_tail
+from remote.upkeep import free_bytes, read_session_files, read_stderr_tail
 from workers.attempt import AttemptRun, Ended
+
+_ENOUGH_BYTES = 65_536  # free under the spool, below which an agent cannot be expected to print
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -33,7 +35,15 @@ async def judge(
         records = await tolerant(read_session_files(host, spool, command.session_files), b"")
         exact = adapter.session_usage(records.splitlines(), run.state)
         judged = replace(judged, usage=exact if exact.by_model else judged.usage)
-    return replace(judged, error=_why(judged.error, ended, end))
+    why = _why(judged.error, ended, end)
+    if isinstance(why, errors.PortExit | errors.HostLost) and await _disk_is_full(host, spool):
+        why = errors.SpoolUnwritable(f"host {host.name}: the disk of {spool.root} is full; free some space there")
+    return replace(judged, error=why)
+
+
+async def _disk_is_full(host: Host, spool: Spool) -> bool:
+    """Whether an agent that ended badly may have had no room for its output: trying again would not help."""
+    return await tolerant(free_bytes(host, spool.root), _ENOUGH_BYTES) < _ENOUGH_BYTES
 
 
 async def tolerant(action: Awaitable[T], otherwise: T) -> T:

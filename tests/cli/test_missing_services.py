@@ -7,7 +7,6 @@ import shlex
 import socket
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -148,9 +147,8 @@ def test_port_that_is_taken(tmp_path: Path, command: str) -> None:
     _one_line(said.stderr, f"127.0.0.1:{port}", "in use", "RUNTURN_METRICS_PORT")
 
 
-@pytest.fixture
-def cramped(fleet: Fleet) -> Iterator[Fleet]:
-    """A fleet whose worker has its spool on a full disk."""
+def _start_on_small_disk(fleet: Fleet, size: str, then: str) -> None:
+    """Start a worker that has its spool on a disk of that size, after doing something there."""
     if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode != 0:
         reason = "this machine lets us mount no disk of our own (unshare -rm)"
         if os.environ.get("CI"):
@@ -158,15 +156,25 @@ def cramped(fleet: Fleet) -> Iterator[Fleet]:
         pytest.skip(reason)
     # The mount is seen by the worker and its turns only, and goes with them.
     spool = shlex.quote(str(fleet.state.spool))
-    full = f"mount -t tmpfs -o size=64k none {spool} && ! cat /dev/zero 2>&- >{spool}/everything"
-    fleet.start_worker(prefix=("unshare", "-rm", "sh", "-c", f'{full}; exec "$@"', "sh"))
-    yield fleet
+    prepare = f"mount -t tmpfs -o size={size} none {spool} && cd {spool} && {then}"
+    fleet.start_worker(prefix=("unshare", "-rm", "sh", "-c", f'{prepare}; exec "$@"', "sh"))
 
 
-def test_full_disk_under_the_spool_fails_the_turn_once(cramped: Fleet, recording: Path) -> None:
-    result = cramped.run(cramped.recorded(recording))
+def test_full_disk_under_the_spool_fails_the_turn_once(fleet: Fleet, recording: Path) -> None:
+    _start_on_small_disk(fleet, "64k", "! cat /dev/zero 2>&- >everything")
+    result = fleet.run(fleet.recorded(recording))
     assert result.error is not None
     assert (result.status, result.error.kind, result.attempts) == (Status.FAILED, "spool_unwritable", 1)
     assert not result.error.retryable
     assert "disk that holds the spool is full" in result.error.message
+    assert "free some space" in result.error.message
+
+
+def test_disk_that_fills_in_mid_turn_fails_the_turn_once(fleet: Fleet, recording: Path, tmp_path: Path) -> None:
+    _start_on_small_disk(fleet, "512k", "true")
+    endless = tmp_path / "endless.jsonl"
+    endless.write_bytes(recording.read_bytes() * 200)
+    result = fleet.run(fleet.recorded(endless))
+    assert result.error is not None
+    assert (result.error.kind, result.attempts) == ("spool_unwritable", 1)
     assert "free some space" in result.error.message
