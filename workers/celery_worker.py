@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
+from celery.concurrency.thread import TaskPool
 from celery.exceptions import Ignore, Retry, WorkerShutdown
 from celery.platforms import SecurityWarning
 
@@ -41,6 +42,13 @@ def define_task(app: Celery, runtime: Runtime) -> None:
                 raise WorkerShutdown(0)
 
 
+class TurnPool(TaskPool):  # type: ignore[misc]  # Celery has no types
+    """Celery's threads, each of which waits for one turn."""
+
+    def terminate_job(self, pid: int, signal: int | None = None) -> None:
+        """A second Ctrl-C asks for this; the first one has detached from all turns already."""
+
+
 def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) -> int:
     """Work until told to stop; returns the exit status, 0 then. SIGTERM and SIGINT detach from running turns."""
     told = threading.Event()
@@ -59,7 +67,7 @@ def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) ->
     warnings.simplefilter("ignore", SecurityWarning)
     worker = app.Worker(
         hostname=name,
-        pool="threads",
+        pool=TurnPool,
         concurrency=concurrency,
         quiet=True,
         without_gossip=True,
