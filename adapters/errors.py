@@ -31,8 +31,9 @@
         ├── PortExit                   port_exit              (retried once the agent had started)
         └── StructuredOutputMissing    structured_output_missing
 
-To add a kind: add a class here (its docstring is its default message) and a line to the tree above; raise or
-return it where it is found. Nothing else lists the kinds.
+To add a kind: add a class here (its docstring is its default message) and a line to the tree above, and return it
+where it is found; for what Claude Code reports that is a table in `adapters.claude_code.judge`. Tests name the
+lists to complete: the README's table, and the kinds that are retried in `test_errors`.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Scripted:
     def health(self, end: Exit, stdout: str) -> Health:
         """See `Adapter.health`."""
         if end.code == 0:
-            return Health(True, "of awk")
+            return Health(True)
         return Health(False, problem="awk is not there; the scripted agent needs it on its host")
 
 

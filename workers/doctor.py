@@ -156,10 +156,12 @@ def _agent(installation: Installation, adapter: Adapter) -> Check:
     if not health.healthy:
         configured = adapter.name == installation.settings.agent.kind
         detail = "not usable" if configured else "not usable; it is not the configured agent"
-        return Check(name, not configured, detail, health.problem or "")
+        remedy = f"{health.problem}; if it lies outside the worker's PATH, set RUNTURN_AGENT__COMMAND"
+        return Check(name, not configured, detail, remedy)
     present = [variable for variable in adapter.credentials(os.environ) if variable in os.environ]
     login = f"; credentials in the environment: {', '.join(present)}" if present else ""
-    return Check(name, True, f"version {health.version}{login}")
+    found = f"version {health.version}" if health.version else "usable"
+    return Check(name, True, f"{found}{login}")
 
 
 def _spools(installation: Installation) -> Check:

@@ -2,6 +2,9 @@
 
 The rules were measured on Claude Code 2.1.197 and 2.1.330 against an API whose bill was known. The exit code alone
 says little: it is 0 for a turn interrupted in mid-stream, for an answer that was cut, for a schema never filled.
+
+To read another failure: `_CATEGORIES` for a category of the API's errors, `_STATUSES` for an HTTP status,
+`_SUBTYPES` for a subtype of the result.
 """
 
 from __future__ import annotations

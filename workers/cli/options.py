@@ -30,7 +30,12 @@ _REQUEST = (
     click.option("--resume", "session_id", metavar="SESSION", help="Continue the session of an earlier turn."),
     click.option("--model", "-m", metavar="NAME", help="Short for -o model=NAME."),
     click.option(
-        "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="One of the agent's own options."
+        "--option",
+        "-o",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the agent: max_turns=50.",
     ),
     click.option("--label", "-l", "labels", multiple=True, metavar="NAME=VALUE", help="For accounting."),
     click.option(
