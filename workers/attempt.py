@@ -47,11 +47,12 @@ class AttemptRun:
         self._equipment = equipment
         self._claim = claim
         self._attempt = attempt
+        self._adapter = adapter
         self._parser = adapter.parser()
         self._redactor = redactor
-        self._watch = Watch(
-            Limits.of(claim.request, equipment.settings.agent), attempt.started_at, equipment.clock()
-        )
+        own_cap = adapter.capabilities.cost_cap
+        limits = Limits.of(claim.request, equipment.settings.agent, caps_cost_itself=own_cap)
+        self._watch = Watch(limits, attempt.started_at, equipment.clock())
         self._follower: Follower | None = None
         self._asked: TurnError | None = None
         self._detaching = False
@@ -125,8 +126,12 @@ class AttemptRun:
         happened = fold(self._parser, self.state, lines, at)
         if any(type(event) is not ApiRetry for event in happened):
             self._watch.alive(self._equipment.clock())
-        self._watch.spent(self.state.seen_tokens.total)
+        self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
         self._emit([event for event in happened if event is not HEARTBEAT])
+
+    def _known_cost_usd(self) -> float:
+        price = self._adapter.price
+        return sum(price(model, tokens) or 0.0 for model, tokens in self.state.seen.items())
 
     def _emit(self, events: Sequence[AnyEvent]) -> None:
         if events:

@@ -19,9 +19,10 @@ class Limits:
     stall_timeout_s: float | None
     deadline_at: float | None  # Unix time, seconds
     max_total_tokens: int | None
+    max_cost_usd: float | None = None  # for agents that do not see to it themselves
 
     @classmethod
-    def of(cls, request: TurnRequest, defaults: AgentSettings) -> Limits:
+    def of(cls, request: TurnRequest, defaults: AgentSettings, *, caps_cost_itself: bool) -> Limits:
         """A request's limits; what it leaves out is the operator's default."""
         stall_ms = _either(request.stall_timeout_ms, defaults.stall_timeout_ms)
         return cls(
@@ -30,6 +31,7 @@ class Limits:
             stall_timeout_s=stall_ms / 1000 if stall_ms > 0 else None,
             deadline_at=request.deadline_at,
             max_total_tokens=request.max_total_tokens,
+            max_cost_usd=None if caps_cost_itself else request.max_cost_usd,
         )
 
 
@@ -46,6 +48,7 @@ class Watch:
         self._alive_at = now  # last sign of life
         self._heard = False
         self._tokens = 0
+        self._cost_usd = 0.0
 
     def attached(self, now: float) -> None:
         """The host has started the agent, or found it running: silence counts from here."""
@@ -60,9 +63,10 @@ class Watch:
         self._heard = True
         self._alive_at = now
 
-    def spent(self, tokens: int) -> None:
-        """The agent's billed tokens so far."""
+    def spent(self, tokens: int, cost_usd: float) -> None:
+        """The agent's billed tokens so far, and what they cost as far as their prices are known."""
         self._tokens = tokens
+        self._cost_usd = cost_usd
 
     def exceeded(self, now: float) -> TurnError | None:
         """The limit that has been reached, if any."""
@@ -76,6 +80,10 @@ class Watch:
         if limits.max_total_tokens is not None and self._tokens >= limits.max_total_tokens:
             return errors.BudgetExceeded(
                 f"the turn used {self._tokens:,} tokens, max_total_tokens is {limits.max_total_tokens:,}"
+            )
+        if limits.max_cost_usd is not None and self._cost_usd >= limits.max_cost_usd:
+            return errors.BudgetExceeded(
+                f"the turn cost ${self._cost_usd:.4f}, max_cost_usd is {limits.max_cost_usd:g}"
             )
         return self._silent(now)
 

@@ -46,6 +46,7 @@ def soon(seconds: float) -> str:
         (2, {"stall_timeout_ms": 500}, "turn_stalled"),
         (2, {"turn_timeout_ms": 1000}, "turn_timeout"),
         (2, {"max_total_tokens": 4000}, "budget_exceeded"),
+        (2, {"max_cost_usd": 0.004}, "budget_exceeded"),
     ],
 )
 def test_limit_ends_the_agent_and_keeps_what_there_was(

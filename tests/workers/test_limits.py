@@ -66,15 +66,28 @@ def test_deadline_comes_first() -> None:
 def test_token_limit() -> None:
     watch = watching(max_total_tokens=1000)
     watch.alive(START)
-    watch.spent(999)
+    watch.spent(999, 5.0)
     assert kind(watch, 1) is None
-    watch.spent(1000)
+    watch.spent(1000, 5.0)
     assert kind(watch, 1) == "budget_exceeded"
+
+
+def test_cost_limit_is_ours_only_where_the_agent_has_none() -> None:
+    watch = watching(max_cost_usd=0.5)
+    watch.alive(START)
+    watch.spent(10, 0.49)
+    assert kind(watch, 1) is None
+    watch.spent(10, 0.5)
+    assert kind(watch, 1) == "budget_exceeded"
+    request = TurnRequest(prompt="x", workspace="/", max_cost_usd=0.5)
+    assert Limits.of(request, AgentSettings(), caps_cost_itself=True).max_cost_usd is None
+    assert Limits.of(request, AgentSettings(), caps_cost_itself=False).max_cost_usd == 0.5
 
 
 @pytest.mark.parametrize("off", [0, -1])
 def test_request_beats_default_and_default_fills_in(off: int) -> None:
     request = TurnRequest(prompt="x", workspace="/", turn_timeout_ms=1500, max_total_tokens=7)
-    limits = Limits.of(request, AgentSettings(stall_timeout_ms=off))
+    limits = Limits.of(request, AgentSettings(stall_timeout_ms=off), caps_cost_itself=True)
     assert limits == Limits(1.5, 5.0, None, None, 7)
-    assert Limits.of(request.model_copy(update={"stall_timeout_ms": 0}), AgentSettings()).stall_timeout_s is None
+    endless = request.model_copy(update={"stall_timeout_ms": 0})
+    assert Limits.of(endless, AgentSettings(), caps_cost_itself=True).stall_timeout_s is None
