@@ -30,7 +30,6 @@ class TurnState:
         self.session_id: str | None = None
         self.model: str | None = None
         self.expects_output = False  # the agent itself says that it was asked for structured output
-        self.events = 0  # numbered events, heartbeats are not
         self.text = ""  # the main agent's latest text
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
         self.subagents: set[str] = set()  # those at work
@@ -88,14 +87,13 @@ class TurnState:
         """The running estimate over all models."""
         return sum(self.seen.values(), NO_TOKENS)
 
-    def apply(self, event: ev.Event) -> None:
-        """Take one event in."""
-        if event is ev.HEARTBEAT:
-            return
-        self.events += 1
-        handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+    def apply(self, events: Iterable[ev.Event]) -> None:
+        """Take events in."""
+        handler_of = self._handlers.get
+        for event in events:
+            handler = handler_of(type(event))
+            if handler is not None:
+                handler(event)
 
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
@@ -159,10 +157,9 @@ class TurnState:
 
 def fold(parser: Parser, state: TurnState, lines: Iterable[bytes], at: float | None = None) -> list[ev.Event]:
     """Read lines into the state; returns the events in order, heartbeats included."""
-    feed, apply = parser.feed, state.apply
+    feed = parser.feed
     happened: list[ev.Event] = []
     for line in lines:
         happened += feed(line, at)
-    for event in happened:
-        apply(event)
+    state.apply(happened)
     return happened

@@ -116,7 +116,7 @@ def test_blank_lines_are_no_events() -> None:
     judged = folded([part for line in LINES for part in (b"", line, b"  ")], Exit(0))
 
     assert judged.state.malformed == 0
-    assert judged.state.events == load("b_agentic_steps").folded().state.events
+    assert judged.state.seen == load("b_agentic_steps").folded().state.seen
 
 
 def test_lines_unknown_to_us_change_nothing() -> None:

@@ -98,7 +98,6 @@ def test_whatever_is_printed_is_read_judged_and_booked(bad: list[bytes], good: t
         judgement = judge(state, end)
         totals(judgement.usage).model_dump_json()
     assert all(_is_published(event) for event in events if event is not HEARTBEAT)
-    assert state.events == sum(event is not HEARTBEAT for event in events)
 
 
 def _is_published(event: Event) -> bool:
@@ -125,7 +124,6 @@ def test_events_are_the_same_however_the_lines_arrive(name: str, seed: int) -> N
 
     again = TurnState()
     assert fold(ClaudeCodeParser(), again, lines) == events
-    assert again.events == state.events
     assert judge(again, Exit(0)).usage == judge(state, Exit(0)).usage
 
 
