@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from celery import Celery, bootsteps, signals
 from celery.concurrency.thread import TaskPool
-from celery.exceptions import Ignore, Retry, WorkerShutdown
+from celery.exceptions import Ignore, WorkerShutdown
 from celery.platforms import SecurityWarning
 
 from adapters.result import TurnResult
@@ -32,14 +32,23 @@ def define_task(app: Celery, runtime: Runtime) -> None:
         match outcome:
             case TurnResult():
                 return outcome
-            case Parked(message, seconds):
-                # Celery's own bookkeeping of a retry; the ledger, not the broker, brings the turn back.
-                raise Retry(message, when=seconds)
+            case Parked(message, _):
+                # Not Celery's Retry: it would store that state after the fact, perhaps over the result of a turn
+                # that was cancelled meanwhile. The ledger, not the broker, brings the turn back.
+                _tell_monitors(task, message)
+                raise Ignore
             case Joined():
                 raise Ignore  # another delivery of this turn answers for this one, too
             case Left():
                 # Neither acked nor rejected: the broker hands the message to the next worker.
                 raise WorkerShutdown(0)
+
+
+def _tell_monitors(task: Any, message: str) -> None:
+    try:
+        task.send_event("task-retried", retry=False, exception=message)
+    except Exception as error:  # transports raise what their servers' clients raise
+        log.debug("a retry was not announced", error=repr(error))
 
 
 class TurnPool(TaskPool):  # type: ignore[misc]  # Celery has no types
@@ -74,7 +83,13 @@ def run_worker(app: Celery, runtime: Runtime, *, name: str, concurrency: int) ->
         without_mingle=True,  # workers here know of each other through the ledger
     )
     with runtime:
-        worker.start()
+        try:
+            worker.start()
+        except Exception:
+            if not told.is_set():
+                raise
+            # kombu cannot give messages back to a broker that is away; they come back by themselves.
+            log.warning("left while the broker was away", exc_info=True)
     return 0 if told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
 
