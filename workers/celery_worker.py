@@ -32,7 +32,7 @@ def define_task(app: Celery, runtime: Runtime) -> None:
         match outcome:
             case TurnResult():
                 return outcome
-            case Parked(message, _):
+            case Parked(message):
                 # Not Celery's Retry: it would store that state after the fact, perhaps over the result of a turn
                 # that was cancelled meanwhile. The ledger, not the broker, brings the turn back.
                 _tell_monitors(task, message)

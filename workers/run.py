@@ -46,7 +46,6 @@ class Parked:
     """The turn comes back later; the ledger brings it."""
 
     reason: str
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,7 @@ class TurnRun:
         await self._patiently(self._ledger.wait, self.claim, decision.due_at, error.kind, now, ended)
         if ended is not None:
             self._equipment.metrics.turn_retried(self.claim.request.agent, error.kind)
-        return Parked(f"{error.kind}: {error.message}", max(0.0, decision.due_at - now))
+        return Parked(f"{error.kind}: {error.message}")
 
     async def _settle(self, result: TurnResult, seq: int, ended: AttemptEnd | None) -> TurnResult:
         """Store the last event, settle, and only then tell who watches."""
@@ -247,7 +246,7 @@ class TurnRun:
             await asyncio.to_thread(self._ledger.wait, *parked)
         except (LedgerUnavailable, StaleClaim):
             return Lost()  # the claim runs out by itself, and the turn comes back
-        return Parked("internal_error: see the worker's log", _FAULT_PAUSE_S)
+        return Parked("internal_error: see the worker's log")
 
     def _decide(self, error: TurnError, attempt: int) -> RetryDecision | None:
         request, equipment = self.claim.request, self._equipment
