@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test lint bench lock clean
+.PHONY: install demo test test-tools lint bench lock clean
 
 install: $(INSTALLED)
 
@@ -22,8 +22,12 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.demo $(if $(LIVE),--live)
 
-test: $(INSTALLED)
+test: $(INSTALLED) test-tools
 	$(BIN)/python -m pytest -n 4 --dist loadfile
+
+# Shells, OpenSSH and the like. On a machine that has them it does nothing.
+test-tools:
+	@.ci/test-tools
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@
     │   ├── SessionNotFound            session_not_found
     │   └── SessionInUse               session_in_use         (waits, is not an attempt)
     ├── HostError                      the machine the turn runs on
+    │   ├── HostBusy                   host_busy              (waits, is not an attempt)
     │   ├── AgentNotFound              agent_not_found
     │   ├── HostUnreachable            host_unreachable       (retried)
     │   ├── HostKeyChanged             host_key_changed
@@ -109,6 +110,17 @@ class SessionInUse(RequestError):
 
 class HostError(TurnError):
     """The host could not run the turn."""
+
+
+class HostBusy(HostError):
+    """All slots of the hosts that may run the turn are taken."""
+
+    kind = "host_busy"
+    default_retry = Retry.WAIT
+
+    def __init__(self, message: str | None = None, *, only: str | None = None) -> None:
+        self.only = only  # the one host that could run it
+        super().__init__(message)
 
 
 class AgentNotFound(HostError):

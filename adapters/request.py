@@ -92,6 +92,13 @@ class TurnRequest(BaseModel):
     )
     agent: Name = Field(default="claude-code", description="Which adapter runs the turn.")
     host: Name | None = Field(default=None, description="Where to run; left out, the worker chooses.")
+    host_labels: dict[Name, Label] = Field(
+        default={}, description="Run on a host that has all of these labels; left out, on any."
+    )
+    on_host_lost: Literal["same_host", "any_host", "never"] = Field(
+        default="same_host",
+        description="Where the next attempt runs after a host was lost: out of reach until it had ended the turn.",
+    )
     session_id: Name | None = Field(
         default=None, description="Continue this session. It must be known to the ledger."
     )

@@ -101,18 +101,19 @@ NO_USAGE = Usage(by_model={}, source=UsageSource.NONE)
 
 def combine(usages: Iterable[Usage]) -> Usage:
     """The usage of several attempts. Observed numbers are added up; estimates count only where nothing else is."""
-    known = [usage for usage in usages if usage.source is not UsageSource.NONE]
+    attempts = list(usages)
+    known = [usage for usage in attempts if usage.source is not UsageSource.NONE]
     observed = [usage for usage in known if usage.source.observed]
     chosen = observed or known
     if not chosen:
-        return NO_USAGE
+        return replace(NO_USAGE, complete=all(usage.complete for usage in attempts))
     by_model: dict[str, ModelUsage] = {}
     for usage in chosen:
         for model, used in usage.by_model.items():
             by_model[model] = by_model[model] + used if model in by_model else used
     # The weaker of two sources names the sum: session files stand in for a report that was not there.
     source = max((usage.source for usage in chosen), key=list(UsageSource).index)
-    complete = all(usage.complete for usage in known) and len(observed) in (0, len(known))
+    complete = all(usage.complete for usage in attempts) and len(observed) in (0, len(known))
     return Usage(by_model, source, complete)
 
 

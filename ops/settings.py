@@ -11,13 +11,23 @@ To add a setting: add a field here, and a line to the table in the README.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from platformdirs import user_config_path, user_state_path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    ValidationError,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -27,7 +37,7 @@ from pydantic_settings import (
     SettingsError as Unreadable,
 )
 
-from adapters.request import Name
+from adapters.request import EnvName, Label, Name
 from ops.errors import SettingsError
 
 PREFIX = "RUNTURN_"
@@ -42,7 +52,21 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _printable(text: str) -> str:
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ValueError("holds a control character")
+    return text
+
+
+def _is_absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("must be an absolute path on the host")
+    return path
+
+
 Directory = Annotated[Path, AfterValidator(_absolute)]
+Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
 
 
 class AgentSettings(BaseModel):
@@ -61,6 +85,61 @@ class AgentSettings(BaseModel):
     max_retry_backoff_ms: Milliseconds = 300_000  # and ends here
     stop_grace_ms: Milliseconds = 5_000  # between two signals to an agent that has to end
     lease_ms: Annotated[int, Field(ge=1_000)] = 120_000  # an agent outlives its last worker by that, at most
+    spool_retention_ms: Milliseconds = 604_800_000  # for spools of turns that this ledger cannot read
+
+
+class SshHostSettings(BaseModel):
+    """One of `ssh_hosts`: a machine that turns run on over SSH. What ssh_config says about it holds, too."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name  # what requests call it
+    address: Printable | None = None  # [user@]address[:port], or an alias of ssh_config; None: the name
+    user: Printable | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    identity: Directory | None = None  # the private key to log in with
+    jump: Printable | None = None  # the way there: names of ssh_hosts or [user@]address[:port], comma-separated
+    max_concurrent_agents: Annotated[int, Field(ge=1)] | None = None  # on that host, of all workers together
+    labels: dict[Name, Label] = {}  # for requests to choose by
+    agents: dict[Name, Printable] = {}  # where the programs of agents are; others are looked for in the PATH
+    path: tuple[AbsolutePath, ...] = ()  # directories before the host's PATH
+    env: tuple[EnvName, ...] = ()  # the worker's variables that agents there see
+    workspace_roots: tuple[AbsolutePath, ...] = ()  # workspaces lie in one of these; empty: anywhere
+    spool_dir: str = Field(
+        default="~/.local/state/runturn/spool", pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$"
+    )
+
+
+def _named(entry: object) -> object:
+    """A host that is given as text: its name is its address."""
+    if not isinstance(entry, str):
+        return entry
+    match = re.fullmatch(r"(?:[^@]+@)?([^@:]+)(?::\d+)?", entry)
+    if match is None:
+        raise ValueError(f"{entry!r} is not of the form [user@]address[:port]; give it a name and an address")
+    return {"name": match[1], "address": entry}
+
+
+def _distinct(hosts: tuple[SshHostSettings, ...]) -> tuple[SshHostSettings, ...]:
+    names = [host.name for host in hosts]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"the name {name} is given twice; set different ones")
+    return hosts
+
+
+SshHosts = Annotated[tuple[Annotated[SshHostSettings, BeforeValidator(_named)], ...], AfterValidator(_distinct)]
+
+
+class SshSettings(BaseModel):
+    """Table `ssh`: what holds for all of `ssh_hosts`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host_keys: Literal["accept-new", "strict", "off"] = "accept-new"
+    known_hosts: Directory | None = None  # where new host keys are kept; None: in the state directory
+    config_file: Directory | None = None  # None: ~/.ssh/config
+    connect_timeout_ms: Milliseconds = 30_000  # login included
 
 
 class Settings(BaseSettings):
@@ -78,6 +157,8 @@ class Settings(BaseSettings):
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9477  # 0: any free one
     host_name: Name = "local"  # what requests call the machine that the worker runs on
     agent: AgentSettings = AgentSettings()
+    ssh: SshSettings = SshSettings()
+    ssh_hosts: SshHosts = ()  # with any, turns run there and not on the worker's own machine
     agents: dict[str, dict[str, JsonValue]] = {}  # options by agent; whoever runs the agent validates them
 
     @classmethod
@@ -145,7 +226,7 @@ def _refuse_unknown(names: Iterable[str]) -> None:
 
 def _known() -> Iterator[str]:
     for name in Settings.model_fields:
-        yield PREFIX + name.upper() + ("__…" if name == "agent" else "")
+        yield PREFIX + name.upper() + ("__…" if name in ("agent", "ssh") else "")
 
 
 def _explained(error: ValidationError, path: Path | None) -> SettingsError:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.framing import LineOverflow
@@ -11,14 +14,30 @@ from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused
 
 
-async def open_attachment(
-    host: Host, request: bytes, nonce: str, offset: int, *, answer_s: float, beat_s: float, max_line: int
+@dataclass(frozen=True, slots=True)
+class Beats:
+    """The heartbeats of an attachment."""
+
+    every_s: float
+    wanted: Callable[[], bool]  # asked before each
+    clock: Callable[[], float] = time.monotonic
+
+
+async def attach(
+    host: Host,
+    channel: Channel,
+    request: bytes,
+    nonce: str,
+    offset: int,
+    *,
+    answer_s: float,
+    beats: Beats,
+    max_line: int,
 ) -> Attachment:
-    """Open a channel, send `request` and return the attachment once the host says that it stands.
+    """Send `request` and return the attachment once the host says that it stands. The channel is closed otherwise.
 
     Raises SpawnRefused, and HostUnreachable when the host does not answer within `answer_s` seconds.
     """
-    channel = await host.open_channel()
     try:
         async with asyncio.timeout(answer_s):
             ready, rest = await _handshake(host, channel, request, nonce)
@@ -28,18 +47,18 @@ async def open_attachment(
     except BaseException:
         await channel.close()
         raise
-    return Attachment(host, channel, EventStream(offset, ready, max_line), rest, beat_s)
+    return Attachment(host, channel, EventStream(offset, ready, max_line), rest, beats)
 
 
 class Attachment:
     """An attached channel. Its heartbeats hold the turn's lease until it is closed."""
 
-    def __init__(self, host: Host, channel: Channel, stream: EventStream, rest: bytes, beat_s: float) -> None:
+    def __init__(self, host: Host, channel: Channel, stream: EventStream, rest: bytes, beats: Beats) -> None:
         self._host = host
         self._channel = channel
         self._stream = stream
         self._rest = rest  # came together with the answer
-        self._beats = asyncio.create_task(_beat(channel, beat_s))
+        self._beats = asyncio.create_task(_beat(channel, beats))
 
     @property
     def offset(self) -> int:
@@ -92,10 +111,13 @@ async def _handshake(host: Host, channel: Channel, request: bytes, nonce: str) -
         await asyncio.gather(sending, return_exceptions=True)
 
 
-async def _beat(channel: Channel, beat_s: float) -> None:
+async def _beat(channel: Channel, beats: Beats) -> None:
+    """Say how long ago the host has answered: it tells late heartbeats by that."""
+    answered_at = beats.clock()
     try:
         while True:
-            await asyncio.sleep(beat_s)
-            await channel.write(b"\n")
+            if beats.wanted():
+                await channel.write(b"%d\n" % (beats.clock() - answered_at))
+            await asyncio.sleep(beats.every_s)
     except HostUnreachable:
         await channel.close()  # nobody listens there; so end it for its reader, who might still be sent output

@@ -17,6 +17,7 @@ class Patience:
     first_delay_s: float = 0.5  # before the second try, at most; doubled for each further one
     longest_delay_s: float = 15.0  # between two tries, at most
     give_up_s: float = 300.0  # of failures only; a turn whose lease has run out is not worth more
+    enter_s: float | None = None  # the same for a host that has not answered yet; None: no less
 
 
 class Backoff:
@@ -29,10 +30,12 @@ class Backoff:
         self._failures = 0
         self._failing_since: float | None = None
         self._attached_at: float | None = None
+        self._give_up_s = patience.give_up_s if patience.enter_s is None else patience.enter_s
 
     def attached(self) -> None:
         """The host answered. Should it keep losing us at once, that is still a failure."""
         self._attached_at = self._clock()
+        self._give_up_s = self._patience.give_up_s
 
     def progressed(self) -> None:
         """Output came: the next loss is a new one."""
@@ -47,7 +50,7 @@ class Backoff:
         self._attached_at = None
         if self._failing_since is None:
             self._failing_since = now
-        if now - self._failing_since >= self._patience.give_up_s:
+        if now - self._failing_since >= self._give_up_s:
             raise loss
         ceiling = min(self._patience.longest_delay_s, self._patience.first_delay_s * 2.0**self._failures)
         self._failures += 1

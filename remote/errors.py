@@ -2,6 +2,8 @@
 
 HostError
 ├── HostUnreachable  no channel, or one that ended; the turn lives on until its lease ends
+├── HostKeyChanged   its host key is not one to trust: changed, revoked, or unknown where it has to be known
+├── HostAuthFailed   it refused the login
 ├── SpawnRefused     the host answered, and will not start or show this turn
 └── LineTooLong      the agent printed a line beyond the cap
 """
@@ -22,11 +24,20 @@ class HostUnreachable(HostError):
     """There is no channel to the host. Trying again may help."""
 
 
+class HostKeyChanged(HostError):
+    """The host's key is not to be trusted. Trying again helps only after somebody has looked into it."""
+
+
+class HostAuthFailed(HostError):
+    """The host refused the login. Trying again at once does not help."""
+
+
 class SpawnRefused(HostError):
     """The host refused, for the reason in `code`. Trying again with nothing changed does not help.
 
-    Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, agent_not_found,
-    agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_in_use, tool_missing, start_failed.
+    Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, workspace_not_allowed,
+    agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_in_use, tool_missing,
+    start_failed.
     """
 
     def __init__(self, host: str, code: str, detail: str) -> None:
@@ -48,6 +59,7 @@ _SENTENCES = {
     "workspace_missing": "there is no such workspace",
     "workspace_not_directory": "the workspace is not a directory",
     "workspace_not_enterable": "the workspace may not be entered",
+    "workspace_not_allowed": "the workspace lies outside the directories that this host allows",
     "agent_not_found": "the agent's program was not found",
     "agent_not_executable": "the agent's program is not executable",
     "spool_full": "the disk that holds the spool is full",

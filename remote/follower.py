@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from adapters.command import Command
-from remote.attachment import Attachment, open_attachment
+from remote.attachment import Attachment, Beats, attach
 from remote.backoff import Backoff, Patience
 from remote.errors import HostUnreachable
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
 from remote.spool import Batch, Exit, Spool
 from remote.turn import Attach, start_program
+
+_PERMIT_S = 0.5  # between two looks whether a start is permitted
+
+T = TypeVar("T")
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,8 @@ class Lease:
 
     lease_s: int = 90  # without a heartbeat for so long, the host ends the turn
     beat_s: float = 10.0  # between two heartbeats
+    may_start: Callable[[], bool] = _always  # nothing is started while this is false
+    may_hold: Callable[[], bool] = _always  # no heartbeat is sent while this is false
 
     def __post_init__(self) -> None:
         if self.lease_s < 1 or self.beat_s >= self.lease_s:
@@ -41,6 +52,7 @@ def follow(
     command: Command | None = None,
     *,
     offset: int = 0,
+    workspace_roots: Sequence[str] = (),
     lease: Lease = Lease(),
     patience: Patience = Patience(),  # noqa: B008 - immutable
     max_line: int = MAX_LINE_BYTES,
@@ -51,13 +63,16 @@ def follow(
     """Follow the turn in `spool` from byte `offset` of its output, after starting `command` there if one is given.
 
     A command whose spool exists was started before and is not started again; with one, the offset is 0. Its
-    `forward_env` is not looked at: the caller, who knows the worker's environment, has put it into `env`.
+    `forward_env` is not looked at: the caller, who knows the worker's environment, has put it into `env`. Where
+    there are `workspace_roots`, it is started in one of these directories or below, or not at all.
     See Follower for use and errors; entering raises ValueError for a command that a shell could not run as meant.
     """
     if command and offset:
         raise ValueError("a start begins at offset 0; attach without a command to go on elsewhere")
     backoff = Backoff(patience, rng or Random(), clock)  # noqa: S311 - jitter is no secret
-    return Follower(host, spool, command, offset, lease, patience, max_line, backoff, sleep)
+    return Follower(
+        host, spool, command, offset, tuple(workspace_roots), lease, patience, max_line, backoff, clock, sleep
+    )
 
 
 class Follower:
@@ -69,8 +84,9 @@ class Follower:
         turn.exit
 
     Entering attaches. Leaving detaches: the turn goes on, and its host ends it when its lease runs out.
-    Entering and the next batch raise HostUnreachable after `patience.give_up_s` seconds without the host, and
-    SpawnRefused and LineTooLong at once. Waiting for a batch may be cancelled and begun again without loss.
+    Entering and the next batch raise HostUnreachable after `patience.give_up_s` seconds without the host, and any
+    other HostError at once. Waiting for a batch may be cancelled and begun again without loss. `detach` is heard
+    at any time, also while entering; there are no batches then.
     """
 
     def __init__(
@@ -79,28 +95,44 @@ class Follower:
         spool: Spool,
         command: Command | None,
         offset: int,
+        workspace_roots: tuple[str, ...],
         lease: Lease,
         patience: Patience,
         max_line: int,
         backoff: Backoff,
+        clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.exit: Exit | None = None  # set with the last batch; None after a detach
+        self.asked = False  # a request has gone to the host: a command may have been started, whatever came back
         self._host = host
         self._spool = spool
         self._command = command  # None once it is known to have started
         self._offset = offset
+        self._workspace_roots = workspace_roots
         self._lease = lease
         self._patience = patience
         self._max_line = max_line
         self._backoff = backoff
+        self._clock = clock
         self._sleep = sleep
         self._name = secrets.token_hex(8)
         self._turn_nonce = secrets.token_hex(16)
         self._attachment: Attachment | None = None
         self._batches: deque[Batch] = deque()
         self._cancelled = False
-        self._detached = False
+        self._detached = asyncio.Event()
+        self._lost_at: float | None = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether there is a channel to the turn at the moment."""
+        return self._attachment is not None
+
+    @property
+    def out_of_reach_s(self) -> float:
+        """Seconds for which nothing of ours can have reached the host; 0 while it is attached to."""
+        return 0.0 if self._lost_at is None else self._clock() - self._lost_at
 
     async def __aenter__(self) -> Self:
         await self._attach()
@@ -116,9 +148,12 @@ class Follower:
 
     async def __anext__(self) -> Batch:
         while not self._batches:
-            if self.exit or self._detached:
+            if self.exit or self._detached.is_set():
                 raise StopAsyncIteration
-            await self._receive(self._attachment or await self._attach())
+            if self._attachment is None:
+                await self._attach()
+            else:
+                await self._receive(self._attachment)
         return self._batches.popleft()
 
     async def cancel(self) -> None:
@@ -133,53 +168,86 @@ class Follower:
 
     async def detach(self) -> None:
         """Stop following. The turn goes on."""
-        self._detached = True
+        self._detached.set()
         await self._drop()
 
     async def _receive(self, attachment: Attachment) -> None:
         try:
             self._batches.extend(await attachment.read())
         except HostUnreachable as loss:
+            self._lost_at = self._clock()
             await self._drop()
-            if not self._detached:
-                await self._sleep(self._backoff.delay_s(loss))
+            if not self._detached.is_set():
+                await self._pause(self._backoff.delay_s(loss))
             return
         self._offset = attachment.offset
         self._backoff.progressed()
         self.exit = attachment.exit
 
-    async def _attach(self) -> Attachment:
-        while True:
+    async def _attach(self) -> None:
+        """Attach, however many tries that takes, unless told to detach."""
+        attachment = None
+        while attachment is None and not self._detached.is_set():
+            if self._command and not self._lease.may_start():
+                await self._pause(_PERMIT_S)
+                continue
             try:
-                attachment = await self._open()
-                break
+                attachment = await self._unless_detached(self._open())
             except HostUnreachable as loss:
-                await self._sleep(self._backoff.delay_s(loss))
+                if self._lost_at is None:
+                    self._lost_at = self._clock()
+                await self._pause(self._backoff.delay_s(loss))
+        if attachment is None:
+            return
+        self._lost_at = None
         self._command = None
         self._attachment = attachment
         self._backoff.attached()
         if self._cancelled:
             await self.cancel()
-        if self._detached:
+        if self._detached.is_set():
             await self._drop()
-        return attachment
 
     async def _open(self) -> Attachment:
         nonce = secrets.token_hex(16)
-        return await open_attachment(
+        stale_s = math.ceil(self._patience.answer_s)
+        request = self._request(Attach(self._spool, self._name, nonce, self._offset, stale_s))
+        channel = await self._host.open_channel()
+        self.asked = True
+        self._lost_at = None  # what goes out now may be heard, even if no answer comes back
+        return await attach(
             self._host,
-            self._request(Attach(self._spool, self._name, nonce, self._offset)),
+            channel,
+            request,
             nonce,
             self._offset,
             answer_s=self._patience.answer_s,
-            beat_s=self._lease.beat_s,
+            beats=Beats(self._lease.beat_s, self._lease.may_hold, self._clock),
             max_line=self._max_line,
         )
 
     def _request(self, attach: Attach) -> bytes:
-        if self._command is None:
-            return attach.program()
-        return start_program(attach, self._command, self._turn_nonce, self._lease.lease_s) + self._command.stdin
+        command, path = self._command, self._host.path
+        if command is None:
+            return attach.program(path)
+        lease_s, roots = self._lease.lease_s, self._workspace_roots
+        start = start_program(attach, command, self._turn_nonce, lease_s, workspace_roots=roots, path=path)
+        return start + command.stdin
+
+    async def _pause(self, seconds: float) -> None:
+        await self._unless_detached(self._sleep(seconds))
+
+    async def _unless_detached(self, work: Awaitable[T]) -> T | None:
+        """The outcome of `work`; None if it had to be broken off, because we detach."""
+        task, detached = asyncio.ensure_future(work), asyncio.create_task(self._detached.wait())
+        try:
+            await asyncio.wait((task, detached), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            detached.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        return None if task.cancelled() else task.result()
 
     async def _drop(self) -> None:
         attachment, self._attachment = self._attachment, None

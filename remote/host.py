@@ -33,5 +33,13 @@ class Host(Protocol):
     def name(self) -> str:
         """What people call it, for messages and labels."""
 
+    @property
+    def path(self) -> str:
+        """Directories that go before the PATH of its shells; may be empty."""
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds for which it is better left alone, because it keeps failing; 0: it is ready."""
+
     async def open_channel(self) -> Channel:
         """Start a shell there. Raises HostError; HostUnreachable when it is worth another try."""

@@ -23,6 +23,8 @@ class LocalHost:
 
     env: Mapping[str, str]  # needs PATH, and HOME for agents that keep session files
     name: str = "local"
+    path: str = ""
+    rest_s: float = 0.0  # it never is out of reach
 
     async def open_channel(self) -> Channel:
         """Start a shell in a session of its own, which no Ctrl-C at the worker's terminal reaches."""

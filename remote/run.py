@@ -33,7 +33,7 @@ async def run_script(
     """
     nonce = secrets.token_hex(16)
     variables: dict[str, str | int] = {"nonce": nonce, "input_bytes": len(stdin), "script": script}
-    request = program(library("command"), "run_command", args, variables) + stdin
+    request = program(library("command"), "run_command", args, variables, host.path) + stdin
     channel = await host.open_channel()
     try:
         async with asyncio.timeout(timeout_s):

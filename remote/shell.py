@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-BOOT_SCRIPT = 'IFS= read -r s;eval "$(printf %b "$s")"'  # for `sh -c`
+# Where sh is bash, it would lose bytes that its locale does not know, and could take them for quotes.
+BOOT_SCRIPT = 'locale=${LC_ALL-} LC_ALL=C;IFS= read -r s;eval "$(printf %b "$s")"'  # for `sh -c`
 BOOT = f"exec sh -c '{BOOT_SCRIPT}'"  # for a login shell, whichever it is
 
 _COMMENT_OR_INDENT = re.compile(r"^[ \t]*(?:#.*\n)?", re.MULTILINE)
@@ -40,13 +41,22 @@ def library(*names: str) -> str:
 
 
 def program(
-    functions: str, entry: str, args: Sequence[str] = (), variables: Mapping[str, str | int] | None = None
+    functions: str,
+    entry: str,
+    args: Sequence[str] = (),
+    variables: Mapping[str, str | int] | None = None,
+    path: str = "",
 ) -> bytes:
-    """Return the line that makes a channel set `variables`, load `functions` and call `entry` with `args`."""
-    words = [assignment(name, str(value)) for name, value in (variables or {}).items()]
+    """Return the line that makes a channel set `variables`, load `functions` and call `entry` with `args`.
+
+    The directories of `path` go before the host's PATH, for all that runs there.
+    """
+    words = [b"PATH=" + quote(path) + b":$PATH\nexport PATH\n"] if path else []
+    words += [assignment(name, str(value)) for name, value in (variables or {}).items()]
     words.append(assignment("RUNTURN_SCRIPT", functions))
-    words.append(b'eval "$RUNTURN_SCRIPT"\n')
-    words.append(b" ".join([entry.encode(), *map(quote, args)]))
+    words.append(b" ".join([b"set --", *map(quote, args)]) + b"\n")
+    words.append(b'LC_ALL=$locale\neval "$RUNTURN_SCRIPT"\n')  # in the host's locale again
+    words.append(entry.encode() + b' "$@"')
     text = b"".join(words)
     return text.replace(b"\\", b"\\\\").replace(b"\n", b"\\n") + b"\n"
 

@@ -6,25 +6,27 @@ import re
 from dataclasses import dataclass
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ROOT = re.compile(r"/[^\0-\x1f\x7f]*[^\0-\x1f\x7f/]")
+_ROOT = re.compile(r"(?:~/|/)[^\0-\x1f\x7f]*[^\0-\x1f\x7f/]")
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
     """The place of one attempt on a host. Two starts in the same spool are one start."""
 
-    root: str  # absolute path of the directory of all spools on that host; made when missing
+    root: str  # the directory of all spools on that host, absolute or below ~/; made when missing
     id: str  # its name there: letters, digits, dot, dash and underscore, at most 128
 
     def __post_init__(self) -> None:
         if not _ROOT.fullmatch(self.root):
-            raise ValueError(f"a spool root is an absolute path without control characters, not {self.root!r}")
+            raise ValueError(
+                f"a spool root is absolute or below ~/, without control characters, not {self.root!r}"
+            )
         if not _ID.fullmatch(self.id):
             raise ValueError(f"a spool id is made of letters, digits, dot, dash and underscore, not {self.id!r}")
 
     @property
     def path(self) -> str:
-        """The spool's own directory."""
+        """The spool's own directory, as its host reads it."""
         return f"{self.root}/{self.id}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adapters.command import Command, SessionFiles
@@ -23,17 +23,18 @@ class Attach:
     follower: str  # the same for all attachments of one follower: the next ends the one before
     nonce: str  # of this attachment's answer
     offset: int  # in the output, of the first byte wanted
+    stale_s: int  # a heartbeat that was under way for longer holds no lease
 
-    def program(self) -> bytes:
+    def program(self, path: str = "") -> bytes:
         """Return the program that follows a spool that must exist."""
-        return program(_functions(), "attach", variables=self.variables())
+        return program(_functions(), "attach", variables=self.variables(), path=path)
 
     def variables(self) -> dict[str, str | int]:
         """Return what `follower.sh` needs."""
         return {
             "root": self.spool.root,
             "id": self.spool.id,
-            "spool": self.spool.path,
+            "stale": self.stale_s,
             "follower": self.follower,
             "nonce": self.nonce,
             "offset": self.offset,
@@ -41,11 +42,20 @@ class Attach:
         }
 
 
-def start_program(attach: Attach, command: Command, turn_nonce: str, lease_s: int) -> bytes:
+def start_program(
+    attach: Attach,
+    command: Command,
+    turn_nonce: str,
+    lease_s: int,
+    *,
+    workspace_roots: Sequence[str] = (),
+    path: str = "",
+) -> bytes:
     """Return the program that starts `command` unless it was started before, and follows it.
 
-    The command's stdin is to follow it on the channel. Raises ValueError for a command that no shell could run as
-    it is meant.
+    `workspace_roots` are the directories that its `cwd` must lie in, if there are any; `path` goes before the
+    host's PATH. The command's stdin is to follow it on the channel. Raises ValueError for a command that no shell
+    could run as it is meant.
     """
     check_command(command)
     variables = attach.variables() | {
@@ -53,12 +63,13 @@ def start_program(attach: Attach, command: Command, turn_nonce: str, lease_s: in
         "lease": lease_s,
         "ladder": " ".join(f"{rung.name}:{round(rung.grace_s * 10)}" for rung in command.stop),
         "cwd": command.cwd,
+        "workspace_roots": "\n".join(workspace_roots),
         "prompt_bytes": len(command.stdin),
         "agent_environment": _environment(command),
         "agent_path": command.env.get("PATH", ""),
         **_session_variables(command),
     }
-    return program(_functions(), "start", command.argv, variables)
+    return program(_functions(), "start", command.argv, variables, path)
 
 
 def check_command(command: Command) -> None:
@@ -70,6 +81,9 @@ def check_command(command: Command) -> None:
     for name in (*command.env, *command.unset_env):
         if not _NAME.fullmatch(name) or name.startswith("RUNTURN_"):
             raise ValueError(f"a shell cannot set, or runturn reserves, the environment variable {name!r}")
+    for name, value in command.env.items():
+        if "\0" in value:  # which is not shown: it may be a secret
+            raise ValueError(f"the environment variable {name} holds a NUL byte, which no program can be given")
     if not all(_SIGNAL.fullmatch(rung.name) for rung in command.stop):
         raise ValueError(f"signals are named like INT, TERM and KILL: {command.stop!r}")
 
@@ -79,9 +93,11 @@ def _functions() -> str:
 
 
 def _environment(command: Command) -> str:
-    lines = [f"unset {name}\n".encode() for name in command.unset_env]
-    lines += [b"export " + assignment(name, value) for name, value in command.env.items()]
-    text = b"".join(lines)
+    """The lines that `launch` evaluates: in the locale C, until the host's or the command's own replaces it."""
+    lines = {name: f"unset {name}\n".encode() for name in command.unset_env}
+    lines |= {name: b"export " + assignment(name, value) for name, value in command.env.items()}
+    locale = b"LC_ALL=$1\n" + lines.pop("LC_ALL", b"")
+    text = b"".join(lines.values()) + locale
     if len(text) > _LARGEST_ENVIRONMENT:
         raise ValueError(f"the environment has {len(text)} bytes, more than {_LARGEST_ENVIRONMENT}")
     return text.decode("utf-8", "surrogateescape")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adapters.command import SessionFiles
@@ -24,7 +24,7 @@ class SpoolState:
     id: str
     alive: bool  # its supervisor runs
     ended: bool  # its turn has ended in order; neither alive nor ended: killed, and nobody has attached since
-    age_s: int | None  # since its agent was started; None if that never happened
+    age_s: int | None  # since somebody followed it last; None if the host cannot tell
 
 
 async def read_session_files(host: Host, spool: Spool, files: SessionFiles) -> bytes:
@@ -33,17 +33,17 @@ async def read_session_files(host: Host, spool: Spool, files: SessionFiles) -> b
     Each ends in a newline. The root is the one that the turn was started with. Raises HostUnreachable, and
     SpawnRefused for a missing spool.
     """
-    output = await _ask(host, "read_session_files", spool.path, *files.patterns, timeout_s=120.0)
+    output = await _ask(host, "read_session_files", spool.root, spool.id, *files.patterns, timeout_s=120.0)
     return b"".join(line + b"\n" for line in output.split(b"\n") if line)
 
 
 async def read_stderr_tail(host: Host, spool: Spool, max_bytes: int = 65_536) -> bytes:
     """Return the end of what the agent wrote to stderr. Raises HostUnreachable, and SpawnRefused (no spool)."""
-    return await _ask(host, "read_stderr_tail", spool.path, str(max_bytes))
+    return await _ask(host, "read_stderr_tail", spool.root, spool.id, str(max_bytes))
 
 
 async def free_bytes(host: Host, path: str) -> int:
-    """Return the bytes free for us on the file system where the absolute `path` is, or would be made."""
+    """Return the bytes free for us on the file system where `path`, absolute or below ~/, is or would be made."""
     return 1024 * int(await _ask(host, "free_kibibytes", path))
 
 
@@ -58,9 +58,37 @@ async def remove_spool(host: Host, spool: Spool) -> None:
     await _ask(host, "remove_spool", spool.root, spool.id)
 
 
-async def check_workspace(host: Host, path: str) -> None:
-    """Raise SpawnRefused unless the absolute `path` is a directory that an agent can work in."""
-    await _ask(host, "check_workspace", path)
+async def remove_drafts(host: Host, root: str, older_than_s: int) -> None:
+    """Remove what is left of starts that were cut off so long ago, before there was a spool."""
+    await _ask(host, "remove_drafts", root, str(older_than_s))
+
+
+async def check_workspace(host: Host, path: str, roots: Sequence[str] = ()) -> None:
+    """Raise SpawnRefused unless `path` is a directory that an agent can work in, below one of `roots` if any."""
+    await _ask(host, "check_workspace", path, "\n".join(roots))
+
+
+async def check_spool_root(host: Host, root: str) -> None:
+    """Make the directory of all spools unless it is there. Raises SpawnRefused if nothing can be written there."""
+    await _ask(host, "check_spool_root", root)
+
+
+async def may_write(host: Host, path: str) -> bool:
+    """Whether the permissions let us write there."""
+    return await _ask(host, "may_write", path) == b"yes\n"
+
+
+async def environment_names(host: Host) -> frozenset[str]:
+    """Return the names of the variables that are set on the host for all that runs there; not their values."""
+    return frozenset((await _ask(host, "environment_names")).decode(errors="replace").splitlines())
+
+
+async def clock_offset_s(host: Host, clock: Callable[[], float]) -> float:
+    """Return how many seconds the host is ahead of `clock`, at least; 0 if that may be the way there and back."""
+    asked_at = clock()
+    there = int(await _ask(host, "epoch"))  # cut off: it may have been up to a second later
+    least, most = there - clock(), there + 1 - asked_at
+    return max(least, min(most, 0.0))
 
 
 async def check_tools(host: Host) -> None:

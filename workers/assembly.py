@@ -9,16 +9,14 @@ from celery import Celery
 
 from ops.ledger import Ledger
 from ops.metrics import WorkerMetrics
-from ops.redaction import scrubbed
 from ops.settings import Settings
 from ops.state_dir import StateDir
-from remote.local import LocalHost
 from workers.agents import build_registry
 from workers.answers import Answers
 from workers.app import send
 from workers.bus import Publisher
+from workers.configured_hosts import configured_hosts
 from workers.equipment import Equipment
-from workers.hosts import Hosts
 from workers.keeper import Keeper
 from workers.pump import EventPump
 from workers.runtime import Runtime
@@ -32,10 +30,9 @@ def build_runtime(
         settings=settings,
         ledger=ledger,
         registry=build_registry(settings),
-        hosts=Hosts([LocalHost(scrubbed(os.environ, keep=()), settings.host_name)]),
+        hosts=configured_hosts(settings, state),
         pump=EventPump(ledger, Publisher(app.conf.broker_url)),
         metrics=metrics,
-        spool_root=str(state.spool),
         environ=os.environ,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from adapters import errors
@@ -15,17 +15,21 @@ from adapters.events import HEARTBEAT, ApiRetry
 from adapters.fold import TurnState, fold
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
+from remote.backoff import Patience
 from remote.errors import LineTooLong
 from remote.follower import Follower, Lease, follow
-from remote.host import Host
-from remote.spool import Batch, Exit, Spool
+from remote.spool import Batch, Exit
 from workers.equipment import Equipment
+from workers.fencing import ANSWER_S
+from workers.hosts import TurnHost
 from workers.lifecycle import AnyEvent, AttemptEnded, AttemptStarted
 from workers.limits import Limits, Watch
 from workers.patience import Detached
 
 _CHECK_S = 0.5  # how often limits are looked at
 _FROZEN_S = 5.0  # between two looks: this process, or its machine, was stopped meanwhile
+_FIRST_LOOK_S = 30.0  # how long a host is tried that nothing was started on yet
+_SECOND_LOOK_S = 10.0  # and one that was out of reach the last time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,15 @@ class AttemptRun:
     """Follows one attempt. `stop` and `detach` may be called at any time from the same loop."""
 
     def __init__(
-        self, equipment: Equipment, claim: Claim, attempt: Attempt, adapter: Adapter, redactor: Redactor
+        self,
+        equipment: Equipment,
+        claim: Claim,
+        attempt: Attempt,
+        adapter: Adapter,
+        redactor: Redactor,
+        held: Callable[[], bool],
     ) -> None:
+        """`held` says whether the claim is ours for certain."""
         self.state = TurnState()
         self.next_seq = attempt.first_seq
         self._equipment = equipment
@@ -50,6 +61,7 @@ class AttemptRun:
         self._adapter = adapter
         self._parser = adapter.parser()
         self._redactor = redactor
+        self._held = held
         own_cap = adapter.capabilities.cost_cap
         limits = Limits.of(claim.request, equipment.settings.agent, caps_cost_itself=own_cap)
         self._watch = Watch(limits, attempt.started_at, equipment.clock())
@@ -58,26 +70,46 @@ class AttemptRun:
         self._detaching = False
         self._stopping: asyncio.Task[None] | None = None
 
-    async def run(self, host: Host, spool: Spool, command: Command | None) -> Ended:
+    @property
+    def why(self) -> TurnError | None:
+        """Why the agent is to end."""
+        return self._asked
+
+    @property
+    def asked(self) -> bool:
+        """Whether any request has reached the host, or may have."""
+        return self._follower is not None and self._follower.asked
+
+    @property
+    def out_of_reach_s(self) -> float:
+        """For how many seconds the host has not been attached to."""
+        return self._follower.out_of_reach_s if self._follower is not None else 0.0
+
+    async def run(self, host: TurnHost, command: Command | None) -> Ended:
         """Start the agent unless it is there already (`command` None: it must be), and follow it to its end.
 
-        Raises Detached, InvalidRequest for a command that no shell could run, and `remote.errors.HostError` for a
-        host that refuses or stays away.
+        Raises Detached; TurnError when there is nothing to follow, because of a command that no shell could run or
+        because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
+        refuses or stays away.
         """
         self._emit([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
-        lease = self._equipment.settings.agent.lease_ms / 1000
-        follower = follow(host, spool, command, lease=Lease(round(lease), lease / 12))
+        follower = self._follower = follow(
+            host.host,
+            host.spool(self._attempt.spool_id),
+            command,
+            workspace_roots=host.workspace_roots,
+            lease=self._lease(),
+            patience=self._patience(),
+        )
+        self._pass_on()  # what was asked before
         try:
-            self._follower = await follower.__aenter__()
-        except ValueError as error:
-            raise errors.InvalidRequest(str(error)) from error
-        try:
-            self._watch.attached(self._equipment.clock())
-            async with self._checking_limits():
+            async with self._checking_limits(), self._attached(follower):
                 await self._read(follower)
         finally:
             await follower.detach()
         if follower.exit is None:
+            if self._asked is not None and self._never_started(follower):
+                raise self._asked
             raise Detached
         return Ended(follower.exit, self._asked or self._asked_before(follower.exit))
 
@@ -101,8 +133,33 @@ class AttemptRun:
         message = error.message if error else None
         self._emit([AttemptEnded(self._attempt.attempt, error.kind if error else None, message, retry_at)])
 
+    @contextlib.asynccontextmanager
+    async def _attached(self, follower: Follower) -> AsyncIterator[None]:
+        try:
+            await follower.__aenter__()
+        except ValueError as error:
+            raise errors.InvalidRequest(str(error)) from error
+        self._watch.attached(self._equipment.clock())
+        yield
+
+    def _lease(self) -> Lease:
+        """How the turn is held. Where it may be started elsewhere, only while nobody else can think it lost."""
+        lease = self._equipment.settings.agent.lease_ms / 1000
+        moves = self._claim.request.on_host_lost == "any_host"
+        return Lease(
+            round(lease), lease / 12, may_start=self._held, may_hold=self._held if moves else lambda: True
+        )
+
+    def _patience(self) -> Patience:
+        """How long a host out of reach is tried at a stretch: as long as an agent may live there."""
+        as_long_as_it_lives_s = enter_s = self._equipment.settings.agent.lease_ms / 1000 + ANSWER_S
+        if self._attempt.unreachable_since is not None:
+            enter_s = _SECOND_LOOK_S
+        elif self._claim.open is None:
+            enter_s = _FIRST_LOOK_S
+        return Patience(answer_s=ANSWER_S, enter_s=enter_s, give_up_s=as_long_as_it_lives_s)
+
     async def _read(self, follower: Follower) -> None:
-        self._pass_on()  # what was asked before we were attached
         try:
             async for batch in follower:
                 self._take(batch)
@@ -114,10 +171,14 @@ class AttemptRun:
         """Tell the follower what was asked; calls into it are bounded and never raise."""
         if self._follower is None:
             return
-        if self._detaching:
+        if self._detaching or (self._asked is not None and self._never_started(self._follower)):
             self._stopping = asyncio.create_task(self._follower.detach())
         elif self._asked is not None:
             self._stopping = asyncio.create_task(self._follower.cancel())
+
+    def _never_started(self, follower: Follower) -> bool:
+        """Whether the host has not heard of this attempt: there is nothing to be ended."""
+        return self._claim.open is None and not follower.asked
 
     def _take(self, batch: Batch) -> None:
         lines = [self._redactor.line(line) for line in batch.lines if line]
@@ -152,7 +213,8 @@ class AttemptRun:
         while (reached := self._watch.exceeded(looked_at)) is None:
             await asyncio.sleep(_CHECK_S)
             now = self._equipment.clock()
-            if now - looked_at > _FROZEN_S:
+            cut_off = self._follower is not None and not self._follower.attached
+            if cut_off or now - looked_at > _FROZEN_S:
                 self._watch.woken(now)
             looked_at = now
         self.stop(reached)

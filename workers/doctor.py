@@ -1,46 +1,27 @@
-"""Checks of everything a turn needs, each with what to do about it. Nothing here raises or lasts for long."""
+"""Checks of everything a turn needs, each with what to do about it. Nothing they find raises or lasts for long."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from functools import partial
 from typing import Protocol
 
 from celery import Celery
 
-from adapters.contract import Adapter, Exit
+from adapters.errors import InvalidRequest
 from adapters.registry import Registry
 from ops.ledger import Ledger
-from ops.redaction import scrubbed
 from ops.settings import Settings
 from ops.state_dir import StateDir
-from remote.local import LocalHost
-from remote.upkeep import check_tools, free_bytes, list_spools, probe
+from workers.check import Check, bounded
+from workers.configured_hosts import configured_hosts
 from workers.embedded import EmbeddedBroker
+from workers.host_doctor import HostDoctor
+from workers.hosts import Hosts, TurnHost
 
-_MIN_FREE_BYTES = 256 * 1024 * 1024
 _PING_S = 5.0
-_PROBE_S = 8.0
-_CHECK_S = 10.0  # for any one check
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The outcome of one check."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
-    def document(self) -> dict[str, object]:
-        """As JSON."""
-        return asdict(self)
 
 
 class Installation(Protocol):
@@ -71,45 +52,63 @@ class Installation(Protocol):
         """The application, on a broker that answers."""
 
 
-def examine(installation: Installation) -> Iterator[Check]:
-    """All checks, in the order in which to mend things. What needs something that is broken is left out."""
+def examine(installation: Installation, only: str | None = None) -> Iterator[Check]:
+    """All checks, in the order in which to mend things. What needs something that is broken is left out.
+
+    `only` names a host, and all others are left out with the installation itself. Raises InvalidRequest if there
+    is none of that name, before any check is given out.
+    """
     configuration = bounded("configuration", partial(_configuration, installation))
-    yield configuration
+    if only is None or not configuration.ok:
+        yield configuration
     if not configuration.ok:
         return
-    yield (tools := bounded("tools", partial(_tools, installation)))
-    if tools.ok:
-        for adapter in installation.registry:
-            yield bounded(f"agent {adapter.name}", partial(_agent, installation, adapter))
+    if only is None:
+        yield from _own(installation)
+    yield from _of_hosts(installation, only)
+
+
+def _own(installation: Installation) -> Iterator[Check]:
     yield (state := bounded("state directory", partial(_state_dir, installation)))
     if not state.ok:
         return
-    yield bounded("spools", partial(_spools, installation))
     yield bounded("ledger", partial(_ledger, installation))
     yield (broker := bounded("broker", partial(_broker, installation)))
     if broker.ok:
         yield bounded("worker", partial(_worker, installation))
 
 
-def bounded(name: str, check: Callable[[], Check], timeout_s: float = _CHECK_S) -> Check:
-    """Do one check; what goes wrong with it, or takes too long, is its outcome."""
-    outcome: queue.SimpleQueue[Check] = queue.SimpleQueue()
+def _of_hosts(installation: Installation, only: str | None) -> Iterator[Check]:
+    hosts = _hosts(installation)
+    chosen = [host for host in hosts if only in (None, host.name)]
+    if not chosen:
+        known = ", ".join(sorted(host.name for host in hosts))
+        raise InvalidRequest(f"there is no host {only!r}; known: {known}", field="host")
+    with asyncio.Runner() as runner:  # one for all: hosts may share a jump host's connection
+        for host in chosen:
+            yield from _host_doctor(installation, host, only).examine(runner)
 
-    def examine_it() -> None:
-        try:
-            outcome.put(check())
-        except Exception as error:  # a doctor that dies of an illness helps nobody
-            outcome.put(Check(name, False, str(error) or type(error).__name__))
 
-    threading.Thread(target=examine_it, name=f"doctor-{name}", daemon=True).start()
-    try:
-        return outcome.get(timeout=timeout_s)
-    except queue.Empty:
-        return Check(name, False, f"no answer within {timeout_s:g} s")
+def _host_doctor(installation: Installation, host: TurnHost, only: str | None) -> HostDoctor:
+    settings = installation.settings
+    return HostDoctor(
+        host,
+        settings,
+        installation.registry,
+        lambda: installation.ledger,
+        os.environ,
+        in_use=host.launcher == "ssh" or host.name == only or not settings.ssh_hosts,
+    )
+
+
+def _hosts(installation: Installation) -> Hosts:
+    """The hosts, even if the state directory is broken: then it is what the checks tell."""
+    return configured_hosts(installation.settings, StateDir(installation.settings.state_dir))
 
 
 def _configuration(installation: Installation) -> Check:
     settings = installation.settings
+    _hosts(installation)
     if settings.agent.kind in installation.registry.names:
         return Check("configuration", True, f"valid; the agent is {settings.agent.kind}")
     known = ", ".join(installation.registry.names)
@@ -118,11 +117,7 @@ def _configuration(installation: Installation) -> Check:
 
 
 def _state_dir(installation: Installation) -> Check:
-    root = installation.state.root
-    free = asyncio.run(free_bytes(_local(installation), str(root)))
-    enough = free >= _MIN_FREE_BYTES
-    remedy = "" if enough else "free some space, or set RUNTURN_STATE_DIR to a larger disk"
-    return Check("state directory", enough, f"{root}, {free // 2**20:,} MiB free", remedy)
+    return Check("state directory", True, str(installation.state.root))
 
 
 def _broker(installation: Installation) -> Check:
@@ -141,34 +136,3 @@ def _worker(installation: Installation) -> Check:
 def _ledger(installation: Installation) -> Check:
     depths = ", ".join(f"{count} {state}" for state, count in installation.ledger.queue_depths().items())
     return Check("ledger", True, depths)
-
-
-def _tools(installation: Installation) -> Check:
-    asyncio.run(check_tools(_local(installation)))
-    return Check("tools", True, "all that a host needs is there")
-
-
-def _agent(installation: Installation, adapter: Adapter) -> Check:
-    output = asyncio.run(probe(_local(installation), adapter.probe(), _PROBE_S))
-    end = Exit(output.exit, output.stderr.decode(errors="replace"))
-    health = adapter.health(end, output.stdout.decode(errors="replace"))
-    name = f"agent {adapter.name}"
-    if not health.healthy:
-        configured = adapter.name == installation.settings.agent.kind
-        detail = "not usable" if configured else "not usable; it is not the configured agent"
-        remedy = f"{health.problem}; if it lies outside the worker's PATH, set RUNTURN_AGENT__COMMAND"
-        return Check(name, not configured, detail, remedy)
-    present = [variable for variable in adapter.credentials(os.environ) if variable in os.environ]
-    login = f"; credentials in the environment: {', '.join(present)}" if present else ""
-    found = f"version {health.version}" if health.version else "usable"
-    return Check(name, True, f"{found}{login}")
-
-
-def _spools(installation: Installation) -> Check:
-    spools = asyncio.run(list_spools(_local(installation), str(installation.state.spool)))
-    alive = sum(spool.alive for spool in spools)
-    return Check("spools", True, f"{alive} running, {len(spools) - alive} left over")
-
-
-def _local(installation: Installation) -> LocalHost:
-    return LocalHost(scrubbed(os.environ, keep=()), installation.settings.host_name)

@@ -26,7 +26,6 @@ class Equipment:
     hosts: Hosts
     pump: EventPump
     metrics: WorkerMetrics
-    spool_root: str  # on the host
     environ: Mapping[str, str]  # the worker's, to forward from
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic

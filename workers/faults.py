@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from adapters import errors
 from adapters.errors import TurnError
-from remote.errors import HostError, HostUnreachable, LineTooLong, SpawnRefused
+from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable, LineTooLong, SpawnRefused
 
 _REFUSALS: dict[str, type[TurnError]] = {
     "workspace_missing": errors.InvalidWorkspace,
     "workspace_not_directory": errors.InvalidWorkspace,
     "workspace_not_enterable": errors.InvalidWorkspace,
+    "workspace_not_allowed": errors.InvalidWorkspace,
     "agent_not_found": errors.AgentNotFound,
     "agent_not_executable": errors.AgentNotFound,
     "tool_missing": errors.AgentNotFound,
@@ -24,6 +25,10 @@ def turn_error(fault: HostError) -> TurnError:
         return _REFUSALS.get(fault.code, errors.HostLost)(_advised(fault))
     if isinstance(fault, HostUnreachable):
         return errors.HostUnreachable(str(fault))
+    if isinstance(fault, HostAuthFailed):
+        return errors.HostAuthFailed(str(fault))
+    if isinstance(fault, HostKeyChanged):
+        return errors.HostKeyChanged(str(fault))
     if isinstance(fault, LineTooLong):
         return errors.PortExit(str(fault), retry=errors.Retry.NEVER)
     return errors.HostLost(str(fault))
@@ -33,9 +38,10 @@ def _advised(fault: SpawnRefused) -> str:
     advice = {
         "workspace_missing": "create it, or correct the field workspace",
         "workspace_not_directory": "the field workspace must name a directory",
-        "agent_not_found": "install it there, or set RUNTURN_AGENT__COMMAND to its path",
-        "agent_not_executable": "make it executable, or set RUNTURN_AGENT__COMMAND to another path",
+        "workspace_not_allowed": "the host's workspace_roots say where workspaces may be",
+        "agent_not_found": "install it there, or say where it is: RUNTURN_AGENT__COMMAND, or agents of the host",
+        "agent_not_executable": "make it executable, or name another: RUNTURN_AGENT__COMMAND, agents of the host",
         "spool_full": "free some space there",
-        "spool_unwritable": "make the state directory writable, or set RUNTURN_STATE_DIR",
+        "spool_unwritable": "make it writable, or set another place: RUNTURN_STATE_DIR, or spool_dir of the host",
     }.get(fault.code)
     return f"{fault}; {advice}" if advice else str(fault)

@@ -1,32 +1,116 @@
-"""The hosts that turns can run on."""
+"""The hosts that turns can run on, and what an operator says about each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, Protocol, cast
 
+from adapters.command import Command
 from adapters.errors import InvalidRequest
+from adapters.request import TurnRequest
+from remote.errors import HostUnreachable
 from remote.host import Host
+from remote.spool import Spool
+
+
+class Closeable(Protocol):
+    """A host that keeps connections."""
+
+    def close(self) -> Awaitable[None]:
+        """End them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnHost:
+    """One host, as turns see it."""
+
+    host: Host
+    spool_root: str
+    launcher: str = "local"  # "local" or "ssh"
+    slots: int | None = None  # agents at a time, whoever started them; None: no limit of its own
+    labels: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)  # of agents, by name; others are in its PATH
+    forward_env: tuple[str, ...] = ()  # names of the worker's variables that all its agents see
+    forward_credentials: bool = True  # the variables that agents log in with go along unasked
+    workspace_roots: tuple[str, ...] = ()  # workspaces lie in one of these; empty: anywhere
+
+    @property
+    def name(self) -> str:
+        """What requests call it."""
+        return self.host.name
+
+    def spool(self, spool_id: str) -> Spool:
+        """A spool on it."""
+        return Spool(self.spool_root, spool_id)
+
+    def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """An agent's command line as this host needs it."""
+        return (self.programs.get(agent, argv[0]), *argv[1:])
+
+    def adapt(self, agent: str, command: Command) -> Command:
+        """An agent's command as this host needs it."""
+        return replace(command, argv=self.program(agent, command.argv))
 
 
 class Hosts:
-    """All hosts by name."""
+    """All hosts by name, in the order of preference."""
 
-    def __init__(self, hosts: list[Host]) -> None:
+    def __init__(self, hosts: Iterable[TurnHost], default: Iterable[str] | None = None) -> None:
+        """`default` names those that requests without a wish may run on; all by default."""
         self._hosts = {host.name: host for host in hosts}
-        self._first = hosts[0].name
+        self._default = tuple(self._hosts if default is None else default)
 
-    def __iter__(self) -> Iterator[Host]:
+    def __iter__(self) -> Iterator[TurnHost]:
         return iter(self._hosts.values())
 
-    def name_for(self, wanted: str | None) -> str:
-        """The host a turn runs on. Raises InvalidRequest naming those that exist."""
-        if wanted is None:
-            return self._first
-        if wanted not in self._hosts:
-            known = ", ".join(sorted(self._hosts))
-            raise InvalidRequest(f"there is no host {wanted!r}; known: {known}", field="host")
-        return wanted
+    def get(self, name: str) -> TurnHost:
+        """A host by its name. One that is not configured here counts as out of reach."""
+        return self._hosts.get(name) or TurnHost(_Unconfigured(name), "/nowhere")
 
-    def get(self, name: str) -> Host:
-        """A host by its name, which `name_for` has given."""
+    def candidates(self, request: TurnRequest) -> tuple[TurnHost, ...]:
+        """The hosts that a request may run on, at least one. Raises InvalidRequest naming what there is."""
+        if request.host is not None:
+            return (self._named(request.host, request.host_labels),)
+        names = self._hosts if request.host_labels else self._default
+        found = tuple(self._hosts[name] for name in names if _carries(self._hosts[name], request.host_labels))
+        if not found:
+            raise InvalidRequest(f"no host has all of these; there are: {self._described()}", field="host_labels")
+        return found
+
+    async def close(self) -> None:
+        """End all connections; turns go on."""
+        for entry in self:
+            if hasattr(entry.host, "close"):
+                await cast(Closeable, entry.host).close()
+
+    def _named(self, name: str, labels: Mapping[str, str]) -> TurnHost:
+        if name not in self._hosts:
+            raise InvalidRequest(
+                f"there is no host {name!r}; known: {', '.join(sorted(self._hosts))}", field="host"
+            )
+        if not _carries(self._hosts[name], labels):
+            raise InvalidRequest(f"host {name} has not all of these; {self._described()}", field="host_labels")
         return self._hosts[name]
+
+    def _described(self) -> str:
+        return "; ".join(
+            f"{host.name} ({', '.join(f'{name}={value}' for name, value in host.labels.items()) or 'no labels'})"
+            for host in self
+        )
+
+
+def _carries(host: TurnHost, labels: Mapping[str, str]) -> bool:
+    return all(host.labels.get(name) == value for name, value in labels.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Unconfigured:
+    """A host that another worker knew."""
+
+    name: str
+    path: str = ""
+    rest_s: float = 0.0
+
+    async def open_channel(self) -> NoReturn:
+        raise HostUnreachable(self.name, "it is not in this worker's configuration; add it to ssh_hosts again")

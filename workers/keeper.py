@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 import threading
+import time
 import uuid
 from collections.abc import Callable
 
@@ -14,9 +15,9 @@ from kombu.exceptions import OperationalError
 
 from ops.errors import LedgerUnavailable
 from ops.ledger import Due, Ledger
+from workers.fencing import OWNER_TTL_S
 from workers.run import RunOutcome, TurnRun
 
-OWNER_TTL_S = 15.0  # a worker that has not renewed its claims for this long has lost them
 _PERIOD_S = 1.0
 
 log = structlog.get_logger(__name__)
@@ -25,11 +26,18 @@ log = structlog.get_logger(__name__)
 class Keeper:
     """Its thread talks to the ledger once a second; turns are touched on their loop only."""
 
-    def __init__(self, ledger: Ledger, requeue: Callable[[str], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        requeue: Callable[[str], None],
+        clock: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.owner = f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._ledger = ledger
         self._requeue = requeue
         self._clock = clock
+        self._monotonic = monotonic
         self._runs: dict[str, TurnRun] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = False
@@ -83,12 +91,15 @@ class Keeper:
 
     def _renew(self) -> None:
         runs = list(self._runs.values())
+        held_until = self._monotonic() + OWNER_TTL_S
         renewal = self._ledger.renew([run.claim for run in runs], self._clock(), OWNER_TTL_S)
         for run in runs:
             assert self._loop is not None  # noqa: S101  # it carries these runs
             if run.claim.turn_id not in renewal.held:
                 self._loop.call_soon_threadsafe(run.lose)
-            elif run.claim.turn_id in renewal.cancelled:
+                continue
+            self._loop.call_soon_threadsafe(run.renewed, held_until)
+            if run.claim.turn_id in renewal.cancelled:
                 self._loop.call_soon_threadsafe(run.cancel)
 
     def _bring_back(self) -> None:

@@ -6,6 +6,7 @@ Celery's threads call `execute`, one call a message; the work itself happens on 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,12 +24,14 @@ from ops.ledger import Busy, Claim, NotDue, Settled
 from workers.answers import Answers
 from workers.equipment import Equipment
 from workers.errors import AnswersUnavailable
-from workers.keeper import OWNER_TTL_S, Keeper
+from workers.fencing import OWNER_TTL_S
+from workers.keeper import Keeper
 from workers.outcome import refused
 from workers.run import Left, Lost, Parked, RunOutcome, TurnRun
 from workers.tidying import keep_tidy
 
 _LEDGER_RETRY_S = 1.0
+_CLOSE_S = 2.0  # for all connections to hosts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,8 +70,14 @@ class Runtime:
         self._tidying.cancel()
         self._keeper.stop()
         self._equipment.pump.close()
+        self._close_hosts()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
+
+    def _close_hosts(self) -> None:
+        closing = asyncio.run_coroutine_threadsafe(self._equipment.hosts.close(), self._loop)
+        with contextlib.suppress(TimeoutError):
+            closing.result(_CLOSE_S)
 
     def drain(self) -> None:
         """Leave all running turns to the next worker; safe in a signal handler."""
@@ -96,6 +105,7 @@ class Runtime:
         if self._draining.is_set():
             return Left()
         equipment = self._equipment
+        asked_at = equipment.monotonic()
         claim = self._patiently(
             equipment.ledger.claim, turn_id, self._keeper.owner, equipment.clock(), OWNER_TTL_S
         )
@@ -105,17 +115,17 @@ class Runtime:
             case Busy() | NotDue():
                 return Joined()
             case Claim():
-                return self._finish(self._run(claim), task_id)
+                return self._finish(self._run(TurnRun(equipment, claim, asked_at)), task_id)
             case None:
                 return Left()
 
-    def _run(self, claim: Claim) -> RunOutcome:
-        equipment = self._equipment
-        equipment.metrics.turn_claimed()
+    def _run(self, run: TurnRun) -> RunOutcome:
+        metrics = self._equipment.metrics
+        metrics.turn_claimed()
         try:
-            return self._on_loop(self._keeper.work(TurnRun(equipment, claim)))
+            return self._on_loop(self._keeper.work(run))
         finally:
-            equipment.metrics.turn_let_go()
+            metrics.turn_let_go()
 
     def _finish(self, outcome: RunOutcome, task_id: str) -> Outcome:
         if isinstance(outcome, Lost):
@@ -135,7 +145,7 @@ class Runtime:
     def _check(self, request: TurnRequest) -> None:
         """Refuse what is valid, but cannot run here: no such agent, option of it, or host."""
         self._equipment.registry.get(request.agent).check(request)
-        self._equipment.hosts.name_for(request.host)
+        self._equipment.hosts.candidates(request)
 
     def _turn_away(self, request: TurnRequest, error: InvalidRequest, task_id: str) -> Outcome:
         """Settle a turn that cannot run here, unless another request has come first under its id."""

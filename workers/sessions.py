@@ -9,8 +9,9 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Session
 from adapters.request import TurnRequest
-from ops.ledger import Attempt, Claim, InUse
+from ops.ledger import Attempt, Claim, InUse, SessionRow
 from workers.equipment import Equipment
+from workers.hosts import TurnHost
 from workers.patience import Patience
 
 
@@ -24,6 +25,7 @@ class Sessions:
         self._request: TurnRequest = claim.request
         self._adapter = adapter
         self._patiently = patiently
+        self._new_id = str(uuid.uuid4())
 
     @property
     def previous(self) -> Attempt | None:
@@ -31,9 +33,18 @@ class Sessions:
         ended = (attempt for attempt in reversed(self._claim.attempts) if attempt.ended_at is not None)
         return next(ended, None)
 
+    async def home(self) -> str | None:
+        """The only host that the next attempt can run on, because its session is there. Raises SessionNotFound."""
+        previous = self.previous
+        if previous is not None and await self._resumable(previous):
+            return previous.host
+        if self._request.session_id is None:
+            return None
+        return (await self._known(self._request.session_id)).host
+
     async def enter(self, host: str) -> Session:
-        """Choose the next attempt's session and lock it. Raises SessionNotFound, SessionInUse."""
-        session = await self._choose(host)
+        """Choose the next attempt's session on a host and lock it. Raises SessionNotFound, SessionInUse."""
+        session = await self._choose()
         entered = await self._patiently(
             self._ledger.lock_session,
             self._claim,
@@ -47,36 +58,44 @@ class Sessions:
             raise errors.SessionInUse(f"turn {entered.turn_id} is running in session {session.session_id}")
         return session
 
-    def command(self, session: Session) -> Command:
-        """What runs in a session, with the variables that the worker forwards."""
+    def command(self, session: Session, host: TurnHost) -> Command:
+        """What runs in a session on a host, with the variables that the worker forwards."""
         request, previous = self._request, self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)
         environ = self._equipment.environ
-        names = (*self._adapter.credentials(environ), *command.forward_env)
+        credentials = self._adapter.credentials(environ) if host.forward_credentials else ()
+        names = (*credentials, *host.forward_env, *command.forward_env)
         forwarded = {name: environ[name] for name in names if name in environ}
-        return replace(command, env={**forwarded, **command.env})
+        return host.adapt(request.agent, replace(command, env={**forwarded, **command.env}))
 
-    async def _choose(self, host: str) -> Session:
+    async def _choose(self) -> Session:
         previous = self.previous
-        if previous is not None and previous.session_id and await self._has_history(previous):
+        if previous is not None and previous.session_id and await self._resumable(previous):
             return Session(previous.session_id, resume=True)
         if self._request.session_id is None:
-            return Session(str(uuid.uuid4()), resume=False)
-        return Session(await self._known(self._request.session_id, host), resume=True)
+            return Session(self._new_id, resume=False)
+        return Session(self._request.session_id, resume=True)
 
-    async def _known(self, session_id: str, host: str) -> str:
-        """The id, if the session can be resumed here. Raises SessionNotFound."""
+    async def _known(self, session_id: str) -> SessionRow:
+        """The session that the request names, if this turn can resume it. Raises SessionNotFound."""
         known = await self._patiently(self._ledger.session, session_id)
         if known is None:
             raise errors.SessionNotFound(f"session {session_id} is not known; it must come from an earlier turn")
+        host = self._request.host or known.host
         if (known.agent, known.host, known.workspace) != (self._request.agent, host, self._request.workspace):
             raise errors.SessionNotFound(
                 f"session {session_id} belongs to agent {known.agent} in workspace {known.workspace} "
                 f"on host {known.host}; a session can be resumed only there"
             )
-        return session_id
+        return known
+
+    async def _resumable(self, previous: Attempt) -> bool:
+        """Whether the turn goes on in the session of an attempt, and so on its host."""
+        if previous.outcome == errors.HostLost.kind and self._request.on_host_lost == "any_host":
+            return False
+        return await self._has_history(previous)
 
     async def _has_history(self, previous: Attempt) -> bool:
         """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""

@@ -12,6 +12,7 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
+from adapters.fold import TurnState
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
@@ -27,18 +28,34 @@ log = structlog.get_logger(__name__)
 async def judge(
     adapter: Adapter, run: AttemptRun, ended: Ended, command: Command, host: Host, spool: Spool
 ) -> Judgement:
-    """Judge an attempt; where the stream does not tell its usage, read the session files on the host."""
+    """Judge an attempt; where the stream does not tell its usage, read the session files on the host.
+
+    Raises HostUnreachable when those are needed and cannot be had now: the bill must not depend on the link.
+    """
     stderr = await tolerant(read_stderr_tail(host, spool), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
-    judged = adapter.judgement(run.state, end)
-    if judged.read_session_files and command.session_files is not None:
-        records = await tolerant(read_session_files(host, spool, command.session_files), b"")
-        exact = adapter.session_usage(records.splitlines(), run.state)
-        judged = replace(judged, usage=exact if exact.by_model else judged.usage)
+    judged = await observe(adapter, run.state, end, command, host, spool)
     why = _why(judged.error, ended, end)
     if isinstance(why, errors.PortExit | errors.HostLost) and await _disk_is_full(host, spool):
         why = errors.SpoolUnwritable(f"host {host.name}: the disk of {spool.root} is full; free some space there")
+    if isinstance(why, errors.AgentNotFound):
+        why = errors.AgentNotFound(f"host {host.name}: {why.message}; see runturn doctor --host {host.name}")
     return replace(judged, error=why)
+
+
+async def observe(
+    adapter: Adapter, state: TurnState, end: Exit, command: Command, host: Host, spool: Spool
+) -> Judgement:
+    """The adapter's judgement, with the usage of the session files where the stream does not tell it.
+
+    Raises HostUnreachable, and SpawnRefused for a spool that was removed meanwhile.
+    """
+    judged = adapter.judgement(state, end)
+    if not judged.read_session_files or command.session_files is None:
+        return judged
+    records = await read_session_files(host, spool, command.session_files)
+    exact = adapter.session_usage(records.splitlines(), state)
+    return replace(judged, usage=exact if exact.by_model else judged.usage)
 
 
 async def _disk_is_full(host: Host, spool: Spool) -> bool:

@@ -11,6 +11,7 @@ from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger.database import upsert
 from ops.ledger.records import AttemptEnd, Claim
 from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
+from ops.ledger.slots import freed
 from ops.ledger.turn_rows import held
 
 _NANO = 1_000_000_000
@@ -34,9 +35,8 @@ def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: fl
 
 def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:
     """Book an attempt of a turn that is locked. Its end is written first: it can be written only once."""
-    once = sa.and_(
-        attempts.c.turn_id == turn_id, attempts.c.attempt == ended.attempt, attempts.c.ended_at.is_(None)
-    )
+    this = sa.and_(attempts.c.turn_id == turn_id, attempts.c.attempt == ended.attempt)
+    once = sa.and_(this, attempts.c.ended_at.is_(None))
     end = attempts.update().where(once).values(
         ended_at=now,
         outcome=ended.outcome,
@@ -46,15 +46,20 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
     )  # fmt: skip
     if connection.execute(end).rowcount == 0:
         return False
-    observed = ended.usage.source.observed
-    for model, used in sorted(ended.usage.by_model.items()):  # sorted: two bookings lock totals in one order
-        amounts = _amounts(used)
+    enter(connection, turn_id, ended.attempt, agent, ended.usage)
+    freed(connection, connection.scalars(sa.select(attempts.c.host).where(this)).one(), now)
+    return True
+
+
+def enter(connection: Connection, turn_id: str, attempt: int, agent: str, used: Usage) -> None:
+    """Write down what an attempt used, and add it to the totals."""
+    observed = used.source.observed
+    for model, amount in sorted(used.by_model.items()):  # sorted: two bookings lock totals in one order
         row = usage.insert().values(
-            turn_id=turn_id, attempt=ended.attempt, model=model, observed=observed, **amounts
+            turn_id=turn_id, attempt=attempt, model=model, observed=observed, **_amounts(amount)
         )
         connection.execute(row)
-        _add_to_totals(connection, {"agent": agent, "model": model, "observed": observed}, used)
-    return True
+        _add_to_totals(connection, {"agent": agent, "model": model, "observed": observed}, amount)
 
 
 def _amounts(used: ModelUsage) -> dict[str, int | None]:

@@ -11,8 +11,9 @@ from adapters.request import TurnRequest
 from ops.errors import AttemptOpen
 from ops.ledger import events
 from ops.ledger.database import insert_new
-from ops.ledger.records import Attempt, Busy, Claim, NotDue, Renewal, Settled, State
+from ops.ledger.records import Attempt, Busy, Claim, HostBusy, NotDue, Renewal, Settled, State
 from ops.ledger.schema import attempts, turn_labels, turns
+from ops.ledger.slots import refusal
 from ops.ledger.turn_rows import attempts_of, change, held, locked, open_attempt, stored_result
 
 
@@ -50,7 +51,7 @@ def claim(
     epoch = row["epoch"] + 1
     change(
         connection, turn_id, state=State.RUNNING, owner=owner, epoch=epoch, owner_expires=now + ttl,
-        due_at=None, wait_reason=None,
+        due_at=None, wait_reason=None, wait_host=None,
     )  # fmt: skip
     document = connection.scalar(sa.select(turns.c.request).where(turns.c.turn_id == turn_id))
     return Claim(
@@ -105,14 +106,18 @@ def begin_attempt(
     session_id: str | None,
     resume: bool,
     now: float,
-) -> Attempt:
-    """Record where the agent is about to run."""
+    slots: int | None,
+) -> Attempt | HostBusy:
+    """Record where the agent is about to run, if there is a slot."""
     row = held(connection, claim)
     current = open_attempt(connection, claim.turn_id)
     if current is not None:
         if current.spool_id == spool_id:
             return current
         raise AttemptOpen(claim.turn_id, current.attempt)
+    busy = refusal(connection, host, slots) if slots is not None else None
+    if busy is not None:
+        return busy
     attempt = Attempt(
         turn_id=claim.turn_id,
         attempt=row["attempt"] + 1,

@@ -115,7 +115,15 @@ def _unusable(advice: str) -> SettingsError:
 
 def _postgresql(url: sa.URL) -> Engine:
     try:
-        return sa.create_engine(url, connect_args=_POSTGRESQL, pool_pre_ping=True, hide_parameters=True)
+        return sa.create_engine(
+            url,
+            # The default, but a server may be set to another one. Whoever has waited for a lock must see what its
+            # former holder wrote.
+            isolation_level="READ COMMITTED",
+            connect_args=_POSTGRESQL,
+            pool_pre_ping=True,
+            hide_parameters=True,
+        )
     except ModuleNotFoundError as error:
         raise _unusable("PostgreSQL needs its driver: pip install 'runturn[postgresql]'") from error
 

@@ -15,7 +15,18 @@ from typing import Self
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import Usage
-from ops.ledger import books, claims, events, parking, queries, sessions, settlement, waiters
+from ops.ledger import (
+    books,
+    claims,
+    events,
+    late_usage,
+    parking,
+    queries,
+    reach,
+    sessions,
+    settlement,
+    waiters,
+)
 from ops.ledger.database import Database
 from ops.ledger.records import (
     Attempt,
@@ -25,11 +36,13 @@ from ops.ledger.records import (
     CostKey,
     CostRow,
     Due,
+    HostBusy,
     InUse,
     NotDue,
     Renewal,
     SessionRow,
     Settled,
+    SpoolRow,
     State,
     Totals,
     TurnRow,
@@ -108,8 +121,12 @@ class Ledger:
         session_id: str | None,
         resume: bool,
         now: float,
-    ) -> Attempt:
+        slots: int | None = None,
+    ) -> Attempt | HostBusy:
         """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
+
+        HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
+        may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers.
 
         Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
         agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
@@ -117,8 +134,16 @@ class Ledger:
         with self._database.write() as connection:
             return claims.begin_attempt(
                 connection, claim, host=host, spool_id=spool_id, nonce=nonce,
-                session_id=session_id, resume=resume, now=now,
+                session_id=session_id, resume=resume, now=now, slots=slots,
             )  # fmt: skip
+
+    def reached(self, claim: Claim) -> None:
+        """Note that a worker has attached to the open attempt: its host is not out of reach. Raises StaleClaim.
+
+        Killed before: the successor takes the host for unreachable for longer than it was, until it attaches.
+        """
+        with self._database.write() as connection:
+            reach.reached(connection, claim)
 
     def end_attempt(self, claim: Claim, ended: AttemptEnd, now: float) -> bool:
         """Book an attempt; False: it was booked before, and that booking stands. Raises StaleClaim.
@@ -129,14 +154,32 @@ class Ledger:
         with self._database.write() as connection:
             return books.end_attempt(connection, claim, ended, now)
 
-    def wait(self, claim: Claim, due_at: float, reason: str, now: float, ended: AttemptEnd | None = None) -> None:
+    def wait(
+        self,
+        claim: Claim,
+        due_at: float,
+        reason: str,
+        now: float,
+        ended: AttemptEnd | None = None,
+        *,
+        unreachable_since: float | None = None,
+        host: str | None = None,
+    ) -> None:
         """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
 
-        The claim is over. An attempt that is left open stays to be attached to. The session stays locked.
+        The claim is over. An attempt that is left open stays to be attached to; `unreachable_since` is noted with
+        it, unless an earlier time is. The session stays locked.
+
+        With the reason "host_busy", the turn is due earlier if a slot is freed for it, the oldest turn first.
+        `host` is the only host that it can use, say because its session is there; None: the one that its request
+        names, else any. Keep `due_at` near: a slot that was freed just before the turn waited wakes nobody.
+
         Killed after: `due` names the turn when its time has come, whoever asks.
         """
         with self._database.write() as connection:
-            parking.wait(connection, claim, due_at, reason, now, ended)
+            parking.wait(
+                connection, claim, due_at, reason, now, ended, unreachable_since=unreachable_since, host=host
+            )
 
     def due(self, now: float, limit: int = 100) -> list[Due]:
         """Turns that need a message: parked ones whose time has come, running ones whose lease ran out.
@@ -238,6 +281,26 @@ class Ledger:
         """What each ended attempt of a turn used, by attempt."""
         with self._database.read() as connection:
             return books.usage_of(connection, turn_id)
+
+    def amend_usage(self, turn_id: str, attempt: int, observed: Usage) -> bool:
+        """Replace what an attempt was booked with, an estimate or nothing, by usage that was observed after all.
+
+        False, and nothing changes: no such attempt has ended, or its usage was observed already, or this one was
+        not. The bill has it where the attempt ended; the result of a turn that is settled stays as it was given.
+        Killed before: the spool is still there, so the next one to tidy the host reads it. So remove it after.
+        """
+        with self._database.write() as connection:
+            return late_usage.amend(connection, turn_id, attempt, observed)
+
+    def attempts_by_spool(self, spool_ids: Collection[str]) -> Mapping[str, SpoolRow]:
+        """The attempts that these spools belong to; those that are missing are not known to this ledger."""
+        with self._database.read() as connection:
+            return late_usage.by_spool(connection, spool_ids)
+
+    def open_attempts(self) -> Mapping[str, int]:
+        """How many slots are taken, by host; a host that is missing has none taken."""
+        with self._database.read() as connection:
+            return queries.open_attempts(connection)
 
     def turn(self, turn_id: str) -> TurnRow:
         """One turn. Raises UnknownTurn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
+from ops.ledger import reach
 from ops.ledger.books import book
 from ops.ledger.records import AttemptEnd, Claim, Due, State
 from ops.ledger.schema import turns
@@ -16,15 +17,27 @@ RESEND_S = 300.0
 
 
 def wait(
-    connection: Connection, claim: Claim, due_at: float, reason: str, now: float, ended: AttemptEnd | None
+    connection: Connection,
+    claim: Claim,
+    due_at: float,
+    reason: str,
+    now: float,
+    ended: AttemptEnd | None,
+    *,
+    unreachable_since: float | None,
+    host: str | None,
 ) -> None:
     """Park a turn that the caller holds. If somebody wants it cancelled, it is due at once."""
     row = held(connection, claim)
     if ended is not None:
         book(connection, claim.turn_id, row["agent"], ended, now)
+    if unreachable_since is not None:
+        reach.lost(connection, claim.turn_id, unreachable_since)
     change(
         connection, claim.turn_id, state=State.WAITING, owner=None, owner_expires=None,
-        due_at=now if row["cancel_requested"] else due_at, wait_reason=reason,
+        due_at=now if row["cancel_requested"] else due_at,
+        # not the turn's host: that is the last attempt's, and the next one may be free to go elsewhere
+        wait_reason=reason, wait_host=host or claim.request.host,
     )  # fmt: skip
 
 
@@ -40,7 +53,8 @@ def requeued(connection: Connection, due: Due, now: float) -> None:
     unclaimed = sa.and_(turns.c.turn_id == due.turn_id, turns.c.epoch == due.epoch, _overdue(now))
     connection.execute(
         turns.update().where(unclaimed).values(
-            state=State.QUEUED, owner=None, owner_expires=None, due_at=now + RESEND_S, wait_reason=None
+            state=State.QUEUED, owner=None, owner_expires=None, due_at=now + RESEND_S,
+            wait_reason=None, wait_host=None,
         )
     )  # fmt: skip
 

@@ -164,3 +164,9 @@ def queue_depths(connection: Connection) -> dict[State, int]:
     for state, count in connection.execute(query.group_by(turns.c.state)):
         depths[State(state)] = count
     return depths
+
+
+def open_attempts(connection: Connection) -> dict[str, int]:
+    """How many attempts have not ended where."""
+    query = sa.select(attempts.c.host, sa.func.count()).where(attempts.c.ended_at.is_(None))
+    return {str(host): int(count) for host, count in connection.execute(query.group_by(attempts.c.host))}

@@ -50,6 +50,7 @@ class Attempt:
     ended_at: float | None = None  # None: open, its agent may be running
     outcome: str | None = None  # "completed" or an error kind
     exit_code: int | None = None
+    unreachable_since: float | None = None  # since when its host is out of reach; None: it was reached last
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,30 @@ class InUse:
 
 
 @dataclass(frozen=True, slots=True)
+class HostBusy:
+    """All slots of the host are taken."""
+
+    host: str
+    open: int  # attempts there that have not ended
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRow:
+    """The attempt that a spool belongs to."""
+
+    turn_id: str
+    attempt: int
+    host: str
+    agent: str
+    session_id: str | None
+    resume: bool
+    ended_at: float | None  # None: open, the spool is still to be read
+    outcome: str | None
+    usage_observed: bool  # False: open, or booked with an estimate or nothing, to be amended
+    request: TurnRequest | None  # given if the usage is to be amended: for the command, which names session files
+
+
+@dataclass(frozen=True, slots=True)
 class Spent:
     """Booked usage. Estimates stand apart and are in no other number."""
 
@@ -196,7 +221,7 @@ class ModelTotals:
 
     agent: str
     model: str
-    observed: bool  # False: these are estimates
+    observed: bool  # False: these are estimates, with those that were replaced since
     tokens: Tokens
     cost_usd: float | None  # of what has a price; None: nothing has
     unpriced_tokens: int

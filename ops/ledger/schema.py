@@ -19,11 +19,15 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    text,
 )
 
 metadata = MetaData()
 
 TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+_OPEN = text("ended_at IS NULL")  # of an attempt
 
 
 def _token_columns() -> list[Column[int]]:
@@ -47,6 +51,7 @@ turns = Table(
     Column("cancel_requested", Boolean, nullable=False),
     Column("due_at", Double),  # when it needs a message, again; NULL: it does not
     Column("wait_reason", Text),
+    Column("wait_host", Text),  # while it waits: the only host that it can use; NULL: any will do
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("settled_at", Double),
@@ -83,7 +88,10 @@ attempts = Table(
     Column("exit_code", Integer),
     Column("usage_source", Text),  # set when it ended, as is usage_complete
     Column("usage_complete", Boolean),
+    Column("unreachable_since", Double),  # NULL: its host was reached last
     Index("attempts_by_end", "ended_at"),
+    Index("attempts_by_spool", "spool_id"),
+    Index("attempts_open", "host", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )
 
 usage = Table(

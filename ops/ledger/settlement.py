@@ -85,7 +85,7 @@ def _conclude(connection: Connection, row: RowMapping, result: TurnResult, now: 
         )
     change(
         connection, turn_id, state=State.SETTLED, owner=None, owner_expires=None, due_at=None,
-        wait_reason=None, settled_at=now, status=result.status, error_kind=error_kind,
+        wait_reason=None, wait_host=None, settled_at=now, status=result.status, error_kind=error_kind,
         result=result.model_dump_json(), session_id=result.session_id or row["session_id"],
     )  # fmt: skip
     count_outcome(connection, agent, error_kind or result.status)

@@ -4,13 +4,38 @@ require_tools() {
     for tool in setsid head mktemp mkdir mv rm tail grep tr wc sleep date; do
         command -v "$tool" >/dev/null || refuse tool_missing "$tool"
     done
+    # How processes are told apart, and found; macOS has none.
+    [ -r "/proc/$$/stat" ] || refuse tool_missing "/proc of Linux"
 }
 
-# check_workspace PATH
+# check_workspace PATH ROOTS: ROOTS, one a line, are the directories that workspaces must lie in; blank: anywhere.
 check_workspace() {
     [ -e "$1" ] || refuse workspace_missing "$1"
     [ -d "$1" ] || refuse workspace_not_directory "$1"
     [ -x "$1" ] || refuse workspace_not_enterable "$1"
+    if [ "$2" ]; then check_roots "$1" "$2"; fi
+}
+
+# check_roots PATH ROOTS: by where the path really leads.
+check_roots() {
+    real=$(real_path "$1")
+    printf '%s\n' "$2" | lies_below "$real" || refuse workspace_not_allowed "$1"
+}
+
+# lies_below REAL_PATH: is it one of the directories on the input, or in one of them?
+lies_below() {
+    while IFS= read -r allowed; do
+        allowed=$(real_path "$allowed") || continue
+        case $1 in
+        "$allowed"*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
+# real_path DIRECTORY: with a slash at its end, which keeps a newline before it from being dropped.
+real_path() {
+    (unset CDPATH && cd -P -- "$1" && printf %s/ "${PWD%/}") 2>/dev/null
 }
 
 # check_agent NAME: exec's own search, for an agent that will run in `cwd` with `agent_path`. `command -v` would also

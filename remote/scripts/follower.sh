@@ -1,7 +1,10 @@
 # The follower: the far end of one attachment. It says that it is ready, streams `events` from an offset, and takes
-# lines: an empty one is a heartbeat, C cancels the turn. The end of its input detaches; the turn lives on.
+# lines: a number is a heartbeat, C cancels the turn. The end of its input detaches; the turn lives on.
 #
-# Callers set `spool`, `nonce` (of this attachment's answers), `follower` (who follows), `offset` and RUNTURN_SCRIPT.
+# A heartbeat says how many seconds before it was sent the sender had our answer. So one that a cut link has kept for
+# longer than `stale` seconds is told from a fresh one, and renews nothing: somebody may count on the lease's end.
+#
+# Callers set `root` and `id`, `stale`, `nonce` (of this attachment's answers), `follower` (who follows), `offset` and RUNTURN_SCRIPT.
 
 # answer WORDS...: on a line of its own, whatever a start-up file of the login shell has printed before.
 answer() {
@@ -17,17 +20,24 @@ refuse() {
 
 attach() {
     require_tools
+    try_tail
+    place "$root" "$id"
+    started_here=
     follow
 }
 
 follow() {
+    umask 077
     load_turn || refuse spool_missing "$spool"
-    size=$(($(wc -c <"$spool/events")))
+    size=0
+    if [ -z "$started_here" ]; then size=$(($(wc -c <"$spool/events"))); fi
     [ "$offset" -le "$size" ] || refuse spool_missing "$spool has $size bytes of output, not $offset"
     replace_predecessor
     tail=
     beats=0
     trap leave TERM
+    ready_at=
+    if uptime; then ready_at=$now; fi
     answer "RT-READY $nonce $size $turn_nonce"
     if ended; then replay; else stream; fi
     listen
@@ -59,24 +69,43 @@ replay() {
     answer "{\"runturn\":\"$turn_nonce\",\"exit\":\"$1\",\"reason\":\"$2\"}"
 }
 
-# stream: what the agent prints, when it prints it. Where inotify is not to be had, tail polls: at 0.1 s if it can.
+# try_tail: begin to find out whether tail can look ten times a second, which it has to without inotify.
+try_tail() {
+    tail -s 0.1 /dev/null 2>/dev/null &
+    tried=$!
+}
+
+# stream: what the agent prints, when it prints it.
 stream() {
     interval=1
-    if tail -s 0.1 /dev/null 2>/dev/null; then interval=0.1; fi
+    if wait "$tried"; then interval=0.1; fi
     tail -s "$interval" -c "+$((offset + 1))" -f "$spool/events" </dev/null &
     start_time $!
     tail="$! $started_at"
-    # Renews the lease. The supervisor of a turn that has just begun may not have signed yet.
-    beat
+    # The supervisor of a turn that has just begun may not have signed yet.
     if ! running supervisor && [ "$value" ]; then watch_over; fi
 }
 
 listen() {
     while IFS= read -r line; do
-        if [ "$line" = C ]; then cancel; fi
-        beat
-        if ended; then leave_unmarked; else watch_over; fi
+        case $line in
+        C) cancel ;;
+        *[!0-9]*) ;;
+        ?*) if fresh "$line"; then beat; fi ;;
+        esac
+        if ended; then leave_unmarked; elif settled_in; then watch_over; fi
     done
+}
+
+# settled_in: whoever was just started has had the time to sign.
+settled_in() {
+    if [ -z "$ready_at" ] || ! uptime; then return; fi
+    [ "$((now - ready_at))" -ge 2 ]
+}
+
+fresh() {
+    if [ -z "$ready_at" ] || ! uptime; then return; fi
+    [ "$((now - ready_at - $1))" -le "$stale" ]
 }
 
 beat() {

@@ -44,6 +44,8 @@ end_agent() {
         running agent || return 0
         strays=
         if [ "${rung%:*}" != INT ]; then strays=$(marked_outside "$group"); fi
+        # It signs just before it leads its group.
+        if ! kill -0 "-$group"; then strays="$strays $group"; fi
         kill "-${rung%:*}" "-$group" $strays
         await_agent "${rung#*:}"
     done

@@ -1,19 +1,22 @@
 # The starter: claims a spool, starts its turn, and becomes the turn's first follower. A start that finds the spool
 # claimed only follows, so it may be repeated until it is answered.
 #
-# Callers set what follower.sh needs, and `root`, `id`, `turn_nonce`, `lease`, `ladder`, `cwd`, `prompt_bytes`,
+# Callers set what follower.sh needs, and `workspace_roots`, `turn_nonce`, `lease`, `ladder`, `cwd`, `prompt_bytes`,
 # `agent_environment`, `agent_path` (blank: the host's) and `session_*`. The prompt comes first on the input.
 
 # start ARGV...
 start() {
     require_tools
+    try_tail
+    place "$root" "$id"
+    started_here=
     if [ -d "$spool" ]; then
         skip_prompt
     else
-        check_workspace "$cwd"
+        check_workspace "$cwd" "$workspace_roots"
         check_agent "$1"
         draft_spool
-        if claim; then start_supervisor "$@"; fi
+        if claim; then start_supervisor "$@" && started_here=yes; fi
     fi
     follow
 }
@@ -29,7 +32,7 @@ draft_spool() {
     fi
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
-    said=$(fill 2>&1) || refuse spool_full "$root: $said"
+    said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
 }
 
 # blame MESSAGE
@@ -43,8 +46,9 @@ blame() {
 # fill: in a directory that was just made, writing fails for want of room. A prompt cut short must start no agent.
 fill() {
     spool=$draft
-    printf '' >"$draft/events" || return
-    printf '' >"$draft/prompt" || return
+    for name in prompt events err; do
+        printf '' >"$draft/$name" || return
+    done
     if [ "$prompt_bytes" -gt 0 ]; then head -c "$prompt_bytes" >"$draft/prompt"; fi
     [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ] || return
     record_sessions

@@ -8,10 +8,19 @@
 #   reason      why the agent is to end: cancel or lease; blank while nobody wants it to end
 #   end         exit code ("-" if unknown), reason, and whether the end marker stands in `events`
 #
-# Beside them lie `prompt`, `events` (stdout), `err` (stderr), `started` (epoch), and, for an agent that keeps session
+# Beside them lie `prompt`, `events` (stdout), `err` (stderr), and, for an agent that keeps session
 # files, `session_root` and `session_sizes`. A blank state file means "not yet".
 #
-# Callers set `spool`. Everything is POSIX sh, which has no local variables: `value`, `stat` and `waited` are anybody's.
+# Callers set `spool`, see `place`. Everything is POSIX sh, which has no local variables: `value`, `stat` and `waited` are anybody's.
+
+# place ROOT ID: set `root` and `spool`. A leading ~ is the home directory of whoever we are on this host.
+place() {
+    root=$1
+    case $root in
+    "~/"*) root=$HOME/${root#??} ;;
+    esac
+    spool=$root/$2
+}
 
 # put NAME VALUE: overwrite in place and at full width, which needs no new block. A full disk cannot stop it.
 put() {
@@ -74,6 +83,12 @@ start_time() {
     esac
     shift 19
     started_at=$1
+}
+
+# uptime: `now` in seconds, by a clock that only goes forward; fails where there is none.
+uptime() {
+    read -r now 2>/dev/null </proc/uptime || return
+    now=${now%%.*}
 }
 
 # want_end REASON: the first reason stays.

@@ -11,26 +11,29 @@ supervise() {
     sign supervisor
     # A watcher that waited too long for this supervisor has given the turn up.
     if ended; then exit; fi
-    date +%s >"$spool/started" &
     (watch) &
     start_time $!
     first_watcher="$! $started_at"
-    # Not a group leader here, so setsid does not fork, and the agent's exit is this command's.
-    RUNTURN_SPOOL=$spool setsid sh -c 'eval "$RUNTURN_SCRIPT"; launch "$@"' runturn "$spool" "$@" \
-        <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
+    (launch "$@") <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
     conclude $?
 }
 
-# launch SPOOL CWD ARGV...: become the agent. The environment comes last: it may hold any name.
+# launch CWD ARGV...: become the agent, in a session of its own. This process leads no group, so setsid does not fork,
+# and the agent's number and exit are its own. The environment comes last: it may hold any name.
 launch() {
-    spool=$1
     sign agent
     # Whoever wants the agent ended writes the reason first and looks for the agent then; so one of both sees the other.
     get reason
     if [ "$value" ]; then exit 143; fi
-    cd -- "$2" || exit 126
-    shift 2
+    cd -- "$1" || exit 126
+    shift
+    export RUNTURN_SPOOL="$spool"
+    set -- "$(command -v setsid)" "$@"
+    # Where sh is bash, it could take bytes of a value for quotes in the host's locale, which the last lines bring back.
+    set -- "${LC_ALL-}" "$@"
+    LC_ALL=C
     eval "$RUNTURN_ENVIRONMENT"
+    shift
     unset RUNTURN_ENVIRONMENT RUNTURN_SCRIPT OLDPWD
     exec "$@"
 }

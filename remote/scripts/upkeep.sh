@@ -2,14 +2,14 @@
 
 # refuse CODE DETAIL
 refuse() {
-    printf '%s %s' "$1" "$2" >&2
+    printf '\n%s %s' "$1" "$(printf %s "$2" | tr '\n' ' ')" >&2
     exit 90
 }
 
-# read_session_files SPOOL PATTERN...: what was added to the agent's session files since the turn began.
+# read_session_files ROOT ID PATTERN...: what was added to the agent's session files since the turn began.
 read_session_files() {
-    spool=$1
-    shift
+    place "$1" "$2"
+    shift 2
     [ -d "$spool" ] || refuse spool_missing "$spool"
     session_root=
     if [ -e "$spool/session_root" ]; then IFS= read -r session_root <"$spool/session_root"; fi
@@ -17,6 +17,8 @@ read_session_files() {
     for file in $*; do
         if [ -f "$file" ]; then read_appended "$file"; fi
     done
+    # Whoever removes the spool meanwhile takes the sizes away, and old parts would pass for new ones.
+    [ -e "$spool/session_sizes" ] || refuse spool_missing "$spool"
 }
 
 read_appended() {
@@ -28,15 +30,17 @@ read_appended() {
     echo
 }
 
-# read_stderr_tail SPOOL BYTES
+# read_stderr_tail ROOT ID BYTES
 read_stderr_tail() {
-    [ -d "$1" ] || refuse spool_missing "$1"
-    if [ -e "$1/err" ]; then tail -c "$2" "$1/err"; fi
+    place "$1" "$2"
+    [ -d "$spool" ] || refuse spool_missing "$spool"
+    if [ -e "$spool/err" ]; then tail -c "$3" "$spool/err"; fi
 }
 
 # free_kibibytes PATH: of its file system, or of the one it would be made on.
 free_kibibytes() {
-    path=$1
+    place "$1" ""
+    path=$root
     while [ ! -e "$path" ] && [ "$path" ]; do path=${path%/*}; done
     table=$(LC_ALL=C df -Pk "${path:-/}") || return
     # Seven words of heading, then: device, total, used, available.
@@ -45,32 +49,96 @@ free_kibibytes() {
     echo "$4"
 }
 
-# list_spools ROOT: one line for each: id, alive or dead, ended or open, age in seconds or "-".
+# check_spool_root ROOT: tried, not asked, since permissions do not tell of a read-only or a full disk. What is cut off
+# here looks like the draft of a start, and is removed like one.
+check_spool_root() {
+    place "$1" ""
+    said=$(umask 077 && LC_ALL=C mkdir -p "$root" 2>&1) || refuse spool_unwritable "$said"
+    said=$(LC_ALL=C mktemp -d "$root/.check.XXXXXX" 2>&1) || refuse spool_unwritable "$said"
+    draft=$said
+    trouble=
+    said=$({ echo written >"$draft/events"; } 2>&1) || trouble="$root: $said"
+    rm -rf "$draft"
+    if [ "$trouble" ]; then refuse spool_unwritable "$trouble"; fi
+}
+
+# may_write PATH: yes or no.
+may_write() {
+    if [ -w "$1" ]; then echo yes; else echo no; fi
+}
+
+# environment_names: of the variables that agents find here, unless they are blank. Their values stay here.
+environment_names() {
+    tr '\n\0' ' \n' <"/proc/$$/environ" | while IFS= read -r variable; do
+        case $variable in
+        *=?*) printf '%s\n' "${variable%%=*}" ;;
+        esac
+    done
+}
+
+# epoch: the time in seconds.
+epoch() {
+    date +%s
+}
+
+# hold MARK: tell which connection of sshd this shell belongs to, and stay until the input ends.
+hold() {
+    printf '\n%s %s\n' "$1" "$SSH_CONNECTION"
+    read -r end
+}
+
+# list_spools ROOT: one line for each: id, alive or dead, ended or open, seconds since somebody followed it or "-".
+# It only looks: another machine may share the directory, whose turns are not those of a former boot.
 list_spools() {
     now=$(date +%s)
-    for spool in "$1"/*/; do
+    boot_id
+    place "$1" ""
+    for spool in "$root"/[A-Za-z0-9]*/; do
         spool=${spool%/}
-        load_turn || continue
-        age=-
-        if get started && [ "$value" ]; then age=$((now - value)); fi
+        case ${spool##*/} in
+        *[!A-Za-z0-9._-]*) continue ;;
+        esac
+        read -r turn_nonce lease turn_boot ladder 2>/dev/null <"$spool/turn" || continue
         life=dead
-        if running supervisor; then life=alive; fi
+        if [ "$turn_boot" = "$boot" ] && running supervisor; then life=alive; fi
         state=open
         if ended; then state=ended; fi
+        age_of "$spool/heartbeat"
         echo "${spool##*/} $life $state $age"
+    done
+}
+
+# age_of FILE: `age` in seconds since it was written; "-" if this host cannot tell. Callers set `now`.
+age_of() {
+    age=-
+    written=$(date -r "$1" +%s 2>/dev/null) && age=$((now - written))
+}
+
+# remove_drafts ROOT SECONDS: of starts that were cut off longer ago than that.
+remove_drafts() {
+    now=$(date +%s)
+    place "$1" ""
+    for draft in "$root"/.[A-Za-z0-9]*.??????/; do
+        draft=${draft%/}
+        [ -e "$draft/events" ] || continue
+        age_of "$draft"
+        case $age in
+        *[!0-9]*) ;;
+        *) if [ "$age" -gt "$2" ]; then rm -rf "$draft"; fi ;;
+        esac
     done
 }
 
 # remove_spool ROOT ID: with the drafts of starts that were cut off. A supervisor needs a moment to sign, after its
 # start, and to put down the end, after its marker.
 remove_spool() {
-    spool=$1/$2
+    place "$1" "$2"
     if load_turn; then
         waited=0
         while { held || starting; } && [ "$waited" -lt 5 ]; do pause; done
         if held; then refuse spool_in_use "$spool"; fi
     fi
-    rm -rf "$spool" "$1/.$2".??????
+    rm -rf "$spool" "$root/.$2".??????
 }
 
 # held: not ended, and somebody is there to end it.

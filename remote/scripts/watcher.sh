@@ -7,6 +7,7 @@ watch() {
     woken=
     idle=0
     last_beat=
+    looked_at=
     trap 'woken=yes; wake' USR1
     trap 'wake; exit' TERM
     sign watcher
@@ -24,6 +25,8 @@ watch() {
 watch_again() {
     spool=$1
     load_turn
+    # It may be woken as soon as it has signed, and looks for what is wanted of it when it watches.
+    trap : USR1
     sign watcher
     watcher_signature=$signature
     waited=0
@@ -82,7 +85,19 @@ wake() {
 
 renew_lease() {
     get heartbeat
-    idle=$((idle + tick))
+    measure_nap
+    idle=$((idle + napped))
     if [ "$value" != "$last_beat" ]; then idle=0 last_beat=$value; fi
     if [ "$idle" -ge "$lease" ]; then want_end lease; fi
+}
+
+# measure_nap: `napped`, in seconds. After a sleep of the whole machine, followers have two ticks to show up again.
+measure_nap() {
+    napped=$tick
+    uptime || return 0
+    if [ "$looked_at" ]; then napped=$((now - looked_at)); fi
+    looked_at=$now
+    most=$((lease - idle - 2 * tick))
+    if [ "$most" -lt "$tick" ]; then most=$tick; fi
+    if [ "$napped" -gt "$((3 * tick))" ] && [ "$napped" -gt "$most" ]; then napped=$most; fi
 }

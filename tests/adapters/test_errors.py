@@ -19,7 +19,7 @@ RETRIED = {
     "read_timeout",
     "port_exit",
 }
-WAITING = {"session_in_use"}
+WAITING = {"session_in_use", "host_busy"}
 FINAL = {
     "invalid_request",
     "invalid_workspace_cwd",

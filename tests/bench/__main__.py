@@ -15,11 +15,14 @@ from rich.table import Table
 from tests.bench.fold import fold_rate
 from tests.bench.latency import first_event_latency
 from tests.bench.rows import Rows
+from tests.bench.ssh import ssh_start, ssh_throughput
 
 # To add a bench: write a function that returns its rows, and name it here.
 BENCHES: list[Callable[[], Rows]] = [
     fold_rate,
     first_event_latency,
+    ssh_start,
+    ssh_throughput,
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from workers import doctor
+from workers.check import Check, bounded, unanswered
 from workers.embedded import EmbeddedBroker
 
 
@@ -23,10 +23,13 @@ def test_fleet_in_order(fleet_cli: Cli) -> None:
     checks = _checks(said.document)
     assert (said.status, said.document["healthy"]) == (0, True)
     assert list(checks) == [
-        "configuration", "tools", "agent claude-code", "agent scripted",
-        "state directory", "spools", "ledger", "broker", "worker",
+        "configuration", "state directory", "ledger", "broker", "worker",
+        "tools", "spool directory", "agent claude-code", "agent scripted", "spools",
     ]  # fmt: skip
-    assert "it is not the configured agent" in checks["agent claude-code"]["detail"]  # it is missing on purpose
+    assert [check["host"] for check in checks.values()] == [None] * 5 + ["local"] * 5
+    assert (
+        "only turns that ask for it need it" in checks["agent claude-code"]["detail"]
+    )  # it is missing on purpose
     assert checks["spools"]["detail"] == "0 running, 0 left over"
     assert checks["broker"]["detail"].startswith("redis+socket://")
     assert checks["worker"]["detail"].startswith("runturn@")
@@ -45,8 +48,8 @@ def test_fresh_machine_is_told_what_to_do_and_nothing_is_started(cli: Cli, tmp_p
 def test_missing_agent_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNTURN_AGENT__COMMAND", "/nowhere/claude")
     check = _checks(cli("doctor", "--json").document)["agent claude-code"]
-    assert (check["ok"], check["detail"]) == (False, "not usable")
-    assert "/nowhere/claude" in check["remedy"]
+    assert (check["ok"], check["detail"]) == (False, "/nowhere/claude is not usable")
+    assert "RUNTURN_AGENT__COMMAND" in check["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -81,18 +84,18 @@ def test_newer_ledger_is_an_outcome(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_check_that_raises_anything_is_an_outcome() -> None:
-    def broken() -> doctor.Check:
+    def broken() -> Check:
         raise ZeroDivisionError
 
-    assert doctor.bounded("x", broken) == doctor.Check("x", False, "ZeroDivisionError")
+    assert bounded("x", broken) == Check("x", False, "ZeroDivisionError")
 
 
 def test_check_that_hangs_is_an_outcome() -> None:
     hanging = threading.Event()
 
-    def hang() -> doctor.Check:
+    def hang() -> Check:
         hanging.wait()
-        return doctor.Check("x", True, "")
+        return Check("x", True, "")
 
-    assert doctor.bounded("x", hang, timeout_s=0.05) == doctor.Check("x", False, "no answer within 0.05 s")
+    assert bounded("x", hang, timeout_s=0.05) == unanswered("x", 0.05)
     hanging.set()

@@ -23,7 +23,7 @@ from adapters.errors import KINDS, Retry
 from adapters.result import TurnResult
 from ops.ledger import Ledger
 from ops.metrics import LedgerCollector, WorkerMetrics
-from ops.settings import AgentSettings, Settings, load_settings
+from ops.settings import AgentSettings, Settings, SshHostSettings, SshSettings, load_settings
 from tests.model_api import ModelApi, Reply, Script, Text, Usage
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet
@@ -50,10 +50,11 @@ def blocks(language: str) -> list[str]:
 def test_settings_are_all_there_with_their_defaults() -> None:
     defaults: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
-        if name != "agent":
+        if name not in ("agent", "ssh"):
             defaults[f"RUNTURN_{name.upper()}"] = field.default
-    for name, field in AgentSettings.model_fields.items():
-        defaults[f"RUNTURN_AGENT__{name.upper()}"] = field.default
+    for table_name, settings in (("AGENT", AgentSettings), ("SSH", SshSettings)):
+        for name, field in settings.model_fields.items():
+            defaults[f"RUNTURN_{table_name}__{name.upper()}"] = field.default
     rows = {name: default for name, default, _ in table("Setting")}
     assert rows.keys() == defaults.keys()
     for name, default in defaults.items():
@@ -61,8 +62,14 @@ def test_settings_are_all_there_with_their_defaults() -> None:
             assert rows[name] == str(default)
 
 
+def test_host_fields_are_all_there_with_their_defaults() -> None:
+    rows = {name: default for name, default, _ in table("Host field")}
+    assert rows.keys() == SshHostSettings.model_fields.keys()
+    assert rows["spool_dir"] == SshHostSettings.model_fields["spool_dir"].default
+
+
 def test_configuration_file_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = blocks("toml")
+    block = "\n".join(blocks("toml"))
     path = tmp_path / "runturn.toml"
     path.write_text(block)
     monkeypatch.setenv("RUNTURN_CONFIG", str(path))

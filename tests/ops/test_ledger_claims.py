@@ -96,6 +96,7 @@ def test_stale_claim_writes_nothing(ledger: Ledger) -> None:
     place = {"agent": "a", "host": "h", "workspace": "/w"}
     for write in (
         lambda: begun(ledger, stale, "other"),
+        lambda: ledger.reached(stale),
         lambda: ledger.end_attempt(stale, an_end(), 21.0),
         lambda: ledger.append_events(stale, 1, [b"{}"]),
         lambda: ledger.wait(stale, 30.0, "backoff", 21.0, an_end()),

@@ -16,11 +16,12 @@ import pytest
 from accounts import PLACE, TTL, a_request, audit
 
 from adapters.result import ErrorInfo, Status, TurnResult, totals
-from adapters.usage import ModelUsage, Tokens, Usage, UsageSource, sum_costs
+from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, sum_costs
 from ops.errors import LedgerUnavailable, StaleClaim
-from ops.ledger import Attempt, AttemptEnd, Claim, Due, InUse, Ledger, Settled, State
+from ops.ledger import Attempt, AttemptEnd, Claim, Due, HostBusy, InUse, Ledger, Settled, State
 
 MAX_ATTEMPTS = 4
+SLOTS = 1
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
@@ -36,7 +37,7 @@ class World:
         self.billed: dict[str, Usage] = {}  # by spool, for every agent that was ever started
         self.workers: list[Worker] = []
         self._sent: list[tuple[Due, float]] = []
-        self.kills = self.overtaken = self.lost_answers = 0
+        self.kills = self.overtaken = self.lost_answers = self.most_open = 0
 
     def start_agent(self, spool_id: str) -> Usage:
         """Start an agent, unless this spool was started before; it is billed at once."""
@@ -156,6 +157,8 @@ class Worker:
                 if not (yield from self._enter_session(claim)):
                     return
                 attempt = yield from self._begin(claim, number + 1)
+                if attempt is None:
+                    return
             number = attempt.attempt
             yield
             used = world.start_agent(attempt.spool_id)
@@ -181,15 +184,17 @@ class Worker:
             return False
         return True
 
-    def _begin(self, claim: Claim, number: int) -> Steps[Attempt]:
-        world, spool_id = self.world, f"{self.turn_id}.{number}"
-        return (
-            yield from world.call(
-                lambda: world.ledger.begin_attempt(
-                    claim, host="local", spool_id=spool_id, nonce="n", session_id=None, resume=False, now=self.now
-                )
-            )
+    def _begin(self, claim: Claim, number: int) -> Steps[Attempt | None]:
+        world, ledger = self.world, self.world.ledger
+        spool = {"spool_id": f"{self.turn_id}.{number}", "nonce": "n", "session_id": None, "resume": False}
+        begun = yield from world.call(
+            lambda: ledger.begin_attempt(claim, host="local", now=self.now, slots=SLOTS, **spool)
         )
+        if isinstance(begun, HostBusy):
+            yield from world.call(lambda: ledger.wait(claim, self.now + 600, "host_busy", self.now))
+            return None
+        world.most_open = max(world.most_open, ledger.open_attempts()["local"])
+        return begun
 
     def _append(self, claim: Claim, attempt: Attempt, part: int) -> Steps[None]:
         lines = _printed(attempt.spool_id)[:part]
@@ -241,6 +246,8 @@ def test_books_equal_bills_whatever_happens_to_the_workers(ledger: Ledger, ledge
     for number in range(5):
         _check_turn(world, str(number))
     assert world.kills + world.overtaken + world.lost_answers > 3  # the world was as rough as it is meant to be
+    assert world.most_open == SLOTS
+    assert ledger.open_attempts() == {}
 
 
 def _check_turn(world: World, turn_id: str) -> None:
@@ -273,12 +280,14 @@ def test_every_operation_may_be_repeated_after_its_answer_was_lost(
     )
     assert attempt.attempt == 1
     twice(lambda: ledger.append_events(claim, 1, [b"{}"]))
+    twice(lambda: ledger.reached(claim))
     used = Usage({"opus": ModelUsage(Tokens(1, 2, 3, 4), 0.5)}, UsageSource.RESULT)
-    end = AttemptEnd(1, used, "turn_failed")
+    end = AttemptEnd(1, NO_USAGE, "turn_failed")
     twice(lambda: ledger.end_attempt(claim, end, 3.0))
     failure = ErrorInfo(kind="turn_failed", message="no", retryable=False)
     result = TurnResult(turn_id="1", status=Status.FAILED, error=failure)
     assert twice(lambda: ledger.settle(claim, result, 4.0, end)) == result
+    twice(lambda: ledger.amend_usage("1", 1, used))
     assert audit(ledger_url) == {"opus": 10}
 
 

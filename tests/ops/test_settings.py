@@ -160,3 +160,46 @@ def test_value_of_a_bad_secret_is_not_shown(nowhere: Path) -> None:
         load_settings()
     assert caught.value.field == "broker_url"
     assert "hunter22" not in str(caught.value)
+
+
+def test_ssh_hosts_are_addresses_or_tables(nowhere: Path) -> None:
+    (nowhere / "runturn.toml").write_text(
+        """
+        ssh_hosts = [
+            "build1",
+            "deploy@build2.example:2222",
+            { name = "gpu", address = "10.0.0.7", port = 22, identity = "~/key", labels = { gpu = "yes" } },
+        ]
+        [ssh]
+        host_keys = "strict"
+        """
+    )
+    settings = load_settings()
+    first, second, third = settings.ssh_hosts
+    assert (first.name, first.address) == ("build1", "build1")
+    assert (second.name, second.address) == ("build2.example", "deploy@build2.example:2222")
+    assert (third.name, third.port, third.labels) == ("gpu", 22, {"gpu": "yes"})
+    assert third.identity == Path.home() / "key"
+    assert settings.ssh.host_keys == "strict"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "message"),
+    [
+        ('["-oProxyCommand=x y@"]', "ssh_hosts.0"),
+        ('["a", "b@a"]', "the name a is given twice"),
+        ('[{"name":"a","prot":22}]', "ssh_hosts.0.prot: there is no such setting"),
+        ('[{"name":"a","port":0}]', "ssh_hosts.0.port"),
+        ('[{"name":"a","workspace_roots":["srv"]}]', "must be an absolute path"),
+        ('[{"name":"a","workspace_roots":["/srv\\n/etc"]}]', "holds a control character"),
+        ('[{"name":"a","spool_dir":"spools"}]', "ssh_hosts.0.spool_dir"),
+        ('[{"name":"a","max_concurrent_agents":0}]', "ssh_hosts.0.max_concurrent_agents"),
+        ('[{"name":"a","env":["A=B"]}]', "ssh_hosts.0.env"),
+        ('"a"', "ssh_hosts"),
+    ],
+)
+def test_bad_ssh_host_is_named(hosts: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTURN_SSH_HOSTS", hosts)
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert message in str(error.value)

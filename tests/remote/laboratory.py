@@ -42,6 +42,14 @@ class CuttableHost:
     def name(self) -> str:
         return self._host.name
 
+    @property
+    def path(self) -> str:
+        return self._host.path
+
+    @property
+    def rest_s(self) -> float:
+        return self._host.rest_s
+
     async def open_channel(self) -> CuttableChannel:
         if self.refusals:
             self.refusals -= 1

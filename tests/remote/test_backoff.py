@@ -32,6 +32,21 @@ def test_patience_ends_when_nothing_has_worked_for_so_long() -> None:
         backoff.delay_s(LOSS)
 
 
+def test_a_host_that_never_answered_is_given_less_time() -> None:
+    now = 0.0
+    patience = Patience(enter_s=10.0, give_up_s=100.0)
+    backoff = Backoff(patience, Random(1), lambda: now)
+    backoff.attached()
+    backoff.delay_s(LOSS)
+    now = 99.0
+    backoff.delay_s(LOSS)
+    fresh = Backoff(patience, Random(1), lambda: now)
+    fresh.delay_s(LOSS)
+    now = 109.0
+    with pytest.raises(HostUnreachable):
+        fresh.delay_s(LOSS)
+
+
 def test_an_attachment_that_held_or_brought_output_renews_patience() -> None:
     now = 0.0
     backoff = Backoff(PATIENCE, Random(1), lambda: now)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -14,8 +15,9 @@ from laboratory import QUICK, Lab, drain, eventually, read_until
 
 from remote.backoff import Patience
 from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
-from remote.spool import Exit
-from remote.upkeep import read_stderr_tail
+from remote.follower import Lease
+from remote.spool import Exit, Spool
+from remote.upkeep import list_spools, read_stderr_tail, remove_spool
 
 COUNT = """
 import sys, time
@@ -252,3 +254,87 @@ async def test_a_spool_removed_under_its_follower_is_missing(lab: Lab) -> None:
         with pytest.raises(SpawnRefused) as refusal:
             await drain(turn)
     assert refusal.value.code == "spool_missing"
+
+
+async def test_a_detach_is_heard_while_the_host_is_out_of_reach(lab: Lab) -> None:
+    lab.host.refusals = 10**6
+    turn = lab.follow(lab.spool(), lab.sh("echo out"), patience=Patience(first_delay_s=3600, longest_delay_s=3600))
+    entering = asyncio.create_task(turn.__aenter__())
+    await eventually(lambda: lab.host.refusals < 10**6)
+    await turn.detach()
+    assert await entering is turn
+    assert [batch async for batch in turn] == []
+    assert (turn.exit, turn.asked, turn.attached) == (None, False, False)
+
+
+async def test_a_detach_is_heard_while_a_channel_is_being_opened(lab: Lab) -> None:
+    opening = asyncio.Event()
+
+    class Slow:
+        name, path, rest_s = "slow", "", 0.0
+
+        async def open_channel(self) -> NoReturn:
+            opening.set()
+            await asyncio.Event().wait()
+            raise AssertionError("never")
+
+    turn = lab.follow(lab.spool(), lab.sh("echo out"), host=Slow())
+    entering = asyncio.create_task(turn.__aenter__())
+    await opening.wait()
+    await turn.detach()
+    await entering
+    assert turn.exit is None
+    assert not turn.asked
+
+
+async def test_nothing_is_started_before_it_is_permitted(lab: Lab) -> None:
+    permitted = False
+    asked = asyncio.Event()
+
+    def may_start() -> bool:
+        asked.set()
+        return permitted
+
+    running = asyncio.create_task(lab.run(lab.sh("echo out"), lease=Lease(30, 0.2, may_start=may_start)))
+    await asked.wait()
+    assert not lab.host.channels
+    permitted = True
+    assert await running == (b"out\n", Exit(0, "exit"))
+
+
+async def test_a_follower_that_may_not_hold_the_lease_lets_it_run_out(any_lab: Lab) -> None:
+    lease = Lease(1, 0.2, may_hold=lambda: False)
+    output, end = await any_lab.run(any_lab.sh("echo out; sleep 3600"), lease=lease)
+    assert (output, end.reason) == (b"out\n", "lease")
+
+
+async def test_heartbeats_hold_the_lease(any_lab: Lab) -> None:
+    output, end = await any_lab.run(any_lab.sh("echo out; sleep 4; echo more"), lease=Lease(1, 0.2))
+    assert (output, end) == (b"out\nmore\n", Exit(0, "exit"))
+
+
+async def test_workspace_must_lie_below_an_allowed_directory(any_lab: Lab) -> None:
+    allowed = any_lab.folder / "allowed"
+    (allowed / "inner").mkdir(parents=True)
+    (allowed / "way out").symlink_to(any_lab.workspace)
+    (any_lab.folder / "way in").symlink_to(allowed)
+    roots = (str(any_lab.folder / "missing"), str(any_lab.folder / "way in"))
+    for good in (allowed, allowed / "inner", any_lab.folder / "way in" / "inner"):
+        output, _ = await any_lab.run(any_lab.sh("echo fine", cwd=str(good)), workspace_roots=roots)
+        assert output == b"fine\n"
+    for bad in (any_lab.workspace, allowed / "way out", allowed / "..", any_lab.folder):
+        with pytest.raises(SpawnRefused) as refusal:
+            await any_lab.run(any_lab.sh("echo bad", cwd=str(bad)), workspace_roots=roots)
+        assert refusal.value.code == "workspace_not_allowed"
+
+
+async def test_spool_below_the_home_directory_of_the_host(any_lab: Lab) -> None:
+    spool = Spool("~/deep/spools", "t1")
+    assert await any_lab.run(any_lab.sh("echo $RUNTURN_SPOOL"), spool) == (
+        f"{any_lab.home}/deep/spools/t1\n".encode(),
+        Exit(0, "exit"),
+    )
+    assert [state.id for state in await list_spools(any_lab.host, "~/deep/spools")] == ["t1"]
+    assert await read_stderr_tail(any_lab.host, spool) == b""
+    await remove_spool(any_lab.host, spool)
+    assert not list((any_lab.home / "deep/spools").iterdir())

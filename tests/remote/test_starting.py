@@ -259,7 +259,7 @@ async def test_start_up_files_may_print(lab: Lab) -> None:
     noisy = lab.folder / "noisy"
     noisy.mkdir()
     (noisy / "sh").write_text(
-        '#!/bin/sh\ncase $2 in IFS*) printf "Welcome!\\nno newline";; esac\nexec /bin/sh "$@"\n'
+        '#!/bin/sh\ncase $2 in *read*) printf "Welcome!\\nno newline";; esac\nexec /bin/sh "$@"\n'
     )
     (noisy / "sh").chmod(0o755)
     loud = Lab(lab.folder / "loud", f"{noisy}:/usr/bin:/bin")

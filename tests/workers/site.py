@@ -23,7 +23,7 @@ from ops.settings import AgentSettings, Settings
 from remote.local import LocalHost
 from workers.agents import build_registry
 from workers.equipment import Equipment
-from workers.hosts import Hosts
+from workers.hosts import Hosts, TurnHost
 from workers.keeper import OWNER_TTL_S
 from workers.pump import EventPump
 from workers.run import Parked, RunOutcome, TurnRun
@@ -106,16 +106,16 @@ class Site:
     def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
         """A worker; `hook` is told of everything that it is about to do, and has done, with the ledger."""
         ledger: Any = Hooked(self.ledger, hook)
+        local = LocalHost({"PATH": os.environ["PATH"], "HOME": str(self.root)})
         pump = EventPump(ledger, Nobody())  # type: ignore[arg-type]
         self._pumps.append(pump)
         return Equipment(
             settings=self._settings,
             ledger=ledger,
             registry=self._registry,
-            hosts=Hosts([LocalHost({"PATH": os.environ["PATH"], "HOME": str(self.root)})]),
+            hosts=Hosts([TurnHost(local, str(self.spool))]),
             pump=pump,
             metrics=WorkerMetrics(new_registry()),
-            spool_root=str(self.spool),
             environ=os.environ,
             clock=self.now,
         )

@@ -16,11 +16,12 @@ from ops.redaction import Redactor
 from ops.settings import Settings
 from workers.assembly import build_runtime
 from workers.celery_worker import run_worker
+from workers.check import Check
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.show import print_json
+from workers.cli.show import print_json, printable
 from workers.cli.status import COMPLETED, FAILED
-from workers.doctor import Check, examine
+from workers.doctor import examine
 
 log = structlog.get_logger(__name__)
 
@@ -89,18 +90,22 @@ def exporter(context: Context) -> int:
 
 
 @click.command()
+@click.option("--host", metavar="NAME", help="Only this host, and nothing else of the installation.")
 @json_option
 @pass_context
-def doctor(context: Context, as_json: bool) -> int:
+def doctor(context: Context, host: str | None, as_json: bool) -> int:
     """Check everything that a turn needs.
 
-    Says what to do about what is missing. The exit status is 0 only if nothing is.
+    Says what to do about what is missing, here and on all hosts. The exit status is 0 only if nothing is.
     """
-    checks = []
-    for check in examine(context):
-        checks.append(check)
+    logging.getLogger("remote").addHandler(logging.NullHandler())  # the checks tell it, and what to do
+    checks: list[Check] = []
+    for check in examine(context, host):
         if not as_json:
+            if check.host is not None and check.host not in {earlier.host for earlier in checks}:
+                click.echo(f"host {check.host}")
             _print_check(check)
+        checks.append(check)
     healthy = all(check.ok for check in checks)
     if as_json:
         print_json({"healthy": healthy, "checks": [check.document() for check in checks]})
@@ -121,11 +126,12 @@ def _work(context: Context, concurrency: int | None, *, with_totals: bool) -> in
 
 def _log_to_stderr(settings: Settings) -> None:
     configure_logging(Redactor.of_environment({**settings.secrets, **os.environ}))
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of its plug-ins
+    for talkative in ("alembic", "asyncssh"):  # they tell of plug-ins, of every channel
+        logging.getLogger(talkative).setLevel(logging.WARNING)
 
 
 def _print_check(check: Check) -> None:
     click.secho("✓" if check.ok else "✗", fg="green" if check.ok else "red", nl=False)
-    click.echo(f" {check.name:<17} {check.detail}")
+    click.echo(printable(f" {check.name:<17} {check.detail}"))
     if check.remedy:
-        click.echo(f"    → {check.remedy}")
+        click.echo(printable(f"    → {check.remedy}"))

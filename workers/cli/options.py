@@ -27,6 +27,14 @@ _REQUEST = (
     click.option("--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: this directory]"),
     click.option("--agent", metavar="NAME", help="Which agent. [default: the configured one]"),
     click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
+    click.option(
+        "--host-label", "host_labels", multiple=True, metavar="NAME=VALUE", help="Only on hosts with this label."
+    ),
+    click.option(
+        "--on-host-lost",
+        type=click.Choice(["same_host", "any_host", "never"]),
+        help="Where to try again after a host was out of reach for too long. [default: same_host]",
+    ),
     click.option("--resume", "session_id", metavar="SESSION", help="Continue the session of an earlier turn."),
     click.option("--model", "-m", metavar="NAME", help="Short for -o model=NAME."),
     click.option(
@@ -69,7 +77,8 @@ def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     document["prompt"] = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
     document.setdefault("workspace", str(Path.cwd()))
     document.setdefault("agent", settings.agent.kind)
-    document["labels"] = dict(pair(text, "labels") for text in document.get("labels", ()))
+    for field in ("labels", "host_labels"):
+        document[field] = dict(pair(text, field) for text in document.get(field, ()))
     document["options"] = _options(document.get("options", ()), document.pop("model", None))
     if schema := document.get("output_schema"):
         document["output_schema"] = _json_object(schema.read())

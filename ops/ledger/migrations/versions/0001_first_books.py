@@ -30,6 +30,7 @@ def upgrade() -> None:
         sa.Column("cancel_requested", sa.Boolean, nullable=False),
         sa.Column("due_at", sa.Double),
         sa.Column("wait_reason", sa.Text),
+        sa.Column("wait_host", sa.Text),
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("started_at", sa.Double),
         sa.Column("settled_at", sa.Double),
@@ -62,8 +63,12 @@ def upgrade() -> None:
         sa.Column("exit_code", sa.Integer),
         sa.Column("usage_source", sa.Text),
         sa.Column("usage_complete", sa.Boolean),
+        sa.Column("unreachable_since", sa.Double),
     )
     op.create_index("attempts_by_end", "attempts", ["ended_at"])
+    op.create_index("attempts_by_spool", "attempts", ["spool_id"])
+    still_open = sa.text("ended_at IS NULL")
+    op.create_index("attempts_open", "attempts", ["host"], sqlite_where=still_open, postgresql_where=still_open)
     op.create_table(
         "usage",
         sa.Column("turn_id", sa.Text, primary_key=True),

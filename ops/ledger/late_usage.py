@@ -1,0 +1,53 @@
+"""Usage that is read after its attempt was booked, because the attempt's host was out of reach till then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from adapters.request import TurnRequest
+from adapters.usage import Usage, UsageSource
+from ops.ledger.books import enter
+from ops.ledger.records import SpoolRow
+from ops.ledger.schema import attempts, turns, usage
+
+# An open attempt has no source yet: it is neither.
+_OBSERVED = attempts.c.usage_source.in_([source for source in UsageSource if source.observed])
+_ESTIMATED = sa.not_(_OBSERVED)
+
+_COLUMNS = ("turn_id", "attempt", "host", "session_id", "resume", "ended_at", "outcome")
+
+
+def by_spool(connection: Connection, spool_ids: Collection[str]) -> dict[str, SpoolRow]:
+    """The attempts that spools belong to."""
+    columns = [attempts.c[name] for name in ("spool_id", *_COLUMNS)]
+    request = sa.case((_ESTIMATED, turns.c.request)).label("request")  # up to 10 MB: only where it is needed
+    query = sa.select(*columns, turns.c.agent, _OBSERVED.label("observed"), request).join_from(attempts, turns)
+    return {
+        row["spool_id"]: SpoolRow(
+            **{name: row[name] for name in _COLUMNS},
+            agent=row["agent"],
+            usage_observed=bool(row["observed"]),
+            request=TurnRequest.model_validate_json(row["request"]) if row["request"] else None,
+        )
+        for row in connection.execute(query.where(attempts.c.spool_id.in_(spool_ids))).mappings()
+    }
+
+
+def amend(connection: Connection, turn_id: str, attempt: int, observed: Usage) -> bool:
+    """Replace what an attempt was booked with. Its source is written first: it becomes an observed one only once.
+
+    The totals keep the estimate, which is in no other number: they only ever grow.
+    """
+    if not observed.source.observed:
+        return False
+    once = sa.and_(attempts.c.turn_id == turn_id, attempts.c.attempt == attempt, _ESTIMATED)
+    source = {"usage_source": observed.source, "usage_complete": observed.complete}
+    if connection.execute(attempts.update().where(once).values(source)).rowcount == 0:
+        return False
+    connection.execute(usage.delete().where(usage.c.turn_id == turn_id, usage.c.attempt == attempt))
+    agent = connection.scalars(sa.select(turns.c.agent).where(turns.c.turn_id == turn_id)).one()
+    enter(connection, turn_id, attempt, agent, observed)
+    return True

@@ -1,0 +1,25 @@
+"""Since when the host of an open attempt has been out of reach."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from ops.ledger.records import Claim
+from ops.ledger.schema import attempts
+from ops.ledger.turn_rows import held
+
+
+def lost(connection: Connection, turn_id: str, since: float) -> None:
+    """Note it for a turn that is locked, unless an earlier time is noted or no attempt is open."""
+    reachable = sa.and_(
+        attempts.c.turn_id == turn_id, attempts.c.ended_at.is_(None), attempts.c.unreachable_since.is_(None)
+    )
+    connection.execute(attempts.update().where(reachable).values(unreachable_since=since))
+
+
+def reached(connection: Connection, claim: Claim) -> None:
+    """Strike it out for a turn that the caller holds."""
+    held(connection, claim)
+    still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))
+    connection.execute(attempts.update().where(still_open).values(unreachable_since=None))

@@ -1,0 +1,128 @@
+"""Connecting to a host as the user's own ssh would: by ssh_config, with known host keys, through jump hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import asyncssh
+from asyncssh import SSHClientConnection
+
+from remote.errors import HostError
+from remote.ssh.faults import connect_error, preparation_error
+from remote.ssh.gateways import Gateways
+from remote.ssh.host_keys import HostKeys
+from remote.ssh.login import DEAD_S, Login, prepare
+from remote.ssh.target import Target, hops
+
+_CONNECT_S = 30.0  # for TCP and login together
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A login, and the jump host that it leads through, with the way there."""
+
+    login: Login
+    jump: str = ""
+    before: Route | None = None
+
+
+class Connector:
+    """Opens connections, for one loop."""
+
+    def __init__(
+        self,
+        targets: Iterable[Target],
+        host_keys: HostKeys,
+        *,
+        config_file: Path | None = None,
+        timeout_s: float = _CONNECT_S,
+    ) -> None:
+        """`config_file` is the ssh_config to use, by default ~/.ssh/config."""
+        self._targets = {target.name: target for target in targets}
+        self._host_keys = host_keys
+        self._config_file = config_file
+        self._timeout_s = timeout_s
+        self._gateways = Gateways()
+
+    async def connect(self, target: Target) -> SSHClientConnection:
+        """Connect and log in. Raises HostUnreachable, HostAuthFailed, HostKeyChanged."""
+        return await self._connect(await self._route(target, ()))
+
+    async def _route(self, target: Target, through: tuple[str, ...]) -> Route:
+        """Find the whole way before anybody sets out: in a circle, they would wait for each other forever."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                login = await asyncio.to_thread(prepare, target, self._config_file, self._timeout_s)
+            jump = login.jump
+            if jump is None:
+                return Route(login)
+            last_hop = self._last_hop(jump, through)
+        except Exception as error:
+            config = str(self._config_file or "~/.ssh/config")
+            raise preparation_error(target.name, config, error) from error
+        with _at(target, f"no way through {jump}"):
+            return Route(login, jump, await self._route(last_hop, (*through, jump)))
+
+    def _last_hop(self, jump: str, through: tuple[str, ...]) -> Target:
+        if jump in through:
+            raise ValueError(f"its jump hosts lead back to {jump}")
+        *before, last = hops(jump)
+        hop = self._targets.get(last.name, last)
+        return replace(hop, jump=",".join(earlier.name for earlier in before)) if before else hop
+
+    async def _connect(self, route: Route) -> SSHClientConnection:
+        before = route.before
+        if before is None:
+            return await self._log_in(route.login, None)
+        gateway = self._gateways.enter(route.jump, lambda: self._connect(before))
+        target = route.login.target
+        try:
+            with _at(target, f"no way through {route.jump}"):
+                tunnel = await gateway.connection.made()
+            with _at(target, f"through {route.jump}"):
+                connection = await self._log_in(route.login, tunnel)
+        except BaseException:
+            gateway.leave()
+            raise
+        gateway.leave_after(connection)
+        return connection
+
+    async def _log_in(self, login: Login, tunnel: SSHClientConnection | None) -> SSHClientConnection:
+        name = login.target.name
+        check = self._host_keys.handshake(name, *login.known_as)
+        try:
+            connection = await asyncssh.connect(tunnel=tunnel, **login.settings(), **check.options())
+        except Exception as error:
+            raise check.refusal or connect_error(name, login.place, error) from error
+        try:
+            await check.verified(connection.get_server_host_key())
+        except BaseException:
+            connection.abort()
+            raise
+        _give_up_in_time(connection)
+        return connection
+
+
+@contextlib.contextmanager
+def _at(target: Target, where: str) -> Iterator[None]:
+    """Say in errors where they happened on the way to a target."""
+    try:
+        yield
+    except HostError as error:
+        raise type(error)(target.name, f"{where}: {error.message}") from error
+
+
+def _give_up_in_time(connection: SSHClientConnection) -> None:
+    """Have the kernel drop what the host does not take in time.
+
+    Otherwise a heartbeat that was sent before a cut could arrive a quarter of an hour later, and renew a lease.
+    """
+    carrier = connection.get_extra_info("socket")
+    if carrier is not None:
+        with contextlib.suppress(OSError, AttributeError):  # not TCP, or not Linux
+            carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_S * 1000)

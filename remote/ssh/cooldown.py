@@ -1,0 +1,67 @@
+"""Leaving a host alone that keeps failing."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from random import Random
+
+from remote.errors import HostError, HostUnreachable
+
+_TOLERATED = 3  # failures in a row
+_FIRST_S = 5.0
+_LONGEST_S = 60.0  # and at once for a refused login or a wrong key: those are not mended by asking again
+
+log = logging.getLogger(__name__)
+
+
+class CoolDown:
+    """Counts the failed connects of one host, and says when to try again."""
+
+    def __init__(self, host: str, rng: Random, clock: Callable[[], float]) -> None:
+        self._host = host
+        self._rng = rng
+        self._clock = clock
+        self._failures = 0
+        self._failed_at = float("-inf")
+        self._until = float("-inf")
+        self._last: HostError | None = None
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds until the host should be tried again; 0: now."""
+        return max(0.0, self._until - self._clock())
+
+    def check(self) -> None:
+        """Raise the last failure again while the host is left alone."""
+        rest_s = self.rest_s
+        if rest_s and self._last is not None:
+            tries = f"{self._failures} failed connect{'s' if self._failures > 1 else ''}"
+            message = f"left alone for {math.ceil(rest_s)} s more after {tries}; the last: {self._last.message}"
+            raise type(self._last)(self._host, message)
+
+    def failed(self, error: HostError, began_at: float) -> None:
+        """A connect that began then has failed. Those that were under way together count as one."""
+        if began_at < self._failed_at:
+            return
+        self._failures += 1
+        self._failed_at = self._clock()
+        self._last = error
+        rest_s = self._pause_s(error)
+        if rest_s:
+            self._until = self._failed_at + rest_s
+            log.warning("host %s is left alone for %.0f s: %s", self._host, rest_s, error.message)
+
+    def succeeded(self) -> None:
+        """A connect went well."""
+        self._failures = 0
+        self._until = float("-inf")
+
+    def _pause_s(self, error: HostError) -> float:
+        if not isinstance(error, HostUnreachable):
+            return _LONGEST_S
+        if self._failures < _TOLERATED:
+            return 0.0
+        ceiling = min(_LONGEST_S, _FIRST_S * 2.0 ** (self._failures - _TOLERATED))
+        return self._rng.uniform(ceiling / 2, ceiling)

@@ -1,0 +1,111 @@
+"""What a login takes: what ssh_config says about it, and what its target says, which counts more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+from asyncssh import SSHClientConnectionOptions
+
+from remote.ssh.target import Target
+
+_KEEPALIVE_S = 15
+_KEEPALIVES = 3  # unanswered, and a connection counts as lost
+DEAD_S = _KEEPALIVE_S * (_KEEPALIVES + 1)
+
+# Nobody is there to be asked for a password, nothing of this machine goes along, and a plain shell is all we want.
+_UNATTENDED: Mapping[str, Any] = {
+    "password_auth": False,
+    "kbdint_auth": False,
+    "pkcs11_provider": None,  # wants a PIN
+    "agent_forwarding": False,
+    "x11_forwarding": False,
+    "request_pty": False,
+    "env": None,
+    "send_env": None,
+    "canonicalize_hostname": False,  # the host whose key is looked up has to be the one that is connected to
+    "login_timeout": 0,  # the connect timeout is for both
+    "keepalive_interval": _KEEPALIVE_S,
+    "keepalive_count_max": _KEEPALIVES,
+}
+
+# To check an RSA key of our own takes a tenth of a second of each connect. OpenSSH does not check them either.
+asyncssh.set_default_skip_rsa_key_validation(True)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """All that is known about a login before it begins."""
+
+    target: Target
+    options: SSHClientConnectionOptions
+
+    @property
+    def place(self) -> str:
+        """Where it leads."""
+        host = self.options.host
+        return f"[{host}]:{self.options.port}" if ":" in host else f"{host}:{self.options.port}"
+
+    @property
+    def known_as(self) -> tuple[str, int]:
+        """The name and the port under which its host key is known; an alias has no port (see HostKeys)."""
+        if self.options.host_key_alias:
+            return self.options.host_key_alias, 22
+        return self.options.host, self.options.port
+
+    @property
+    def jump(self) -> str | None:
+        """The jump hosts on the way there."""
+        jump = self.target.jump or self.options.tunnel
+        return jump if isinstance(jump, str) and jump.lower() != "none" else None
+
+    def settings(self) -> dict[str, Any]:
+        """What `asyncssh.connect` has to be told."""
+        settings: dict[str, Any] = {"host": self.target.address, "options": self.options}
+        settings["final"] = False  # it would read ssh_config again for what is settled here
+        if not self.options.config.get("Ciphers"):
+            settings["encryption_algs"] = "^aes128-gcm@openssh.com"  # the fastest one on both sides
+        command = self.options.config.get("ProxyCommand")
+        if command and not self.target.jump:
+            # By a shell, as OpenSSH does. asyncssh takes what comes on its stderr for words of the host.
+            settings["proxy_command"] = ["sh", "-c", f"exec 3>&2 2>/dev/null; exec {command}"]
+        else:
+            settings["proxy_command"] = None
+        return settings
+
+
+def prepare(target: Target, config_file: Path | None, timeout_s: float) -> Login:
+    """Read ssh_config and keys. Blocks. Raises ValueError and OSError, and whatever asyncssh raises."""
+    settings = {**_UNATTENDED, "host": target.address, "connect_timeout": timeout_s, **_settings(target)}
+    if config_file:
+        settings["config"] = [str(config_file)]
+    try:
+        options = SSHClientConnectionOptions(**settings)
+        if options.config.has_match_final():
+            options = SSHClientConnectionOptions(**settings, final=True)
+    except asyncssh.KeyImportError as error:
+        raise asyncssh.KeyImportError(f"{_identities(settings)}: {error}") from error
+    if target.identity and not options.client_keys:  # with IdentitiesOnly, asyncssh makes no fuss about it
+        raise asyncssh.KeyImportError(f"{target.identity}: no private key, or one with a passphrase")
+    return Login(target, options)
+
+
+def _settings(target: Target) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if target.user:
+        settings["username"] = target.user
+    if target.port:
+        settings["port"] = target.port
+    if target.identity:
+        settings |= {"client_keys": [str(target.identity)], "agent_path": None}
+    return settings
+
+
+def _identities(settings: Mapping[str, Any]) -> str:
+    """The private keys that are meant: asyncssh does not say which of them it cannot read."""
+    without_keys = SSHClientConnectionOptions(**{**settings, "client_keys": None})
+    files = settings.get("client_keys") or without_keys.config.get("IdentityFile")
+    return " or ".join(files) if isinstance(files, list) else "~/.ssh/id_*"

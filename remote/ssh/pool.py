@@ -1,0 +1,172 @@
+"""The connections to one host, shared by all turns of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+
+from asyncssh import SSHClientConnection
+
+from remote.errors import HostError, HostUnreachable
+from remote.ssh.channel import SshChannel
+from remote.ssh.connector import Connector
+from remote.ssh.cooldown import CoolDown
+from remote.ssh.faults import ConnectionDropped
+from remote.ssh.link import Link, LinkFull
+from remote.ssh.target import Target
+
+_HANDSHAKES = 8  # at a time; sshd refuses some of them from 10 on (MaxStartups)
+_RETRIES = 3  # of a handshake that the host drops: others knock, too
+_JITTER_S = 1.0  # before the first retry, at most; doubled for each further one
+_IDLE_S = 60.0  # a connection that nobody uses for so long is closed
+
+
+class Pool:
+    """Opens shells over as few connections as they need. Belongs to one loop.
+
+    While no connection stands, one is made, and all wait for it: a host that is away, or refuses the login, is
+    bothered once.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        connector: Connector,
+        *,
+        idle_s: float = _IDLE_S,
+        rng: Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._target = target
+        self._connector = connector
+        self._idle_s = idle_s
+        self._rng = rng or Random()  # noqa: S311 - jitter is no secret
+        self._clock = clock
+        self._sleep = sleep
+        self._cool_down = CoolDown(target.name, self._rng, clock)
+        self._handshakes = asyncio.Semaphore(_HANDSHAKES)
+        self._retrying = asyncio.Lock()
+        self._links: list[Link] = []
+        self._idle_timers: dict[Link, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def connections(self) -> int:
+        """Connections that stand or are being made."""
+        return len(self._links)
+
+    @property
+    def channels(self) -> int:
+        """Channels that are open, or wait for a connection or the host."""
+        return sum(link.users for link in self._links)
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds for which the host is left alone, after failures; 0: it is not."""
+        return self._cool_down.rest_s
+
+    async def open_shell(self) -> SshChannel:
+        """Start a shell on the host. Raises HostError."""
+        while True:
+            link = await self._link_with_room()
+            try:
+                return await link.open_shell()
+            except LinkFull:
+                continue
+
+    async def close(self) -> None:
+        """End all connections, for good."""
+        self._closed = True
+        for link in list(self._links):
+            self._drop(link)
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _link_with_room(self) -> Link:
+        while True:
+            if self._closed:
+                raise HostUnreachable(self._target.name, "its connections were closed by us")
+            for link in self._links:
+                if link.has_room:
+                    return link
+            first = self._first_to_wait_for()
+            if first is None:
+                return self._new_link()
+            await first.connection.made()
+
+    def _first_to_wait_for(self) -> Link | None:
+        """The link that is being made while no other stands."""
+        if any(link.connection.stands for link in self._links):
+            return None
+        return next((link for link in self._links if not link.connection.over), None)
+
+    def _new_link(self) -> Link:
+        self._cool_down.check()
+        link = Link(self._target.name, self._connect(), lambda: self._changed(link))
+        self._links.append(link)
+        return link
+
+    async def _connect(self) -> SSHClientConnection:
+        began_at = self._clock()
+        try:
+            connection = await self._shake_hands()
+        except HostError as error:
+            self._cool_down.failed(error, began_at)
+            raise
+        self._cool_down.succeeded()
+        return connection
+
+    async def _shake_hands(self) -> SSHClientConnection:
+        try:
+            async with self._handshakes:
+                return await self._try()
+        except ConnectionDropped as error:
+            dropped = error
+        for retry in range(_RETRIES):
+            await self._sleep(self._rng.uniform(0.0, _JITTER_S * 2**retry))
+            try:
+                async with self._alone():
+                    return await self._try()
+            except ConnectionDropped as error:
+                dropped = error
+        raise HostUnreachable(dropped.host, dropped.message) from dropped
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Let nobody else shake hands: the host has had too many of us at a time."""
+        async with self._retrying, AsyncExitStack() as stack:
+            for _ in range(_HANDSHAKES):
+                await stack.enter_async_context(self._handshakes)
+            yield
+
+    async def _try(self) -> SSHClientConnection:
+        self._cool_down.check()  # others may have failed while we waited
+        return await self._connector.connect(self._target)
+
+    def _changed(self, link: Link) -> None:
+        """The connection was made, or a channel or the connection has ended."""
+        timer = self._idle_timers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        if link.idle and link.retired:
+            self._drop(link)
+        elif link.idle and link.connection.stands:  # one that is being made has others waiting, maybe
+            loop = asyncio.get_running_loop()
+            self._idle_timers[link] = loop.call_later(self._idle_s, self._close_idle, link)
+
+    def _close_idle(self, link: Link) -> None:
+        self._idle_timers.pop(link, None)
+        if link.idle:
+            self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        if link in self._links:
+            self._links.remove(link)
+            task = asyncio.create_task(link.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)

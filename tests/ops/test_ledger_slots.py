@@ -1,0 +1,285 @@
+"""Slots of a host: never more than there are, and the next turn hears of one that is free."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+from accounts import TTL, a_result, an_end, audit, begun, claimed, waiting
+from postgresql_server import PostgresqlServer
+from processes import Crew
+
+from ops.errors import AttemptOpen
+from ops.ledger import Attempt, AttemptEnd, Claim, HostBusy, Ledger, State, claims
+
+PLACED = {"nonce": "n", "session_id": None, "resume": False, "now": 1.0}
+
+
+def woken(ledger: Ledger, now: float) -> list[str]:
+    """The parked turns that are due, by name; those that run do not count, though no test renews their leases."""
+    due = (found.turn_id for found in ledger.due(now))
+    return sorted(turn_id for turn_id in due if ledger.turn(turn_id).state is State.WAITING)
+
+
+def test_full_host_takes_no_attempt_and_nothing_is_written(ledger: Ledger) -> None:
+    for turn_id in ("t1", "t2"):
+        begun(ledger, claimed(ledger, turn_id), turn_id, slots=2)
+    third = claimed(ledger, "t3")
+    before = ledger.turn("t3")
+    assert ledger.begin_attempt(third, host="local", spool_id="t3", slots=2, **PLACED) == HostBusy("local", 2)
+    assert ledger.turn("t3") == before
+    assert ledger.renew([third], 2.0, TTL).held == {"t3"}
+    assert begun(ledger, third, "t3", host="far", slots=2).attempt == 1
+    assert ledger.open_attempts() == {"local": 2, "far": 1}
+
+
+def test_slot_is_free_when_an_attempt_was_booked(ledger: Ledger) -> None:
+    first, second = claimed(ledger, "t1"), claimed(ledger, "t2")
+    begun(ledger, first, "t1", slots=1)
+    ledger.end_attempt(first, an_end(), 2.0)
+    assert ledger.open_attempts() == {}
+    assert begun(ledger, second, "t2", slots=1).attempt == 1
+
+
+def test_host_without_a_limit_takes_any_number(ledger: Ledger) -> None:
+    for number in range(5):
+        begun(ledger, claimed(ledger, f"t{number}"), f"s{number}")
+    late = claimed(ledger, "late")
+    # the limit was lowered below what is open
+    assert ledger.begin_attempt(late, host="local", spool_id="s", slots=3, **PLACED) == HostBusy("local", 5)
+
+
+def test_attempt_that_has_its_slot_may_be_begun_again(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    attempt = begun(ledger, claim, "s1", slots=1)
+    assert begun(ledger, claim, "s1", slots=1) == attempt  # its answer was lost
+    with pytest.raises(AttemptOpen):
+        begun(ledger, claim, "s2", slots=1)
+
+
+def test_slot_stays_taken_while_its_worker_is_dead(ledger: Ledger) -> None:
+    begun(ledger, claimed(ledger, "t1", now=1.0), "t1", slots=1)
+    other = claimed(ledger, "t2", now=500.0)
+    assert ledger.begin_attempt(other, host="local", spool_id="t2", slots=1, **PLACED) == HostBusy("local", 1)
+    successor = claimed(ledger, "t1", "w2", now=501.0)
+    assert successor.open is not None
+    ledger.settle(successor, a_result("t1"), 502.0, an_end())
+    assert begun(ledger, other, "t2", slots=1).attempt == 1
+
+
+def test_open_attempts_have_an_index_of_their_own(ledger: Ledger) -> None:
+    engine = ledger._database.engine
+    indexes = sa.inspect(engine).get_indexes("attempts")
+    (options,) = (index["dialect_options"] for index in indexes if index["name"] == "attempts_open")
+    assert "ended_at IS NULL" in str(options[f"{engine.dialect.name}_where"])
+
+
+def _begin_everywhere(number: int, url: str) -> list[bool]:
+    with Ledger.open(url) as ledger:
+        answers = []
+        for host in range(10):
+            claim = claimed(ledger, f"{number}-{host}")
+            spool = {"host": f"h{host}", "spool_id": f"{number}-{host}"}
+            answers.append(ledger.begin_attempt(claim, slots=2, **spool, **PLACED))
+    assert all(
+        answer == HostBusy(f"h{host}", 2) or isinstance(answer, Attempt) for host, answer in enumerate(answers)
+    )
+    return [isinstance(answer, Attempt) for answer in answers]
+
+
+def test_two_slots_raced_by_eight_processes_are_two(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
+    ledger.queue_depths()
+    answers = crew.together(_begin_everywhere, ledger_url)
+    assert [sum(begun) for begun in zip(*answers, strict=True)] == [2] * 10
+    assert ledger.open_attempts() == {f"h{host}": 2 for host in range(10)}
+
+
+def test_slots_hold_on_a_server_whose_transactions_are_set_to_see_the_past(
+    postgresql: PostgresqlServer, crew: Crew
+) -> None:
+    url = postgresql.new_database()
+    postgresql.execute(
+        f"ALTER DATABASE {sa.make_url(url).database} SET default_transaction_isolation = 'repeatable read'"
+    )
+    with Ledger.open(url) as ledger:
+        crew.together(_begin_everywhere, url)
+        assert ledger.open_attempts() == {f"h{host}": 2 for host in range(10)}
+
+
+def _come_and_go(number: int, url: str) -> tuple[int, int]:
+    most = settled = 0
+    with Ledger.open(url) as ledger:
+        for turn in range(12):
+            claim = claimed(ledger, f"{number}-{turn}")
+            spool = {"host": "local", "spool_id": f"{number}-{turn}"}
+            if isinstance(ledger.begin_attempt(claim, slots=2, **spool, **PLACED), Attempt):
+                most = max(most, ledger.open_attempts()["local"])
+                ledger.settle(claim, a_result(claim.turn_id), 3.0, an_end())
+                settled += 1
+    return most, settled
+
+
+def test_never_more_than_two_are_open_while_turns_come_and_go(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
+    ledger.queue_depths()
+    most, settled = zip(*crew.together(_come_and_go, ledger_url), strict=True)
+    assert max(most) <= 2
+    assert ledger.open_attempts() == {}
+    assert audit(ledger_url) == {"opus": sum(settled) * 3520}
+
+
+def _die_before_the_commit(url: str, claim: Claim) -> None:
+    with Ledger.open(url) as ledger, ledger._database.write() as connection:
+        claims.begin_attempt(connection, claim, host="local", spool_id="s1", slots=1, **PLACED)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_worker_killed_while_it_takes_a_slot_leaves_it_free(ledger: Ledger, ledger_url: str) -> None:
+    claim, other = claimed(ledger, "t1"), claimed(ledger, "t2")
+    victim = multiprocessing.get_context("spawn").Process(target=_die_before_the_commit, args=(ledger_url, claim))
+    victim.start()
+    victim.join(30)
+    assert victim.exitcode == -signal.SIGKILL
+    assert ledger.open_attempts() == {}
+    assert begun(ledger, other, "s2", slots=1).attempt == 1
+
+
+def test_freed_slots_wake_the_oldest_turns_one_each(ledger: Ledger) -> None:
+    runs = [claimed(ledger, f"run{number}") for number in range(2)]
+    for run in runs:
+        begun(ledger, run, run.turn_id)
+    for turn_id, created in (("young", 30.0), ("old", 10.0), ("middle", 20.0)):
+        waiting(ledger, turn_id, 600.0, now=created)
+    ledger.end_attempt(runs[0], an_end(), 40.0)
+    assert woken(ledger, 40.0) == ["old"]
+    ledger.end_attempt(runs[1], an_end(), 40.0)
+    assert woken(ledger, 40.0) == ["middle", "old"]
+    assert isinstance(ledger.claim("old", "w2", 40.0, TTL), Claim)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda ledger, claim, end: ledger.end_attempt(claim, end, 5.0),
+        lambda ledger, claim, end: ledger.wait(claim, 600.0, "overloaded", 5.0, end),
+        lambda ledger, claim, end: ledger.settle(claim, a_result(), 5.0, end),
+    ],
+    ids=["end_attempt", "wait", "settle"],
+)
+def test_every_end_of_an_attempt_wakes_a_turn(
+    ledger: Ledger, end: Callable[[Ledger, Claim, AttemptEnd], object]
+) -> None:
+    claim = claimed(ledger, "t1")
+    begun(ledger, claim)
+    waiting(ledger, "t2", 600.0)
+    end(ledger, claim, an_end())
+    assert woken(ledger, 5.0) == ["t2"]
+
+
+def test_attempt_that_is_booked_twice_frees_one_slot(ledger: Ledger) -> None:
+    claim = claimed(ledger, "t1")
+    begun(ledger, claim)
+    waiting(ledger, "t2", 600.0)
+    waiting(ledger, "t3", 600.0)
+    ledger.end_attempt(claim, an_end(), 5.0)
+    ledger.settle(claim, a_result(), 5.0, an_end())
+    assert woken(ledger, 5.0) == ["t2"]
+
+
+def test_slot_wakes_only_a_turn_that_could_use_it(ledger: Ledger) -> None:
+    claim = claimed(ledger, "t1")
+    begun(ledger, claim, host="near")
+    waiting(ledger, "session-is-far", 600.0, host="far", now=1.0)
+    ledger.wait(claimed(ledger, "asks-for-far", host="far", now=2.0), 600.0, "host_busy", 2.0)
+    waiting(ledger, "needs-no-slot", 600.0, reason="overloaded", now=3.0)
+    waiting(ledger, "session-is-near", 600.0, host="near", now=4.0)
+    waiting(ledger, "goes-anywhere", 600.0, now=5.0)
+    ledger.end_attempt(claim, an_end(), 10.0)
+    assert woken(ledger, 10.0) == ["session-is-near"]
+    begun(ledger, claim, "again", host="near")
+    ledger.end_attempt(claim, an_end(2), 11.0)
+    assert woken(ledger, 11.0) == ["goes-anywhere", "session-is-near"]
+
+
+def test_turn_whose_last_host_is_gone_is_woken_by_any_other(ledger: Ledger) -> None:
+    claim, other = claimed(ledger, "t1"), claimed(ledger, "t2")
+    begun(ledger, claim, host="gone")
+    ledger.end_attempt(claim, an_end(outcome="host_lost"), 2.0)
+    begun(ledger, other, host="near")
+    ledger.wait(claim, 600.0, "host_busy", 3.0)
+    assert ledger.turn("t1").host == "gone"
+    ledger.end_attempt(other, an_end(), 4.0)
+    assert woken(ledger, 4.0) == ["t1"]
+
+
+def test_turn_that_finds_the_slot_taken_again_is_woken_again(ledger: Ledger) -> None:
+    first, quick = claimed(ledger, "first"), claimed(ledger, "quick")
+    begun(ledger, first, "first", slots=1)
+    waiting(ledger, "slow", 600.0)
+    ledger.end_attempt(first, an_end(), 5.0)
+    begun(ledger, quick, "quick", slots=1)
+    slow = ledger.claim("slow", "w2", 5.0, TTL)
+    assert isinstance(slow, Claim)
+    assert ledger.begin_attempt(slow, host="local", spool_id="s", slots=1, **PLACED) == HostBusy("local", 1)
+    ledger.wait(slow, 600.0, "host_busy", 6.0)
+    assert woken(ledger, 599.0) == []
+    ledger.end_attempt(quick, an_end(), 7.0)
+    assert woken(ledger, 7.0) == ["slow"]
+
+
+def test_wake_up_that_nobody_heard_costs_delay_only(ledger: Ledger) -> None:
+    claim = claimed(ledger, "t1")
+    begun(ledger, claim)
+    ledger.end_attempt(claim, an_end(), 5.0)  # between the answer HostBusy and this wait
+    waiting(ledger, "t2", 20.0, now=6.0)
+    assert isinstance(ledger.claim("t2", "w2", 20.0, TTL), Claim)
+
+
+def test_turn_that_is_due_anyway_does_not_use_up_a_wake_up(ledger: Ledger) -> None:
+    claim = claimed(ledger, "t1")
+    begun(ledger, claim)
+    waiting(ledger, "cancelled", 600.0, now=1.0)
+    waiting(ledger, "waits", 600.0, now=2.0)
+    ledger.cancel("cancelled", 3.0)
+    ledger.end_attempt(claim, an_end(), 5.0)
+    assert woken(ledger, 5.0) == ["cancelled", "waits"]
+
+
+def test_woken_turn_is_queued_as_any_other(ledger: Ledger) -> None:
+    claim = claimed(ledger, "t1")
+    begun(ledger, claim)
+    waiting(ledger, "t2", 600.0)
+    ledger.settle(claim, a_result(), 5.0, an_end())
+    (found,) = ledger.due(5.0)
+    ledger.requeued(found, 5.0)
+    assert (ledger.due(5.0), ledger.turn("t2").state) == ([], State.QUEUED)
+
+
+def _end(number: int, url: str, running: list[Claim]) -> None:
+    with Ledger.open(url) as ledger:
+        ledger.settle(running[number], a_result(running[number].turn_id), 5.0, an_end())
+
+
+def test_eight_slots_freed_at_once_wake_eight_turns(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
+    running = [claimed(ledger, f"run{number}") for number in range(8)]
+    for claim in running:
+        begun(ledger, claim, claim.turn_id)
+    for number in range(9):
+        waiting(ledger, f"wait{number}", 600.0, now=1.0 + number)
+    crew.together(_end, ledger_url, running)
+    assert woken(ledger, 5.0) == [f"wait{number}" for number in range(8)]
+
+
+def test_turn_that_somebody_holds_locked_is_passed_over(postgresql: PostgresqlServer) -> None:
+    with Ledger.open(postgresql.new_database()) as ledger:
+        claim = claimed(ledger, "t1")
+        begun(ledger, claim)
+        waiting(ledger, "locked", 600.0, now=1.0)
+        waiting(ledger, "free", 600.0, now=2.0)
+        with ledger._database.read() as other:
+            other.execute(sa.text("SELECT 1 FROM turns WHERE turn_id = 'locked' FOR UPDATE"))
+            ledger.end_attempt(claim, an_end(), 5.0)
+        assert woken(ledger, 5.0) == ["free"]

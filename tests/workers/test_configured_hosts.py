@@ -1,0 +1,102 @@
+"""Which hosts an installation has, and which of them a request may run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.command import Command
+from adapters.errors import InvalidRequest
+from adapters.request import TurnRequest
+from ops.errors import SettingsError
+from ops.settings import Settings, SshHostSettings
+from ops.state_dir import StateDir
+from remote.errors import HostUnreachable
+from workers.configured_hosts import configured_hosts
+from workers.hosts import Hosts
+
+
+def hosts(tmp_path: Path, *tables: dict[str, Any], **settings: Any) -> Hosts:
+    """The hosts of an installation with these entries of `ssh_hosts`."""
+    entries = tuple(SshHostSettings(**table) for table in tables)
+    return configured_hosts(
+        Settings(state_dir=tmp_path, ssh_hosts=entries, **settings), StateDir.open(tmp_path / "state")
+    )
+
+
+def names(found: Hosts, **fields: Any) -> list[str]:
+    """The hosts that such a request may run on."""
+    request = TurnRequest.parse({"prompt": "do it", "workspace": "/", **fields})
+    return [host.name for host in found.candidates(request)]
+
+
+def test_without_ssh_hosts_turns_run_here(tmp_path: Path) -> None:
+    found = hosts(tmp_path)
+    assert names(found) == ["local"]
+    assert [host.launcher for host in found] == ["local"]
+
+
+def test_with_ssh_hosts_turns_run_there_unless_they_name_this_machine(tmp_path: Path) -> None:
+    found = hosts(tmp_path, {"name": "a"}, {"name": "b"})
+    assert names(found) == ["a", "b"]
+    assert names(found, host="local") == ["local"]
+
+
+def test_requests_choose_by_labels(tmp_path: Path) -> None:
+    found = hosts(
+        tmp_path, {"name": "a", "labels": {"gpu": "yes"}}, {"name": "b", "labels": {"gpu": "yes", "zone": "eu"}}
+    )
+    assert names(found, host_labels={"gpu": "yes"}) == ["a", "b"]
+    assert names(found, host_labels={"gpu": "yes", "zone": "eu"}) == ["b"]
+    assert names(found, host="b", host_labels={"zone": "eu"}) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"host": "c"}, "host: there is no host 'c'; known: a, local"),
+        (
+            {"host_labels": {"zone": "eu"}},
+            "host_labels: no host has all of these; there are: local (no labels); a",
+        ),
+        ({"host": "a", "host_labels": {"zone": "eu"}}, "host_labels: host a has not all of these"),
+    ],
+)
+def test_what_no_host_fulfils_is_refused_with_what_there_is(
+    tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        names(hosts(tmp_path, {"name": "a", "labels": {"gpu": "yes"}}), **fields)
+    assert error.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"name": "local"}, "is the worker's own machine"),
+        ({"name": "a", "address": "user@"}, "ssh_hosts.a: a host to connect to is [user@]address[:port]"),
+        ({"name": "a", "address": "b:0"}, "a port is a number from 1 to 65535"),
+        ({"name": "a", "jump": "c,,d"}, "ssh_hosts.a: a host to connect to"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, table: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        hosts(tmp_path, table)
+    assert message in str(error.value)
+
+
+def test_host_of_another_workers_configuration_counts_as_out_of_reach(tmp_path: Path) -> None:
+    found = hosts(tmp_path)
+    with pytest.raises(HostUnreachable) as error:
+        found.get("gone").host.open_channel().send(None)  # type: ignore[attr-defined]
+    assert "it is not in this worker's configuration" in str(error.value)
+
+
+def test_host_says_where_its_agents_are(tmp_path: Path) -> None:
+    found = hosts(tmp_path, {"name": "a", "agents": {"claude-code": "/opt/claude"}})
+    command = Command(("claude", "-p"), "/")
+    assert found.get("a").adapt("claude-code", command).argv == ("/opt/claude", "-p")
+    assert found.get("a").adapt("scripted", command).argv == ("claude", "-p")
+    assert found.get("local").adapt("claude-code", command).argv == ("claude", "-p")

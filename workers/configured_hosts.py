@@ -1,0 +1,81 @@
+"""The hosts of an installation, made from its settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ops.errors import SettingsError
+from ops.redaction import scrubbed
+from ops.settings import Settings, SshHostSettings
+from ops.state_dir import StateDir
+from remote.local import LocalHost
+from remote.ssh.connector import Connector
+from remote.ssh.host import SshHost
+from remote.ssh.host_keys import HostKeyPolicy, HostKeys
+from remote.ssh.pool import Pool
+from remote.ssh.target import Target, hops
+from workers.hosts import Hosts, TurnHost
+
+# Where ssh itself looks, beside the file of our own.
+_KNOWN_HOSTS = (Path("~/.ssh/known_hosts"), Path("~/.ssh/known_hosts2"), Path("/etc/ssh/ssh_known_hosts"))
+
+
+def configured_hosts(settings: Settings, state: StateDir) -> Hosts:
+    """This machine, and all that are reached over SSH. With any of those, turns run here only if they ask for it.
+
+    Raises SettingsError with the faulty setting named.
+    """
+    if settings.host_name in {host.name for host in settings.ssh_hosts}:
+        text = f"{settings.host_name} is the worker's own machine; set another name, or another host_name"
+        raise SettingsError(text, field="ssh_hosts", where="settings")
+    targets = [_target(host) for host in settings.ssh_hosts]
+    connector = Connector(
+        targets,
+        _host_keys(settings, state),
+        config_file=settings.ssh.config_file,
+        timeout_s=settings.ssh.connect_timeout_ms / 1000,
+    )
+    local = TurnHost(LocalHost(scrubbed(os.environ, keep=()), settings.host_name), str(state.spool))
+    remote = [
+        _ssh_host(SshHost(target, Pool(target, connector)), host)
+        for target, host in zip(targets, settings.ssh_hosts, strict=True)
+    ]
+    return Hosts([local, *remote], default=[host.name for host in remote] or None)
+
+
+def _target(host: SshHostSettings) -> Target:
+    try:
+        place = hops(host.address or host.name)[0]
+        if host.jump is not None:
+            hops(host.jump)
+    except ValueError as error:
+        raise SettingsError(str(error), field=f"ssh_hosts.{host.name}", where="settings") from None
+    return Target(
+        name=host.name,
+        address=place.address,
+        user=host.user or place.user,
+        port=host.port or place.port,
+        identity=host.identity,
+        jump=host.jump,
+        path=":".join(host.path),
+    )
+
+
+def _host_keys(settings: Settings, state: StateDir) -> HostKeys:
+    own = settings.ssh.known_hosts or state.root / "known_hosts"
+    return HostKeys(own, [path.expanduser() for path in _KNOWN_HOSTS], HostKeyPolicy(settings.ssh.host_keys))
+
+
+def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
+    return TurnHost(
+        host,
+        settings.spool_dir,
+        launcher="ssh",
+        slots=settings.max_concurrent_agents,
+        labels=settings.labels,
+        programs=settings.agents,
+        forward_env=settings.env,
+        forward_credentials=False,
+        workspace_roots=settings.workspace_roots,
+    )

@@ -1,0 +1,68 @@
+"""Where a turn's next attempt runs: a host that the request allows, with a free slot, and its session there."""
+
+from __future__ import annotations
+
+import secrets
+
+from adapters import errors
+from adapters.contract import Session
+from ops.ledger import Attempt, Claim
+from workers.equipment import Equipment
+from workers.hosts import TurnHost
+from workers.patience import Patience
+from workers.sessions import Sessions
+
+
+class Placement:
+    """Chooses for one claimed turn."""
+
+    def __init__(self, equipment: Equipment, claim: Claim, sessions: Sessions, patiently: Patience) -> None:
+        self._equipment = equipment
+        self._claim = claim
+        self._sessions = sessions
+        self._patiently = patiently
+
+    async def begin(self) -> Attempt:
+        """Take a slot and record the attempt. Raises TurnError: HostBusy if all that may run it are full."""
+        home = await self._sessions.home()
+        candidates = self._equipment.hosts.candidates(self._claim.request)
+        if home is not None:
+            candidates = tuple(host for host in candidates if host.name == home)
+            if not candidates:
+                raise errors.SessionNotFound(
+                    f"its session is on host {home}, which the request does not allow or this worker does not know"
+                )
+        for host in await self._with_room(candidates):
+            session = await self._sessions.enter(host.name)
+            begun = await self._begin(host, session)
+            if isinstance(begun, Attempt):
+                return begun
+        names = ", ".join(host.name for host in candidates)
+        raise errors.HostBusy(f"all slots are taken on {names}", only=names if len(candidates) == 1 else None)
+
+    async def _begin(self, host: TurnHost, session: Session) -> object:
+        number = self._claim.last.attempt + 1 if self._claim.last else 1
+        return await self._patiently(
+            self._equipment.ledger.begin_attempt,
+            self._claim,
+            host=host.name,
+            spool_id=f"{self._claim.turn_id}.{number}",
+            nonce=secrets.token_hex(8),
+            session_id=session.session_id,
+            resume=session.resume,
+            now=self._equipment.clock(),
+            slots=host.slots,
+        )
+
+    async def _with_room(self, candidates: tuple[TurnHost, ...]) -> list[TurnHost]:
+        """Those that seem to have a free slot: hosts that answer first, and of these the least loaded."""
+        if len(candidates) == 1 and candidates[0].slots is None:
+            return list(candidates)
+        taken = await self._patiently(self._equipment.ledger.open_attempts)
+
+        def load(host: TurnHost) -> tuple[bool, float, int]:
+            count = taken.get(host.name, 0)
+            return host.host.rest_s > 0, count / host.slots if host.slots else 0.0, count
+
+        free = (host for host in candidates if host.slots is None or taken.get(host.name, 0) < host.slots)
+        return sorted(free, key=load)
