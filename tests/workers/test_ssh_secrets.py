@@ -103,6 +103,8 @@ def watch_a_turn(root: Path, login: Login, observers: dict[str, Account | None])
         result = fleet.result(turn_id)
         gate.close()
         until(lambda: not login.left() and not any(login.spools.iterdir()), "the end of the turn")
+        # Celery tells its monitors after it has stored the result.
+        until(lambda: places("task-succeeded", {"traffic": bytes(traffic)}), "monitors that were told")
         after = look_around(fleet, login, observers)
         ever = {"command lines": b"\n".join(command_lines), "broker's traffic": bytes(traffic)}
     key = login.sshd.client_key.read_text().splitlines()[2]
