@@ -11,7 +11,8 @@ from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.framing import LineOverflow
 from remote.host import Channel, Host
 from remote.spool import Batch, Exit
-from remote.stream import Answer, EventStream, Ready, Refused
+from remote.stream import Answer, EventStream, Ready, Refused, Wanted
+from remote.turn import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Beats:
 async def attach(
     host: Host,
     channel: Channel,
-    request: bytes,
+    request: Request,
     nonce: str,
     offset: int,
     *,
@@ -91,10 +92,9 @@ class Attachment:
         await self._channel.close()
 
 
-async def _handshake(host: Host, channel: Channel, request: bytes, nonce: str) -> tuple[Ready, bytes]:
-    # Sent beside the reading: a host that refuses reads no prompt. Nothing else is sent before the answer, because
-    # some `head`s read ahead.
-    sending = asyncio.create_task(channel.write(request))
+async def _handshake(host: Host, channel: Channel, request: Request, nonce: str) -> tuple[Ready, bytes]:
+    # Sent beside the reading: a host that refuses does not read all of it.
+    sending = asyncio.create_task(channel.write(request.program))
     answer = Answer(nonce)
     try:
         while True:
@@ -106,6 +106,9 @@ async def _handshake(host: Host, channel: Channel, request: bytes, nonce: str) -
                     return ready, answer.rest
                 case Refused(code, detail):
                     raise SpawnRefused(host.name, code, detail)
+                case Wanted():
+                    await sending
+                    sending = asyncio.create_task(channel.write(request.prompt))
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)

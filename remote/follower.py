@@ -21,7 +21,7 @@ from remote.errors import HostUnreachable
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
 from remote.spool import Batch, Exit, Spool
-from remote.turn import Attach, start_program
+from remote.turn import Attach, Request, start_request
 
 _PERMIT_S = 0.5  # between two looks whether a start is permitted
 
@@ -226,13 +226,12 @@ class Follower:
             max_line=self._max_line,
         )
 
-    def _request(self, attach: Attach) -> bytes:
+    def _request(self, attach: Attach) -> Request:
         command, path = self._command, self._host.path
         if command is None:
-            return attach.program(path)
+            return attach.request(path)
         lease_s, roots = self._lease.lease_s, self._workspace_roots
-        start = start_program(attach, command, self._turn_nonce, lease_s, workspace_roots=roots, path=path)
-        return start + command.stdin
+        return start_request(attach, command, self._turn_nonce, lease_s, workspace_roots=roots, path=path)
 
     async def _pause(self, seconds: float) -> None:
         await self._unless_detached(self._sleep(seconds))

@@ -23,17 +23,15 @@ class Output:
     stderr: bytes  # its last 64 KiB, without NULs and newlines at its end
 
 
-async def run_script(
-    host: Host, script: str, args: Sequence[str] = (), *, stdin: bytes = b"", timeout_s: float = 30.0
-) -> Output:
-    """Run a POSIX sh script, which finds `args` in "$@", and return what it printed.
+async def run_script(host: Host, script: str, args: Sequence[str] = (), *, timeout_s: float = 30.0) -> Output:
+    """Run a POSIX sh script, which finds `args` in "$@" and no input, and return what it printed.
 
     The script has to end by itself: after `timeout_s` seconds, only its channel is closed.
     Raises HostUnreachable when that happens, or when the channel ends before the script does.
     """
     nonce = secrets.token_hex(16)
-    variables: dict[str, str | int] = {"nonce": nonce, "input_bytes": len(stdin), "script": script}
-    request = program(library("command"), "run_command", args, variables, host.path) + stdin
+    variables = {"nonce": nonce, "script": script}
+    request = program(library("command"), "run_command", args, variables, host.path)
     channel = await host.open_channel()
     try:
         async with asyncio.timeout(timeout_s):

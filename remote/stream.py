@@ -20,6 +20,11 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """The host wants the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The host will not attach."""
 
@@ -28,16 +33,17 @@ class Refused:
 
 
 class Answer:
-    """Finds the host's answer in what a channel prints. Start-up files of its shell may print before it."""
+    """Finds the host's answers in what a channel prints. Start-up files of its shell may print before them."""
 
     def __init__(self, nonce: str) -> None:
         self._ready = f"\nRT-READY {nonce} ".encode()
         self._refused = f"\nRT-REFUSED {nonce} ".encode()
+        self._wanted = f"\nRT-SEND {nonce} ".encode()
         self._seen = b""
         self.rest = b""  # what followed the answer
 
-    def feed(self, chunk: bytes) -> Ready | Refused | None:
-        """Return the answer once it is complete."""
+    def feed(self, chunk: bytes) -> Ready | Refused | Wanted | None:
+        """Return an answer once it is complete. After Wanted, the answer proper is still to come."""
         self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
         if words := self._after(self._ready):
             size, turn_nonce = words.split(" ")
@@ -45,6 +51,9 @@ class Answer:
         if words := self._after(self._refused):
             code, _, detail = words.partition(" ")
             return Refused(code, detail.strip())
+        if self._after(self._wanted):
+            self._seen = self.rest
+            return Wanted()
         return None
 
     def _after(self, mark: bytes) -> str | None:

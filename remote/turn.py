@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adapters.command import Command, SessionFiles
 from remote.shell import assignment, library, program
@@ -13,6 +13,15 @@ from remote.spool import Spool
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
 _LARGEST_ENVIRONMENT = 120_000  # bytes; it travels in one variable, which Linux caps at 128 KiB
+_LARGEST_WORD = 65_536  # bytes; a prompt up to here is a word of the program, which saves the host two processes
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent to a host to attach. It holds secrets."""
+
+    program: bytes = field(repr=False)
+    prompt: bytes = field(repr=False, default=b"")  # only when the host asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +34,9 @@ class Attach:
     offset: int  # in the output, of the first byte wanted
     stale_s: int  # a heartbeat that was under way for longer holds no lease
 
-    def program(self, path: str = "") -> bytes:
-        """Return the program that follows a spool that must exist."""
-        return program(_functions(), "attach", variables=self.variables(), path=path)
+    def request(self, path: str = "") -> Request:
+        """Return what follows a spool that must exist."""
+        return Request(program(_functions(), "attach", variables=self.variables(), path=path))
 
     def variables(self) -> dict[str, str | int]:
         """Return what `follower.sh` needs."""
@@ -42,7 +51,7 @@ class Attach:
         }
 
 
-def start_program(
+def start_request(
     attach: Attach,
     command: Command,
     turn_nonce: str,
@@ -50,26 +59,28 @@ def start_program(
     *,
     workspace_roots: Sequence[str] = (),
     path: str = "",
-) -> bytes:
-    """Return the program that starts `command` unless it was started before, and follows it.
+) -> Request:
+    """Return what starts `command` unless it was started before, and follows it.
 
     `workspace_roots` are the directories that its `cwd` must lie in, if there are any; `path` goes before the
-    host's PATH. The command's stdin is to follow it on the channel. Raises ValueError for a command that no shell
-    could run as it is meant.
+    host's PATH. Raises ValueError for a command that no shell could run as it is meant.
     """
     check_command(command)
+    prompt = command.stdin
+    word = b"" if len(prompt) > _LARGEST_WORD or b"\0" in prompt else prompt
     variables = attach.variables() | {
         "turn_nonce": turn_nonce,
         "lease": lease_s,
         "ladder": " ".join(f"{rung.name}:{round(rung.grace_s * 10)}" for rung in command.stop),
         "cwd": command.cwd,
         "workspace_roots": "\n".join(workspace_roots),
-        "prompt_bytes": len(command.stdin),
+        "prompt": word.decode("utf-8", "surrogateescape"),
+        "prompt_bytes": len(prompt),
         "agent_environment": _environment(command),
         "agent_path": command.env.get("PATH", ""),
         **_session_variables(command),
     }
-    return program(_functions(), "start", command.argv, variables, path)
+    return Request(program(_functions(), "start", command.argv, variables, path), prompt)
 
 
 def check_command(command: Command) -> None:

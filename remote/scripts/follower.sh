@@ -20,7 +20,6 @@ refuse() {
 
 attach() {
     require_tools
-    try_tail
     place "$root" "$id"
     started_here=
     follow
@@ -69,17 +68,9 @@ replay() {
     answer "{\"runturn\":\"$turn_nonce\",\"exit\":\"$1\",\"reason\":\"$2\"}"
 }
 
-# try_tail: begin to find out whether tail can look ten times a second, which it has to without inotify.
-try_tail() {
-    tail -s 0.1 /dev/null 2>/dev/null &
-    tried=$!
-}
-
-# stream: what the agent prints, when it prints it.
+# stream: what the agent prints, when it prints it; without inotify, within a second.
 stream() {
-    interval=1
-    if wait "$tried"; then interval=0.1; fi
-    tail -s "$interval" -c "+$((offset + 1))" -f "$spool/events" </dev/null &
+    tail -c "+$((offset + 1))" -f "$spool/events" </dev/null &
     start_time $!
     tail="$! $started_at"
     # The supervisor of a turn that has just begun may not have signed yet.

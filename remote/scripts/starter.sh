@@ -2,27 +2,20 @@
 # claimed only follows, so it may be repeated until it is answered.
 #
 # Callers set what follower.sh needs, and `workspace_roots`, `turn_nonce`, `lease`, `ladder`, `cwd`, `prompt_bytes`,
-# `agent_environment`, `agent_path` (blank: the host's) and `session_*`. The prompt comes first on the input.
+# `prompt` (blank: it has to be asked for), `agent_environment`, `agent_path` (blank: the host's) and `session_*`.
 
 # start ARGV...
 start() {
     require_tools
-    try_tail
     place "$root" "$id"
     started_here=
-    if [ -d "$spool" ]; then
-        skip_prompt
-    else
+    if [ ! -d "$spool" ]; then
         check_workspace "$cwd" "$workspace_roots"
         check_agent "$1"
         draft_spool
         if claim; then start_supervisor "$@" && started_here=yes; fi
     fi
     follow
-}
-
-skip_prompt() {
-    if [ "$prompt_bytes" -gt 0 ]; then head -c "$prompt_bytes" >/dev/null; fi
 }
 
 # draft_spool: everything a spool holds, beside its place, so that it appears there complete or not at all.
@@ -32,6 +25,7 @@ draft_spool() {
     fi
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
+    if [ -z "$prompt" ] && [ "$prompt_bytes" -gt 0 ]; then answer "RT-SEND $nonce prompt"; fi
     said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
 }
 
@@ -46,17 +40,25 @@ blame() {
 # fill: in a directory that was just made, writing fails for want of room. A prompt cut short must start no agent.
 fill() {
     spool=$draft
-    for name in prompt events err; do
+    for name in events err; do
         printf '' >"$draft/$name" || return
     done
-    if [ "$prompt_bytes" -gt 0 ]; then head -c "$prompt_bytes" >"$draft/prompt"; fi
-    [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ] || return
+    if [ "$prompt" ] || [ "$prompt_bytes" -eq 0 ]; then
+        printf %s "$prompt" >"$draft/prompt" || return
+    else
+        receive_prompt || return
+    fi
     record_sessions
     boot_id
     printf '%s\n' "$turn_nonce $lease $boot $ladder" >"$draft/turn" || return
     for name in supervisor watcher agent heartbeat reason end; do
         put "$name" "" || return
     done
+}
+
+receive_prompt() {
+    head -c "$prompt_bytes" >"$draft/prompt"
+    [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ]
 }
 
 # record_sessions: how long the agent's session files are now, so that this turn's part can be told later.

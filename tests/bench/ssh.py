@@ -22,6 +22,7 @@ import psutil
 from adapters.command import Command
 from remote.follower import follow
 from remote.host import Channel
+from remote.shell import frame
 from remote.spool import Spool
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
@@ -144,7 +145,7 @@ class _Ours:
         async def start() -> float:
             channel = await self.host.open_channel()
             channels.append(channel)
-            await channel.write(f"{_PRINT.replace('sleep 60', 'read -r end')}\n".encode())
+            await channel.write(frame(_PRINT.replace("sleep 60", "read -r end").encode()))
             assert await channel.read()
             return time.perf_counter()
 
@@ -228,7 +229,7 @@ def _read_process(argv: list[str]) -> float:
 async def _read_channel(host: SshHost, script: str) -> float:
     channel = await host.open_channel()
     began = time.perf_counter()
-    await channel.write(f"{script}\n".encode())
+    await channel.write(frame(script.encode()))
     size = 0
     while chunk := await channel.read():
         size += len(chunk)

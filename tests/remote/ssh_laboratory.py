@@ -15,6 +15,7 @@ from asyncssh import SSHClientConnection
 from laboratory import eventually
 
 from remote.host import Channel
+from remote.shell import frame
 from remote.ssh.connector import Connector
 from remote.ssh.host_keys import HostKeys
 from remote.ssh.pool import Pool
@@ -82,7 +83,7 @@ async def connected(sshd: Sshd, pool: Pool, number: int) -> None:
 
 async def run(channel: Channel, script: str) -> bytes:
     """Have the shell run a script; return what it prints until it ends."""
-    await channel.write(script.encode() + b"\n")
+    await channel.write(frame(script.encode()))
     return await rest(channel)
 
 

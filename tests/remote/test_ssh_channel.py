@@ -20,6 +20,7 @@ from ssh_laboratory import SshLab, connected, line, loop_complaints, nap, rest, 
 
 from remote.errors import HostUnreachable
 from remote.host import READ_BYTES
+from remote.shell import frame
 from tests.ssh.accounts import SHELLS, account
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
@@ -52,7 +53,7 @@ async def test_bytes_pass_unchanged_in_both_directions(site: SshLab, sshd: Sshd)
     every = bytes(range(256)) * 1000
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(f"exec head -c {len(every)}\n".encode())
+        await channel.write(frame(f"exec head -c {len(every)}".encode()))
         await channel.write(every)
         assert await rest(channel) == every
 
@@ -61,7 +62,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(site: SshLab, sshd: Sshd) 
     rng = Random(1)
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(b"i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done\n")
+        await channel.write(frame(b"i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done"))
         output, ended = b"", False
         while not ended:
             reading = asyncio.create_task(channel.read())
@@ -78,7 +79,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(site: SshLab, sshd: Sshd) 
 async def test_a_read_beside_close_brings_the_next_bytes_or_none(site: SshLab, sshd: Sshd, said: str) -> None:
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(f"echo first; read gate; echo {said}; cat\n".encode())
+        await channel.write(frame(f"echo first; read gate; echo {said}; cat".encode()))
         assert await line(channel) == "first"
         reading = asyncio.create_task(channel.read())
         await nap()
@@ -92,7 +93,7 @@ async def test_a_read_beside_close_brings_the_next_bytes_or_none(site: SshLab, s
 async def test_a_reader_gets_much_in_one_go_but_not_too_much(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(f"head -c {3 * MB} /dev/zero\n".encode())
+        await channel.write(frame(f"head -c {3 * MB} /dev/zero".encode()))
         sizes = []
         while chunk := await channel.read():
             sizes.append(len(chunk))
@@ -112,7 +113,7 @@ async def test_two_hundred_megabytes_come_intact_to_a_reader_that_dawdles(site: 
         channel, other = await pool.open_shell(), await pool.open_shell()
         tracemalloc.start()
         try:
-            await channel.write(f"yes {pattern.decode().strip()} | head -c {size}\n".encode())
+            await channel.write(frame(f"yes {pattern.decode().strip()} | head -c {size}".encode()))
             await run(other, "sleep 1")  # meanwhile nobody reads; the host sends until it may no more
             digest, received = hashlib.sha256(), 0
             while chunk := await channel.read():
@@ -139,7 +140,8 @@ async def test_ten_megabytes_wait_for_a_reader_that_dawdles(site: SshLab, sshd: 
     gate = site.folder / "gate"
     async with site.pool(site.target(sshd)) as pool:
         channel, other = await pool.open_shell(), await pool.open_shell()
-        await channel.write(f"until [ -e {gate} ]; do sleep 0.05; done; head -c {len(data)} | wc -c\n".encode())
+        script = f"until [ -e {gate} ]; do sleep 0.05; done; head -c {len(data)} | wc -c"
+        await channel.write(frame(script.encode()))
         tracemalloc.start()
         try:
             writing = asyncio.create_task(channel.write(data))
@@ -157,7 +159,7 @@ async def test_ten_megabytes_wait_for_a_reader_that_dawdles(site: SshLab, sshd: 
 async def test_a_write_can_be_cancelled_and_the_connection_goes_on(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         stalled, other = await pool.open_shell(), await pool.open_shell()
-        await stalled.write(b"echo $$; exec sleep 300\n")
+        await stalled.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(stalled))
         writing = asyncio.create_task(stalled.write(bytes(10 * MB)))
         try:
@@ -176,7 +178,7 @@ async def test_a_blocked_writer_hears_that_the_channel_has_ended(site: SshLab) -
     with Sshd() as sshd:
         async with site.pool(site.target(sshd)) as pool:
             channel = await pool.open_shell()
-            await channel.write(b"echo $$; exec sleep 300\n")
+            await channel.write(frame(b"echo $$; exec sleep 300"))
             sleeper = int(await line(channel))
             writing = asyncio.create_task(channel.write(bytes(10 * MB)))
             await nap()
@@ -189,7 +191,7 @@ async def test_a_blocked_writer_hears_that_the_channel_has_ended(site: SshLab) -
 async def test_a_blocked_writer_hears_that_the_channel_was_closed(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(b"echo $$; exec sleep 300\n")
+        await channel.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(channel))
         writing = asyncio.create_task(channel.write(bytes(10 * MB)))
         await nap()
@@ -214,7 +216,7 @@ async def test_close_may_be_repeated_and_cancelled_and_the_shell_still_ends(site
     async with site.pool(site.target(sshd)) as pool:
         channels = [await pool.open_shell() for _ in range(4)]
         for channel in channels:
-            await channel.write(b"echo ready; cat\n")
+            await channel.write(frame(b"echo ready; cat"))
             assert await line(channel) == "ready"
         once, twice, cancelled, ended = channels
         await once.close()
@@ -234,7 +236,7 @@ async def test_what_was_written_arrives_before_the_end_of_the_input(site: SshLab
     data = os.urandom(MB)
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(f"cat >{copy}\n".encode())
+        await channel.write(frame(f"cat >{copy}".encode()))
         await channel.write(data)
         await channel.close()
         assert copy.read_bytes() == data
@@ -243,7 +245,7 @@ async def test_what_was_written_arrives_before_the_end_of_the_input(site: SshLab
 async def test_a_child_that_keeps_the_output_open_does_not_keep_the_channel(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(b"sleep 300 & echo $!\n")
+        await channel.write(frame(b"sleep 300 & echo $!"))
         sleeper = int(await line(channel))
         await channel.close()
         os.kill(sleeper, signal.SIGKILL)
@@ -254,7 +256,7 @@ async def test_a_child_that_keeps_the_output_open_does_not_keep_the_channel(site
 async def test_a_shell_that_prints_without_end_is_ended(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         channel = await pool.open_shell()
-        await channel.write(b"yes\n")
+        await channel.write(frame(b"yes"))
         assert await channel.read()
         await channel.close()
         assert (pool.connections, pool.channels) == (1, 0)
@@ -267,7 +269,7 @@ async def test_keys_are_agreed_on_anew_while_channels_go_on(site: SshLab) -> Non
         async with site.pool(site.target(sshd)) as pool:
             channels = [await pool.open_shell() for _ in range(3)]
             for channel in channels:
-                await channel.write(f"exec head -c {len(data)}\n".encode())
+                await channel.write(frame(f"exec head -c {len(data)}".encode()))
             writing = [asyncio.create_task(channel.write(data)) for channel in channels]
             assert await asyncio.gather(*map(rest, channels)) == [data] * 3
             await asyncio.gather(*writing, return_exceptions=True)
@@ -277,7 +279,7 @@ async def test_keys_are_agreed_on_anew_while_channels_go_on(site: SshLab) -> Non
 async def test_a_shell_that_does_not_end_is_left_behind_with_its_connection(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         stubborn, other = await pool.open_shell(), await pool.open_shell()
-        await stubborn.write(b"echo $$; exec sleep 300\n")
+        await stubborn.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(stubborn))
         reading = asyncio.create_task(stubborn.read())
         try:
@@ -300,7 +302,7 @@ async def test_a_shell_that_does_not_end_is_left_behind_with_its_connection(site
 async def test_a_stubborn_shell_that_ends_late_is_let_go(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         stubborn, other = await pool.open_shell(), await pool.open_shell()
-        await stubborn.write(b"echo $$; exec sleep 300\n")
+        await stubborn.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(stubborn))
         await stubborn.close()
         os.kill(sleeper, signal.SIGKILL)
@@ -313,7 +315,7 @@ async def test_what_was_not_read_when_the_connection_died_does_no_harm(site: Ssh
     with Sshd() as sshd:
         async with site.pool(site.target(sshd)) as pool:
             channel, other = await pool.open_shell(), await pool.open_shell()
-            await channel.write(f"head -c {2 * MB} /dev/zero; exec >&- 2>&-; read gate\n".encode())
+            await channel.write(frame(f"head -c {2 * MB} /dev/zero; exec >&- 2>&-; read gate".encode()))
             await run(other, "sleep 1")  # meanwhile all of it comes, with the end of the output behind
             sshd.kill_sessions()
             await eventually(lambda: pool.connections == 0)
@@ -328,7 +330,7 @@ async def test_start_up_files_may_say_what_they_like(site: SshLab, sshd: Sshd, s
         user.write_startup("echo noise; sh -c 'echo complaint >&2'\n")
         async with site.pool(site.target(sshd, user=user.name)) as pool:
             channel = await pool.open_shell()
-            output = await run(channel, "printf 'ready:%s\\\\n' \"$(id -un)\"")
+            output = await run(channel, "printf 'ready:%s\\n' \"$(id -un)\"")
             assert output.endswith(f"ready:{user.name}\n".encode())
             assert b"complaint" not in output
 
@@ -342,7 +344,7 @@ async def test_asyncssh_never_logs_what_goes_over_a_channel(
         with caplog.at_level(logging.DEBUG, logger="asyncssh"):  # a worker in this process may have hushed it
             async with site.pool(site.target(sshd)) as pool:
                 channel = await pool.open_shell()
-                await channel.write(f"SECRET={secret}; read -r line; echo $SECRET$line\n".encode())
+                await channel.write(frame(f"SECRET={secret}; read -r line; echo $SECRET$line".encode()))
                 await channel.write(f"{secret}\n".encode())
                 assert await line(channel) == 2 * secret
                 await channel.close()

@@ -14,6 +14,7 @@ from laboratory import eventually
 from ssh_laboratory import SshLab, connected, line, loop_complaints, nap, opened, rest, run
 
 from remote.errors import HostAuthFailed, HostKeyChanged, HostUnreachable
+from remote.shell import frame
 from remote.ssh import link as link_module
 from remote.ssh import login
 from remote.ssh.channel import SshChannel
@@ -43,7 +44,7 @@ async def open_shells(pool: Pool, number: int) -> list[SshChannel]:
     """Open so many shells at once, and see that each is one."""
     channels = await asyncio.gather(*(pool.open_shell() for _ in range(number)))
     for channel in channels:
-        await channel.write(b"echo ready; cat\n")
+        await channel.write(frame(b"echo ready; cat"))
     for channel in channels:
         assert await line(channel) == "ready"
     return channels
@@ -457,7 +458,7 @@ async def test_a_host_is_its_target_and_its_pool(site: SshLab, sshd: Sshd) -> No
     host = SshHost(target, Pool(target, site.connector(target)))
     assert (host.name, host.path, host.rest_s) == ("box", "/opt/bin:/opt/more", 0)
     channel = await host.open_channel()
-    await channel.write(b"echo hello\n")
+    await channel.write(frame(b"echo hello"))
     assert await channel.read() == b"hello\n"
     await host.close()
     assert await channel.read() == b""

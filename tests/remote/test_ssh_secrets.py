@@ -26,7 +26,7 @@ from tests.leaks import places
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 
-SECRETS = {name: secrets.token_hex(12) for name in ("environment", "prompt", "argument", "input")}
+SECRETS = {name: secrets.token_hex(12) for name in ("environment", "prompt", "argument")}
 
 
 class Listener(logging.Handler):
@@ -59,7 +59,7 @@ async def talk(sshd: Sshd) -> None:
     agent = Command(("wc", "-c"), "/", SECRETS["prompt"].encode(), {"TOKEN": SECRETS["environment"]})
     async with follow(host, Spool("~/spools", "t1"), agent) as turn:
         assert await drain(turn) == b"24\n"
-    output = await run_script(host, "wc -c", (SECRETS["argument"],), stdin=SECRETS["input"].encode())
+    output = await run_script(host, 'printf %s "$1" | wc -c', (SECRETS["argument"],))
     assert output.stdout == b"24\n"
     await host.close()
 

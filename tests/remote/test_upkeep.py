@@ -168,7 +168,9 @@ def alive(pid: int) -> bool:
 
 async def test_a_scripts_output_is_kept_byte_by_byte(any_lab: Lab) -> None:
     data = os.urandom(300_000) + b"\n\nRT-EXIT guess 1\n"
-    output = await run_script(any_lab.host, 'cat; echo "$1" >&2; exit 3', ["warned"], stdin=data)
+    (any_lab.folder / "data").write_bytes(data)
+    script = 'cat "$2"; echo "$1" >&2; exit 3'
+    output = await run_script(any_lab.host, script, ["warned", str(any_lab.folder / "data")])
     assert (output.exit, output.stdout, output.stderr) == (3, data, b"warned")
 
 
@@ -190,6 +192,7 @@ async def test_a_channel_that_ends_in_the_middle_of_a_script_is_unreachable(lab:
 
 
 async def test_an_upkeep_that_fails_says_why(lab: Lab) -> None:
-    (lab.folder / "sh").symlink_to("/bin/sh")
+    for tool in ("sh", "head"):
+        (lab.folder / tool).symlink_to(f"/usr/bin/{tool}")
     with pytest.raises(HostError, match=r"free_kibibytes failed with exit 127: .*df"):
         await free_bytes(Lab(lab.folder / "bare", str(lab.folder)).host, "/")
