@@ -43,3 +43,6 @@ class Host(Protocol):
 
     async def open_channel(self) -> Channel:
         """Start a shell there. Raises HostError; HostUnreachable when it is worth another try."""
+
+    async def close(self) -> None:
+        """End what is kept open to it. Turns go on there."""

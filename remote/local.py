@@ -45,6 +45,9 @@ class LocalHost:
             raise HostUnreachable(self.name, f"no shell: {error}") from error
         return LocalChannel(self.name, process)
 
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
 
 class LocalChannel:
     """The pipes of one local shell."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, Protocol, cast
+from typing import NoReturn
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
@@ -12,13 +12,6 @@ from adapters.request import TurnRequest
 from remote.errors import HostUnreachable
 from remote.host import Host
 from remote.spool import Spool
-
-
-class Closeable(Protocol):
-    """A host that keeps connections."""
-
-    def close(self) -> Awaitable[None]:
-        """End them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +74,7 @@ class Hosts:
     async def close(self) -> None:
         """End all connections; turns go on."""
         for entry in self:
-            if hasattr(entry.host, "close"):
-                await cast(Closeable, entry.host).close()
+            await entry.host.close()
 
     def _named(self, name: str, labels: Mapping[str, str]) -> TurnHost:
         if name not in self._hosts:
@@ -114,3 +106,6 @@ class _Unconfigured:
 
     async def open_channel(self) -> NoReturn:
         raise HostUnreachable(self.name, "it is not in this worker's configuration; add it to ssh_hosts again")
+
+    async def close(self) -> None:
+        """There is nothing to end."""

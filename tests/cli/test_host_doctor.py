@@ -367,6 +367,9 @@ class Silent:
         await asyncio.Event().wait()
         raise AssertionError
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
 
 class Broken(Silent):
     """A host that has a fault of ours."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from laboratory import Lab
+from ssh_laboratory import SshLab
+
+from tests.ssh.needs import need
+from tests.ssh.sshd import Sshd
 
 SHELLS = ("dash", "bash", "busybox")
 
@@ -24,14 +26,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = inspect.signature(pyfuncitem.obj).parameters
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
-
-
-def need(tool: str) -> str:
-    """Return the path of a tool; without it, skip on a laptop and fail in CI."""
-    path = shutil.which(tool)
-    if path is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{tool} is not installed")
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +65,17 @@ def opened(lab: Lab) -> Iterator[Lab]:
         yield lab
     finally:
         lab.clean_up()
+
+
+@pytest.fixture
+def sshd() -> Iterator[Sshd]:
+    """A real OpenSSH server."""
+    need("sshd")
+    with Sshd() as server:
+        yield server
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> SshLab:
+    """A worker's side of SSH."""
+    return SshLab(tmp_path)

@@ -50,6 +50,9 @@ class CuttableHost:
     def rest_s(self) -> float:
         return self._host.rest_s
 
+    async def close(self) -> None:
+        await self._host.close()
+
     async def open_channel(self) -> CuttableChannel:
         if self.refusals:
             self.refusals -= 1

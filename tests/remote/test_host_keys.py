@@ -11,12 +11,12 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from conftest import need
 
 from remote.errors import HostError, HostKeyChanged
 from remote.ssh import own_keys
 from remote.ssh.host_keys import HostKeyCheck, HostKeyPolicy, HostKeys
 from remote.ssh.known_hosts import KnownHostsFile, describe, line_for, look_up
+from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 
 CHECKED = (HostKeyPolicy.ACCEPT_NEW, HostKeyPolicy.STRICT)

@@ -10,7 +10,6 @@ import os
 import signal
 import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import asyncssh
@@ -34,11 +33,6 @@ def sshd() -> Iterator[Sshd]:
     need("sshd")
     with Sshd() as server:
         yield server
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> SshLab:
-    return SshLab(tmp_path)
 
 
 async def test_a_shell_runs_what_it_is_sent_and_its_end_is_the_end(site: SshLab, sshd: Sshd) -> None:

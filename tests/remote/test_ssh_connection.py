@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from asyncssh import SSHClientConnection
@@ -13,22 +11,9 @@ from ssh_laboratory import SshLab, loop_complaints, nap
 
 from remote.errors import HostUnreachable
 from remote.ssh.connection import Connection
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 
 quiet = pytest.fixture(autouse=True)(loop_complaints)
-
-
-@pytest.fixture
-def sshd() -> Iterator[Sshd]:
-    need("sshd")
-    with Sshd() as server:
-        yield server
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> SshLab:
-    return SshLab(tmp_path)
 
 
 def connect(site: SshLab, sshd: Sshd) -> Connection:

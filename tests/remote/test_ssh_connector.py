@@ -34,13 +34,6 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sshd() -> Iterator[Sshd]:
-    need("sshd")
-    with Sshd() as server:
-        yield server
-
-
-@pytest.fixture
 def other() -> Iterator[Sshd]:
     with Sshd() as server:
         yield server
@@ -50,11 +43,6 @@ def other() -> Iterator[Sshd]:
 def third() -> Iterator[Sshd]:
     with Sshd() as server:
         yield server
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> SshLab:
-    return SshLab(tmp_path)
 
 
 async def said(site: SshLab, target: Target, *others: Target, script: str = "echo $SSH_CONNECTION") -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -22,22 +20,9 @@ from remote.ssh.host import SshHost
 from remote.ssh.pool import Pool
 from tests.ssh import keys
 from tests.ssh.links import Link, need_links
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 
 quiet = pytest.fixture(autouse=True)(loop_complaints)
-
-
-@pytest.fixture
-def sshd() -> Iterator[Sshd]:
-    need("sshd")
-    with Sshd() as server:
-        yield server
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> SshLab:
-    return SshLab(tmp_path)
 
 
 async def open_shells(pool: Pool, number: int) -> list[SshChannel]:

@@ -446,6 +446,9 @@ class Fleetwide:
         assert self.fault is not None
         raise self.fault
 
+    async def close(self) -> None:
+        """Nothing is open."""
+
     async def sleep(self, seconds: float) -> None:
         """Move the clock."""
         self.now += seconds
