@@ -18,6 +18,7 @@ import orjson
 import structlog
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import OperationalError
+from kombu.utils.uuid import uuid
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
 
@@ -94,7 +95,7 @@ class Subscription:
     def __init__(self, broker_url: str, turn_id: str) -> None:
         self._url = broker_url
         self._queue = Queue(
-            "",
+            uuid(),
             exchange=EXCHANGE,
             routing_key=routing_key(turn_id),
             exclusive=True,
@@ -111,8 +112,11 @@ class Subscription:
             self._subscribed()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._abandon()
+        else:
+            self._close()
 
     def batches(self, timeout_s: float) -> Iterator[Batch]:
         """What arrives within `timeout_s`; ends after the first arrivals."""
@@ -144,6 +148,18 @@ class Subscription:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _abandon(self) -> None:
+        """Leave a connection in whatever state an interrupt may have caught it.
+
+        Interrupted between asking and noting that it has asked, kombu's Redis transport would wait for an answer
+        for ever when it is closed. What it would have cleaned up there, a new connection does.
+        """
+        if self._connection is None:
+            return
+        self._connection = None
+        with contextlib.suppress(*self._faults), Connection(self._url, connect_timeout=5) as connection:
+            self._queue(connection.channel()).delete()
 
     def _receive(self, body: dict[str, Any], _: object) -> None:
         self._received.append(Batch(body["turn_id"], body["first_seq"], body["events"]))

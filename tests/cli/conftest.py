@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,8 +49,20 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         out, err = capsys.readouterr()
         return Said(status, out, err)
 
-    yield command
+    with logging_as_before():
+        yield command
     EmbeddedBroker(tmp_path / "state" / "broker").stop()
+
+
+@contextmanager
+def logging_as_before() -> Iterator[None]:
+    """A command may set up logging, for a process of its own; ours goes on."""
+    changed = [logging.getLogger(name) for name in (None, "remote", "alembic", "asyncssh", "celery")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in changed]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from adapters.command import Command
 from adapters.result import Status, TurnResult
 from remote.spool import Spool
-from remote.turn import Attach, start_program
+from remote.turn import Attach, start_request
 from tests.ssh.links import Link, need_links
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
@@ -128,12 +128,12 @@ async def _send_late(login: Login) -> None:
     """Attach as a worker does, and write heartbeats: each says how long after the host's answer it was sent."""
     stale_s = 1
     spool, nonce = Spool(str(login.spools), "late"), secrets.token_hex(16)
-    program = start_program(
+    request = start_request(
         Attach(spool, "follower", nonce, 0, stale_s), Command(argv=("sleep", "300"), cwd="/"), "turn", 300
     )
     host = login.host()
     channel = await host.open_channel()
-    await channel.write(program)
+    await channel.write(request.program)
     said = b""
     while f"RT-READY {nonce}".encode() not in said:
         said += await channel.read()
