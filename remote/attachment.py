@@ -31,17 +31,20 @@ async def attach(
     nonce: str,
     offset: int,
     *,
+    may_start: Callable[[], bool],
     answer_s: float,
     beats: Beats,
     max_line: int,
 ) -> Attachment:
     """Send `request` and return the attachment once the host says that it stands. The channel is closed otherwise.
 
-    Raises SpawnRefused, and HostUnreachable when the host does not answer within `answer_s` seconds.
+    `may_start` is asked once, when the host is about to start the request's command; from then on it may run.
+    Raises StartWithheld if that says no, SpawnRefused, and HostUnreachable when the host does not answer within
+    `answer_s` seconds.
     """
     try:
         async with asyncio.timeout(answer_s):
-            ready, rest = await _handshake(host, channel, request, nonce)
+            ready, rest = await _handshake(host, channel, request, nonce, may_start)
     except TimeoutError as error:
         await channel.close()
         raise HostUnreachable(host.name, f"no answer for {answer_s} s") from error
@@ -49,6 +52,10 @@ async def attach(
         await channel.close()
         raise
     return Attachment(host, channel, EventStream(offset, ready, max_line), rest, beats)
+
+
+class StartWithheld(Exception):
+    """The command must not be started at the moment, and was not."""
 
 
 class Attachment:
@@ -92,7 +99,9 @@ class Attachment:
         await self._channel.close()
 
 
-async def _handshake(host: Host, channel: Channel, request: Request, nonce: str) -> tuple[Ready, bytes]:
+async def _handshake(
+    host: Host, channel: Channel, request: Request, nonce: str, may_start: Callable[[], bool]
+) -> tuple[Ready, bytes]:
     # Sent beside the reading: a host that refuses does not read all of it.
     sending = asyncio.create_task(channel.write(request.program))
     answer = Answer(nonce)
@@ -106,9 +115,11 @@ async def _handshake(host: Host, channel: Channel, request: Request, nonce: str)
                     return ready, answer.rest
                 case Refused(code, detail):
                     raise SpawnRefused(host.name, code, detail)
-                case Wanted():
+                case Wanted(what):
+                    if what == "go" and not may_start():
+                        raise StartWithheld
                     await sending
-                    sending = asyncio.create_task(channel.write(request.prompt))
+                    sending = asyncio.create_task(channel.write(b"go\n" if what == "go" else request.prompt))
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)

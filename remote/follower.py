@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from adapters.command import Command
-from remote.attachment import Attachment, Beats, attach
+from remote.attachment import Attachment, Beats, StartWithheld, attach
 from remote.backoff import Backoff, Patience
 from remote.errors import HostUnreachable
 from remote.framing import MAX_LINE_BYTES
@@ -104,7 +104,7 @@ class Follower:
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.exit: Exit | None = None  # set with the last batch; None after a detach
-        self.asked = False  # a request has gone to the host: a command may have been started, whatever came back
+        self.asked = False  # the host was told to start the command: it may run, whatever came back
         self._host = host
         self._spool = spool
         self._command = command  # None once it is known to have started
@@ -135,7 +135,11 @@ class Follower:
         return 0.0 if self._lost_at is None else self._clock() - self._lost_at
 
     async def __aenter__(self) -> Self:
-        await self._attach()
+        try:
+            await self._attach()
+        except BaseException:
+            await self.detach()
+            raise
         return self
 
     async def __aexit__(
@@ -186,45 +190,50 @@ class Follower:
 
     async def _attach(self) -> None:
         """Attach, however many tries that takes, unless told to detach."""
-        attachment = None
-        while attachment is None and not self._detached.is_set():
+        while self._attachment is None and not self._detached.is_set():
             if self._command and not self._lease.may_start():
                 await self._pause(_PERMIT_S)
                 continue
             try:
-                attachment = await self._unless_detached(self._open())
+                await self._unless_detached(self._open())
+            except StartWithheld:
+                continue
             except HostUnreachable as loss:
                 if self._lost_at is None:
                     self._lost_at = self._clock()
                 await self._pause(self._backoff.delay_s(loss))
-        if attachment is None:
-            return
-        self._lost_at = None
-        self._command = None
-        self._attachment = attachment
-        self._backoff.attached()
-        if self._cancelled:
-            await self.cancel()
         if self._detached.is_set():
             await self._drop()
+        elif self._cancelled:
+            await self.cancel()
 
-    async def _open(self) -> Attachment:
+    async def _open(self) -> None:
         nonce = secrets.token_hex(16)
         stale_s = math.ceil(self._patience.answer_s)
         request = self._request(Attach(self._spool, self._name, nonce, self._offset, stale_s))
         channel = await self._host.open_channel()
-        self.asked = True
-        self._lost_at = None  # what goes out now may be heard, even if no answer comes back
-        return await attach(
+        # Kept at once: whoever waits for it may be cancelled at the same time.
+        self._attachment = await attach(
             self._host,
             channel,
             request,
             nonce,
             self._offset,
+            may_start=self._may_start,
             answer_s=self._patience.answer_s,
             beats=Beats(self._lease.beat_s, self._lease.may_hold, self._clock),
             max_line=self._max_line,
         )
+        self._lost_at = None
+        self._command = None
+        self._backoff.attached()
+
+    def _may_start(self) -> bool:
+        if self._detached.is_set() or not self._lease.may_start():
+            return False
+        self.asked = True
+        self._lost_at = None  # what goes out now may be heard, even if no answer comes back
+        return True
 
     def _request(self, attach: Attach) -> Request:
         command, path = self._command, self._host.path

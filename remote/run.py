@@ -58,7 +58,8 @@ async def _converse(channel: Channel, request: bytes) -> bytes:
 def _parse(host: Host, printed: bytes, nonce: str) -> Output:
     _, begun, output = printed.partition(f"\nRT-BEGIN {nonce}\n".encode())
     stdout, ended, end = output.rpartition(f"\nRT-EXIT {nonce} ".encode())
-    if not (begun and ended):
+    end, complete, _ = end.partition(f"\nRT-END {nonce}\n".encode())
+    if not (begun and ended and complete):
         raise HostUnreachable(host.name, "the channel ended in the middle of a command")
     code, _, stderr = end.partition(b"\n")
     return Output(int(code), stdout, stderr[-_STDERR_BYTES:])

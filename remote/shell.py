@@ -15,12 +15,16 @@ from functools import cache
 from importlib import resources
 
 # Where sh is bash, it would lose bytes that its locale does not know, and could take them for quotes. The slow dd
-# is for hosts without a head that counts bytes; the program will name what is missing.
+# is for hosts without head; the program will name what is missing. What does not begin as a program is the middle
+# of one whose beginning a start-up file has read.
 BOOT_SCRIPT = (  # for `sh -c`
-    'locale=${LC_ALL-} LC_ALL=C;read -r n;{ s=$(head -c "$n")||s=$(dd bs=1 count="$n");} 2>/dev/null;eval "$s"'
+    "unset -v s n locale;locale=${LC_ALL-} LC_ALL=C;read -r n;"
+    '{ s=$(head -c "$n")||s=$(dd bs=1 count="$n");} 2>/dev/null;case $s in "{"*) eval "$s";;esac'
 )
 BOOT = f"exec sh -c '{BOOT_SCRIPT}'"  # for a login shell, whichever it is
 
+_SCRIPTS = resources.files(__package__) / "scripts"
+_ASSIGNED = re.compile(r"(?:^|[\s;({])(?:([a-z_]+)=|read (?:-r )?([a-z_ ]+)|for ([a-z_]+) in)", re.MULTILINE)
 _COMMENT_OR_INDENT = re.compile(r"^[ \t]*(?:#.*\n)?", re.MULTILINE)
 
 
@@ -37,13 +41,20 @@ def quote(value: str) -> bytes:
 
 @cache
 def library(*names: str) -> str:
-    """Return the shell functions of these files of `scripts/`, without comments: a shell reads them byte by byte.
+    """Return the shell functions of these files of `scripts/`, without comments and indents.
 
     No string of theirs may span lines.
     """
-    folder = resources.files(__package__) / "scripts"
-    texts = [(folder / f"{name}.sh").read_text("utf-8") for name in names]
+    texts = [(_SCRIPTS / f"{name}.sh").read_text("utf-8") for name in names]
     return _COMMENT_OR_INDENT.sub("", "".join(texts))
+
+
+@cache
+def own_variables() -> frozenset[str]:
+    """Return the names of all variables that `scripts/` assign to."""
+    texts = [_COMMENT_OR_INDENT.sub("", file.read_text("utf-8")) for file in _SCRIPTS.iterdir()]
+    found = " ".join(name for text in texts for names in _ASSIGNED.findall(text) for name in names)
+    return frozenset(found.split())
 
 
 def program(
@@ -57,19 +68,22 @@ def program(
 
     The directories of `path` go before the host's PATH, for all that runs there.
     """
-    words = [b"{\n"]  # without its end, it is an error and no program: nothing runs that was cut off on its way
+    # What the host exports stays exported, with our value in it, to all that runs there.
+    ours = own_variables() | set(variables or {})
+    words = [f"unset -v {' '.join(sorted(ours))}\n".encode()]
     words += [b"PATH=" + quote(path) + b":$PATH\nexport PATH\n"] if path else []
     words += [assignment(name, str(value)) for name, value in (variables or {}).items()]
     words.append(assignment("RUNTURN_SCRIPT", functions))
     words.append(b" ".join([b"set --", *map(quote, args)]) + b"\n")
     words.append(b'LC_ALL=$locale\neval "$RUNTURN_SCRIPT"\n')  # in the host's locale again
-    words.append(entry.encode() + b' "$@"\n}')
+    words.append(entry.encode() + b' "$@"')
     return frame(b"".join(words))
 
 
 def frame(text: bytes) -> bytes:
-    """Return a program as BOOT reads it."""
-    return b"%d\n" % len(text) + text
+    """Return a program as BOOT reads it. Without its last byte it is an error: nothing runs that was cut off."""
+    compound = b"{\n" + text + b"\n}"
+    return b"%d\n" % len(compound) + compound
 
 
 def assignment(name: str, value: str) -> bytes:

@@ -21,7 +21,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The host wants the prompt."""
+    """The host wants something before it starts: the "prompt", or the word to "go" on."""
+
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class Answer:
         if words := self._after(self._refused):
             code, _, detail = words.partition(" ")
             return Refused(code, detail.strip())
-        if self._after(self._wanted):
+        if words := self._after(self._wanted):
             self._seen = self.rest
-            return Wanted()
+            return Wanted(words)
         return None
 
     def _after(self, mark: bytes) -> str | None:

@@ -1,4 +1,4 @@
-# One short command: its output between two marks, then its exit code and what it wrote to stderr.
+# One short command: its output between two marks, then its exit code, what it wrote to stderr, and a last mark.
 #
 # Callers set `nonce` and `script`.
 
@@ -6,5 +6,5 @@ run_command() {
     printf '\nRT-BEGIN %s\n' "$nonce"
     exec 4>&1
     errors=$( (eval "$script") 2>&1 >&4 </dev/null)
-    printf '\nRT-EXIT %s %s\n%s' "$nonce" "$?" "$errors"
+    printf '\nRT-EXIT %s %s\n%s\nRT-END %s\n' "$nonce" "$?" "$errors" "$nonce"
 }

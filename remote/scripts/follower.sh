@@ -27,9 +27,9 @@ attach() {
 
 follow() {
     umask 077
-    load_turn || refuse spool_missing "$spool"
+    load_turn || miss_spool
     size=0
-    if [ -z "$started_here" ]; then size=$(($(wc -c <"$spool/events"))); fi
+    if [ -z "$started_here" ]; then size=$(wc -c <"$spool/events") && size=$((size)) || exit; fi
     [ "$offset" -le "$size" ] || refuse spool_missing "$spool has $size bytes of output, not $offset"
     replace_predecessor
     tail=
@@ -41,6 +41,12 @@ follow() {
     if ended; then replay; else stream; fi
     listen
     leave
+}
+
+# miss_spool: no answer, but another try, where it is there and cannot be read just now.
+miss_spool() {
+    if [ -d "$spool" ]; then exit 1; fi
+    refuse spool_missing "$spool"
 }
 
 # KILL, because a shell that was just forked to become tail would take TERM with its parent's trap, and lose it.
@@ -95,8 +101,13 @@ settled_in() {
 }
 
 fresh() {
-    if [ -z "$ready_at" ] || ! uptime; then return; fi
-    [ "$((now - ready_at - $1))" -le "$stale" ]
+    in_time "$ready_at" "$1"
+}
+
+# in_time SINCE SECONDS: was what comes now sent so long after our word at SINCE, and was not long under way?
+in_time() {
+    if [ -z "$1" ] || ! uptime; then return 0; fi
+    [ "$((now - $1 - $2))" -le "$stale" ]
 }
 
 beat() {

@@ -13,6 +13,7 @@ start() {
         check_workspace "$cwd" "$workspace_roots"
         check_agent "$1"
         draft_spool
+        await_go
         if claim; then start_supervisor "$@" && started_here=yes; fi
     fi
     follow
@@ -25,8 +26,25 @@ draft_spool() {
     fi
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
-    if [ -z "$prompt" ] && [ "$prompt_bytes" -gt 0 ]; then answer "RT-SEND $nonce prompt"; fi
+    if [ "$prompt" ] || [ "$prompt_bytes" -eq 0 ]; then ask go; else ask prompt; fi
     said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
+    if [ "$asked" = prompt ]; then ask go; fi
+}
+
+# ask WHAT: the other end sends it, if it is there.
+ask() {
+    asked=$1
+    asked_at=
+    if uptime; then asked_at=$now; fi
+    answer "RT-SEND $nonce $1"
+}
+
+# await_go: a start that was held up on its way here may come when its turn is over, or runs elsewhere; so may the word
+# to go on. Without an answer the other end starts once more, if it still wants to.
+await_go() {
+    IFS= read -r word && [ "$word" = go ] && in_time "$asked_at" 0 && return
+    rm -rf "$draft"
+    exit 1
 }
 
 # blame MESSAGE
@@ -48,7 +66,7 @@ fill() {
     else
         receive_prompt || return
     fi
-    record_sessions
+    record_sessions || return
     boot_id
     printf '%s\n' "$turn_nonce $lease $boot $ladder" >"$draft/turn" || return
     for name in supervisor watcher agent heartbeat reason end; do
@@ -61,13 +79,17 @@ receive_prompt() {
     [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ]
 }
 
-# record_sessions: how long the agent's session files are now, so that this turn's part can be told later.
+# record_sessions: how long the agent's session files are now, so that this turn's part can be told later. wc fails for
+# patterns that match nothing; whether there was room shows the blank line behind.
 record_sessions() {
-    [ "$session_patterns" ] || return
+    [ "$session_patterns" ] || return 0
     if [ -z "$session_root" ] && [ "$session_env" ]; then eval "session_root=\$$session_env"; fi
     session_root=${session_root:-$HOME/$session_default}
-    printf '%s\n' "$session_root" >"$draft/session_root"
-    (cd -- "$session_root" && wc -c -- $session_patterns) >"$draft/session_sizes" 2>/dev/null
+    printf '%s\n' "$session_root" >"$draft/session_root" || return
+    {
+        (cd -- "$session_root" && wc -c -- $session_patterns) 2>/dev/null
+        echo
+    } >"$draft/session_sizes"
 }
 
 # claim: rename is atomic. Where another start was faster, mv fails, or has put the draft inside the other's spool.

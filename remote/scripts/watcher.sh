@@ -42,7 +42,8 @@ still_needed() {
         return 1
     fi
     get watcher
-    [ "$value" = "$watcher_signature" ] || return 1
+    # Blank: it cannot be read just now.
+    [ -z "$value" ] || [ "$value" = "$watcher_signature" ] || return 1
     supervised && return
     end_agent
     sweep

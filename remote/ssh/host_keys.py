@@ -11,7 +11,7 @@ from typing import TypedDict
 
 import asyncssh
 
-from remote.errors import HostError, HostKeyChanged
+from remote.errors import HostAuthFailed, HostKeyChanged
 from remote.ssh import distrust
 from remote.ssh.algorithms import host_key_algorithms
 from remote.ssh.known_hosts import Known, KnownHostsFile, hashed, known_name, line_for, look_up
@@ -50,7 +50,7 @@ class HostKeys:
         self._warned: set[str] = set()
 
     def handshake(self, name: str, host: str, port: int) -> HostKeyCheck:
-        """Begin to check one connection. Raises HostError when a file cannot be read.
+        """Begin to check one connection. Raises HostAuthFailed when a file cannot be read.
 
         `name` is what people call the host. It is known by its address, `host`, and its `port`; or else by its
         HostKeyAlias, and then `port` has to be 22, whatever it is in truth: to OpenSSH, an alias has no port.
@@ -61,7 +61,9 @@ class HostKeys:
         try:
             known = look_up(self._files, known_name(host, port))
         except OSError as error:
-            raise HostError(name, f"its host key cannot be checked: {error}; make that file readable") from error
+            raise HostAuthFailed(
+                name, f"its host key cannot be checked: {error}; make that file readable"
+            ) from error
         return HostKeyCheck(self, name, host, port, known)
 
     def keep(self, name: str, key: asyncssh.SSHKey) -> str | None:
@@ -125,7 +127,7 @@ class HostKeyCheck:
     async def verified(self, key: asyncssh.SSHKey | None) -> None:
         """Keep the key, if it is new: in the handshake, the host has proved that it owns it.
 
-        Raises HostKeyChanged when another key has become known meanwhile, and HostError when it cannot be kept.
+        Raises HostKeyChanged when another key has become known meanwhile, HostAuthFailed when it cannot be kept.
         """
         if key is None or key != self._new:
             return
@@ -133,7 +135,7 @@ class HostKeyCheck:
             objection = await asyncio.to_thread(self._host_keys.keep, self._known_name, key)
         except OSError as error:
             own = self._host_keys.own
-            raise HostError(
+            raise HostAuthFailed(
                 self._name,
                 f"its host key cannot be kept in {own}: {error}; let the worker's user write there",
             ) from error

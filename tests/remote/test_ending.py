@@ -6,9 +6,11 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from laboratory import GENTLE, Lab, drain, eventually, read_until
 
 from adapters.command import Signal
+from remote.errors import HostUnreachable
 from remote.follower import Lease
 from remote.spool import Exit
 
@@ -195,6 +197,29 @@ async def test_a_turn_survives_its_watcher_and_is_watched_again(any_lab: Lab) ->
         await eventually(lambda: any_lab.state(spool, "watcher") not in ([], first))
     await any_lab.nothing_left(spool)
     assert await any_lab.run(None, spool) == (b"ready\nresult\n", Exit(0, "lease"))
+
+
+async def test_a_watcher_that_cannot_read_who_watches_goes_on_watching(any_lab: Lab) -> None:
+    spool = any_lab.spool()
+    async with any_lab.follow(spool, any_lab.sh("echo begun; sleep 60"), lease=SHORT) as turn:
+        await read_until(turn, b"begun")
+        await eventually(lambda: bool(any_lab.state(spool, "watcher")))
+        Path(spool.path, "watcher").write_text(" " * 80 + "\n")
+    await any_lab.nothing_left(spool)
+    assert any_lab.state(spool, "end")[1] == "lease"
+
+
+async def test_a_spool_that_cannot_be_read_for_a_while_is_not_missing(any_lab: Lab) -> None:
+    spool = any_lab.spool()
+    async with any_lab.follow(spool, any_lab.sh("echo begun; while [ ! -e go ]; do sleep 0.05; done")) as turn:
+        await read_until(turn, b"begun")
+    for name in ("turn", "events"):
+        hidden = Path(spool.path, name).rename(any_lab.folder / name)
+        with pytest.raises(HostUnreachable):
+            await any_lab.run(None, spool)
+        hidden.rename(Path(spool.path, name))
+    (any_lab.workspace / "go").touch()
+    assert await any_lab.run(None, spool) == (b"begun\n", Exit(0, "exit"))
 
 
 async def test_a_turn_without_its_watcher_ends_in_order(lab: Lab) -> None:

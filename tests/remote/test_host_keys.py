@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from remote.errors import HostError, HostKeyChanged
+from remote.errors import HostAuthFailed, HostError, HostKeyChanged
 from remote.ssh import own_keys
 from remote.ssh.host_keys import HostKeyCheck, HostKeyPolicy, HostKeys
 from remote.ssh.known_hosts import KnownHostsFile, describe, line_for, look_up
@@ -400,9 +400,8 @@ async def test_of_two_new_keys_for_one_host_the_first_counts(own: Path) -> None:
 
 async def test_a_key_that_cannot_be_kept_is_an_error_that_names_the_file(sshd: Sshd, own: Path) -> None:
     own.with_name("known_hosts.lock").mkdir(parents=True)
-    with pytest.raises(HostError) as failure:
+    with pytest.raises(HostAuthFailed) as failure:
         await connect(sshd, HostKeys(own))
-    assert type(failure.value) is HostError
     assert f"host box: its host key cannot be kept in {own}" in str(failure.value)
 
 
