@@ -11,6 +11,7 @@ To add a setting: add a field here, and a line to the table in the README.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -142,6 +143,14 @@ class SshSettings(BaseModel):
     connect_timeout_ms: Milliseconds = 30_000  # login included
 
 
+def _own_name(given: dict[str, Any]) -> str:
+    """What the worker's machine is called if nobody says: workers of several may share a ledger on PostgreSQL."""
+    url = given.get("ledger_url")
+    if url is None or url.get_secret_value().startswith("sqlite"):
+        return "local"
+    return re.sub(r"[^A-Za-z0-9._-]", "-", platform.node()).strip("-._")[:128] or "local"
+
+
 class Settings(BaseSettings):
     """Everything that an operator can set. Its repr shows no URL: they carry passwords."""
 
@@ -155,7 +164,7 @@ class Settings(BaseSettings):
     ledger_url: SecretStr | None = None  # None: SQLite in the state directory
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9477  # 0: any free one
-    host_name: Name = "local"  # what requests call the machine that the worker runs on
+    host_name: Name = Field(default_factory=_own_name)  # what requests call the machine that the worker runs on
     agent: AgentSettings = AgentSettings()
     ssh: SshSettings = SshSettings()
     ssh_hosts: SshHosts = ()  # with any, turns run there and not on the worker's own machine

@@ -20,9 +20,9 @@ from remote.errors import LineTooLong
 from remote.follower import Follower, Lease, follow
 from remote.spool import Batch, Exit
 from workers.equipment import Equipment
-from workers.fencing import ANSWER_S
+from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
-from workers.lifecycle import AnyEvent, AttemptEnded, AttemptStarted
+from workers.lifecycle import AnyEvent, AttemptStarted
 from workers.limits import Limits, Watch
 from workers.patience import Detached
 
@@ -62,10 +62,12 @@ class AttemptRun:
         self._parser = adapter.parser()
         self._redactor = redactor
         self._held = held
+        self._hold = Hold.on(attempt, equipment.settings.agent)
         own_cap = adapter.capabilities.cost_cap
         limits = Limits.of(claim.request, equipment.settings.agent, caps_cost_itself=own_cap)
         self._watch = Watch(limits, attempt.started_at, equipment.clock())
         self._follower: Follower | None = None
+        self._reached = False
         self._asked: TurnError | None = None
         self._detaching = False
         self._stopping: asyncio.Task[None] | None = None
@@ -76,9 +78,14 @@ class AttemptRun:
         return self._asked
 
     @property
-    def asked(self) -> bool:
-        """Whether any request has reached the host, or may have."""
-        return self._follower is not None and self._follower.asked
+    def over(self) -> bool:
+        """Whether the host has told of its end."""
+        return self._follower is not None and self._follower.exit is not None
+
+    @property
+    def heard(self) -> bool:
+        """Whether the host has heard of us since: it was attached to, or may have been told to start the agent."""
+        return self._reached or (self._follower is not None and self._follower.asked)
 
     @property
     def out_of_reach_s(self) -> float:
@@ -128,31 +135,25 @@ class AttemptRun:
         """Text of this attempt without its secrets."""
         return self._redactor.line(data).decode(errors="replace")
 
-    def emit_end(self, error: TurnError | None, retry_at: float | None) -> None:
-        """The attempt's last event."""
-        message = error.message if error else None
-        self._emit([AttemptEnded(self._attempt.attempt, error.kind if error else None, message, retry_at)])
-
     @contextlib.asynccontextmanager
     async def _attached(self, follower: Follower) -> AsyncIterator[None]:
         try:
             await follower.__aenter__()
         except ValueError as error:
             raise errors.InvalidRequest(str(error)) from error
+        self._reached = follower.attached
         self._watch.attached(self._equipment.clock())
         yield
 
     def _lease(self) -> Lease:
-        """How the turn is held. Where it may be started elsewhere, only while nobody else can think it lost."""
-        lease = self._equipment.settings.agent.lease_ms / 1000
-        moves = self._claim.request.on_host_lost == "any_host"
-        return Lease(
-            round(lease), lease / 12, may_start=self._held, may_hold=self._held if moves else lambda: True
-        )
+        """How the turn is held. Where it may be given up for lost, only while nobody else can think it is."""
+        waits = self._claim.request.on_host_lost == "same_host"
+        may_hold = (lambda: True) if waits else self._held
+        return Lease(self._hold.lease_s, self._hold.beat_s, may_start=self._held, may_hold=may_hold)
 
     def _patience(self) -> Patience:
         """How long a host out of reach is tried at a stretch: as long as an agent may live there."""
-        as_long_as_it_lives_s = enter_s = self._equipment.settings.agent.lease_ms / 1000 + ANSWER_S
+        as_long_as_it_lives_s = enter_s = self._hold.lease_s + ANSWER_S
         if self._attempt.unreachable_since is not None:
             enter_s = _SECOND_LOOK_S
         elif self._claim.open is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass
+
+from remote.ssh.daemon import DaemonExecutor
 
 LIMIT_S = 10.0  # for any one check
 
@@ -34,16 +35,10 @@ def unanswered(
 
 def bounded(name: str, check: Callable[[], Check], timeout_s: float = LIMIT_S) -> Check:
     """Do one check; what goes wrong with it, or takes too long, is its outcome."""
-    outcome: queue.SimpleQueue[Check] = queue.SimpleQueue()
-
-    def examine_it() -> None:
-        try:
-            outcome.put(check())
-        except Exception as error:  # a doctor that dies of an illness helps nobody
-            outcome.put(Check(name, False, str(error) or type(error).__name__))
-
-    threading.Thread(target=examine_it, name=f"doctor-{name}", daemon=True).start()
-    try:
-        return outcome.get(timeout=timeout_s)
-    except queue.Empty:
+    examining = DaemonExecutor().submit(check)
+    if not wait([examining], timeout_s).done:
         return unanswered(name, timeout_s)
+    error = examining.exception()
+    if error is not None:  # a doctor that dies of an illness helps nobody
+        return Check(name, False, str(error) or type(error).__name__)
+    return examining.result()

@@ -15,6 +15,7 @@ from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.settings import Settings
 from ops.state_dir import StateDir
+from remote.ssh.daemon import DaemonExecutor
 from workers.check import Check, bounded
 from workers.configured_hosts import configured_hosts
 from workers.embedded import EmbeddedBroker
@@ -85,6 +86,7 @@ def _of_hosts(installation: Installation, only: str | None) -> Iterator[Check]:
         known = ", ".join(sorted(host.name for host in hosts))
         raise InvalidRequest(f"there is no host {only!r}; known: {known}", field="host")
     with asyncio.Runner() as runner:  # one for all: hosts may share a jump host's connection
+        runner.get_loop().set_default_executor(DaemonExecutor())  # what hangs there must not hold up the end
         for host in chosen:
             yield from _host_doctor(installation, host, only).examine(runner)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters import errors
 from adapters.errors import TurnError
-from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable, LineTooLong, SpawnRefused
+from remote.errors import HostAuthFailed, HostError, HostKeyChanged, LineTooLong, SpawnRefused
 
 _REFUSALS: dict[str, type[TurnError]] = {
     "workspace_missing": errors.InvalidWorkspace,
@@ -23,15 +23,13 @@ def turn_error(fault: HostError) -> TurnError:
     """The turn's error for a fault of its host."""
     if isinstance(fault, SpawnRefused):
         return _REFUSALS.get(fault.code, errors.HostLost)(_advised(fault))
-    if isinstance(fault, HostUnreachable):
-        return errors.HostUnreachable(str(fault))
     if isinstance(fault, HostAuthFailed):
         return errors.HostAuthFailed(str(fault))
     if isinstance(fault, HostKeyChanged):
         return errors.HostKeyChanged(str(fault))
     if isinstance(fault, LineTooLong):
         return errors.PortExit(str(fault), retry=errors.Retry.NEVER)
-    return errors.HostLost(str(fault))
+    return errors.HostUnreachable(str(fault))
 
 
 def _advised(fault: SpawnRefused) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
-from ops.ledger import Ledger
+from ops.ledger import Ledger, SpoolRow
 from remote.errors import HostAuthFailed, HostError, HostUnreachable, SpawnRefused
 from remote.sharing import shells_on_one_connection
 from remote.ssh.link import MAX_CHANNELS
@@ -29,6 +29,14 @@ _MAX_CLOCK_OFFSET_S = 60.0
 
 _REACH = "start it if it is down, and correct its address, port or jump in ssh_hosts; ssh -v tells more"
 _HOST_KEY = "ask its administrator which key it has, before anything is changed here"
+_ORPHANED = (
+    "orphaned: nothing to do, no attempt in this ledger is open for them, and they end with their lease "
+    "unless workers with another ledger hold them"
+)
+_ALONE = (
+    "without a worker: start one if none runs, and it will go on with them; otherwise they end with their lease"
+)
+_UNREADABLE = "upgrade the workers: they book it, and remove these spools"
 _LOGIN = "the worker's user has to get in without a password; try it with: ssh -o BatchMode=yes"
 
 
@@ -126,27 +134,30 @@ async def clock(host: TurnHost, now: Callable[[], float] = time.time) -> Check:
     return Check("clock", False, detail, remedy)
 
 
-async def spools(host: TurnHost, ledger: Callable[[], Ledger]) -> Check:
-    """The turns that are there, and those among them that nobody follows."""
+async def spools(host: TurnHost, ledger: Callable[[], Ledger], now: Callable[[], float] = time.time) -> Check:
+    """The turns that are there, and those among them that nobody follows or can book."""
     states = await list_spools(host.host, host.spool_root)
+    rows = await asyncio.to_thread(_known, states, ledger)
     alive = sum(state.alive for state in states)
-    orphans = await asyncio.to_thread(_orphans, states, ledger)
-    detail = f"{alive - len(orphans)} running, {len(states) - alive} left over"
-    if not orphans:
-        return Check("spools", True, detail)
-    detail += f", {len(orphans)} orphaned: {', '.join(orphans)}"
-    remedy = (
-        "nothing to do: no attempt in this ledger is open for them, and they end with their lease "
-        "unless workers with another ledger hold them"
-    )
-    return Check("spools", True, detail, remedy)
-
-
-def _orphans(states: Collection[SpoolState], ledger: Callable[[], Ledger]) -> list[str]:
-    """The spools whose agent runs although no attempt is open for them. Raises LedgerError."""
     running = [state.id for state in states if state.alive and not state.ended]
-    known = ledger().attempts_by_spool(running) if running else {}
-    return [name for name in running if name not in known or known[name].ended_at is not None]
+    orphans = [name for name in running if name not in rows or rows[name].ended_at is not None]
+    ours = [rows[name] for name in running if name not in orphans]
+    alone = [f"turn {row.turn_id}" for row in ours if not row.owned(now())]
+    unreadable = [name for name, row in rows.items() if row.unreadable and name not in running]
+    groups = (
+        (orphans, "orphaned", _ORPHANED),
+        (alone, "without a worker", _ALONE),
+        (unreadable, "with usage that only a newer runturn can read", _UNREADABLE),
+    )
+    counts = f"{alive - len(orphans) - len(alone)} running, {len(states) - alive} left over"
+    found = [f"{len(names)} {what}: {', '.join(names)}" for names, what, _ in groups if names]
+    remedy = "; ".join(remedy for names, _, remedy in groups if names)
+    return Check("spools", True, ", ".join([counts, *found]), remedy)
+
+
+def _known(states: Collection[SpoolState], ledger: Callable[[], Ledger]) -> Mapping[str, SpoolRow]:
+    """What the ledger has about spools; it is not opened for none. Raises LedgerError."""
+    return ledger().attempts_by_spool([state.id for state in states]) if states else {}
 
 
 def _is_local(host: TurnHost) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from adapters.registry import Registry
 from ops.ledger import Ledger
@@ -83,10 +84,12 @@ class HostDoctor:
         return check, check.ok or not (name in _VITAL or isinstance(error, _LOST))
 
     async def _close(self) -> None:
-        await asyncio.wait({asyncio.ensure_future(Hosts([self.host]).close())}, timeout=_CLOSE_S)
+        closing = asyncio.ensure_future(Hosts([self.host]).close())
+        closing.add_done_callback(_forget)
+        await asyncio.wait({closing}, timeout=_CLOSE_S)
 
 
-def _forget(task: asyncio.Future[Check]) -> None:
-    """Take note of how an abandoned step has ended; asyncio complains if nobody does."""
+def _forget(task: asyncio.Future[Any]) -> None:
+    """Take note of how something has ended that nobody looks at; asyncio complains if nobody does."""
     if not task.cancelled():
         task.exception()

@@ -9,7 +9,7 @@ from typing import NoReturn
 from adapters.command import Command
 from adapters.errors import InvalidRequest
 from adapters.request import TurnRequest
-from remote.errors import HostUnreachable
+from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
 
@@ -98,14 +98,19 @@ def _carries(host: TurnHost, labels: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Unconfigured:
-    """A host that another worker knew."""
+    """A host that another worker knows, or knew."""
 
     name: str
     path: str = ""
     rest_s: float = 0.0
 
     async def open_channel(self) -> NoReturn:
-        raise HostUnreachable(self.name, "it is not in this worker's configuration; add it to ssh_hosts again")
+        # Not HostUnreachable, which is tried again for a while: here, that cannot help.
+        raise HostError(
+            self.name,
+            "it is not in this worker's configuration; add it to ssh_hosts again, "
+            "or set host_name if it is the worker's own machine",
+        )
 
     async def close(self) -> None:
         """There is nothing to end."""

@@ -11,6 +11,7 @@ import asyncio
 import structlog
 
 from adapters.contract import Adapter, Exit, Session
+from adapters.errors import InvalidRequest
 from adapters.fold import TurnState, fold
 from adapters.usage import Usage, UsageSource
 from ops.ledger import Ledger, SpoolRow
@@ -33,7 +34,7 @@ async def book_late_usage(equipment: Equipment, host: TurnHost, spool_id: str, r
     """Read a spool whose agent is dead, and replace the estimate that its attempt was booked with.
 
     Nothing changes if the spool knows no better. Raises HostError, LedgerError, and InvalidRequest for a request
-    that this worker cannot build a command from.
+    that this worker cannot read or build a command from.
     """
     usage = await _read_usage(equipment, host, spool_id, row)
     if usage.source is UsageSource.SESSION_FILES and await asyncio.to_thread(_resumed, equipment.ledger, row):
@@ -45,7 +46,8 @@ async def book_late_usage(equipment: Equipment, host: TurnHost, spool_id: str, r
 
 async def _read_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: SpoolRow) -> Usage:
     """What an attempt used, as far as its host can tell."""
-    assert row.request is not None  # noqa: S101  # a row whose usage is to be amended has it
+    if row.request is None:
+        raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
     adapter, spool = equipment.registry.get(row.agent), host.spool(spool_id)
     command = adapter.build(row.request, Session(row.session_id or "", row.resume))
     state, end = await _replay(adapter, host.host, spool)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-
 from adapters import errors
 from adapters.contract import Session
 from ops.ledger import Attempt, Claim
 from workers.equipment import Equipment
+from workers.fencing import Hold
 from workers.hosts import TurnHost
 from workers.patience import Patience
 from workers.sessions import Sessions
@@ -42,16 +41,18 @@ class Placement:
 
     async def _begin(self, host: TurnHost, session: Session) -> object:
         number = self._claim.last.attempt + 1 if self._claim.last else 1
+        hold = Hold.by(self._equipment.settings.agent)
         return await self._patiently(
             self._equipment.ledger.begin_attempt,
             self._claim,
             host=host.name,
             spool_id=f"{self._claim.turn_id}.{number}",
-            nonce=secrets.token_hex(8),
             session_id=session.session_id,
             resume=session.resume,
             now=self._equipment.clock(),
             slots=host.slots,
+            lease_s=hold.lease_s,
+            stop_grace_s=hold.stop_grace_s,
         )
 
     async def _with_room(self, candidates: tuple[TurnHost, ...]) -> list[TurnHost]:

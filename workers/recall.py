@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from adapters.events import AssistantText, Event, SessionStarted, TokenUsage
 from adapters.fold import TurnState
-from adapters.usage import Tokens
+from adapters.usage import Tokens, Usage
 from workers.lifecycle import AttemptEnded
 
 # Those that a result, or a bill, is made of.
@@ -35,3 +36,8 @@ def recall(first_seq: int, lines: Iterable[bytes]) -> tuple[TurnState, int]:
         if reader is not None:
             state.apply([reader(fields)])
     return state, next_seq
+
+
+def at_least(used: Usage) -> Usage:
+    """What is known of the usage of an attempt whose end nobody saw: there may have been more."""
+    return replace(used, complete=False)

@@ -9,44 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import orjson
 import structlog
 
 from adapters import errors
+from adapters.command import Command
 from adapters.contract import Adapter, Judgement, Session
-from adapters.errors import Retry, TurnError
+from adapters.errors import TurnError
 from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
-from ops.ledger import Attempt, AttemptEnd, Claim
+from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
-from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from remote.upkeep import remove_spool
+from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.attempt import AttemptRun
+from workers.conclusion import Conclusion, Parked
 from workers.equipment import Equipment
 from workers.faults import turn_error
-from workers.fencing import OWNER_TTL_S, fence_s
-from workers.lifecycle import TurnSettled
-from workers.outcome import finished, refused
+from workers.fencing import OWNER_TTL_S, Hold
+from workers.hosts import TurnHost
 from workers.patience import Detached, Patience
 from workers.placement import Placement
-from workers.recall import recall
+from workers.recall import at_least
 from workers.retry import RetryDecision
 from workers.sessions import Sessions
-from workers.verdict import judge, tolerant
+from workers.verdict import judge
+
+__all__ = ["Left", "Lost", "Parked", "RunOutcome", "TurnRun"]
 
 _FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """The turn comes back later; the ledger brings it."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +64,13 @@ class TurnRun:
         self.claim = claim
         self._equipment = equipment
         self._ledger = equipment.ledger
-        self._adapter: Adapter = equipment.registry.get(claim.request.agent)
         self._patiently = Patience(claim.turn_id)
-        self._sessions = Sessions(equipment, claim, self._adapter, self._patiently)
-        self._placement = Placement(equipment, claim, self._sessions, self._patiently)
         self._attempt_run: AttemptRun | None = None
         self._asked: TurnError | None = errors.TurnCancelled() if claim.cancel_requested else None
         self._lost = False
-        self._claimed_at = equipment.monotonic() if asked_at is None else asked_at
-        self._held_until = self._claimed_at + OWNER_TTL_S
+        claimed_at = equipment.monotonic() if asked_at is None else asked_at
+        self._held_until = claimed_at + OWNER_TTL_S
+        self._conclusion = Conclusion(equipment, claim, self._patiently, claimed_at)
 
     @property
     def held(self) -> bool:
@@ -124,29 +116,37 @@ class TurnRun:
             return await self._set_aside()
 
     async def _work(self) -> RunOutcome:
+        attempt = self.claim.open
         try:
-            attempt = self.claim.open or await self._begin()
+            adapter = self._equipment.registry.get(self.claim.request.agent)
+            sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
+            attempt = attempt or await self._begin(adapter, sessions)
+            host = self._equipment.hosts.get(attempt.host)
+            command = sessions.command(Session(attempt.session_id or "", attempt.resume), host)
         except TurnError as error:
-            return await self._give_up(error)
-        return await self._follow(attempt)
+            if attempt is None:
+                return await self._conclusion.of_turn(error)
+            # A worker with another configuration began it, and may have started its agent: its lease ends that.
+            return await self._conclusion.of_unread(attempt, error, started=self.claim.open is not None)
+        return await self._follow(attempt, adapter, host, command)
 
-    async def _begin(self) -> Attempt:
+    async def _begin(self, adapter: Adapter, sessions: Sessions) -> Attempt:
         """Record a new attempt. Raises TurnError if the turn must not start, or not now."""
         if self._asked is not None:
             raise self._asked
         if self._patiently.leaving:
             raise Detached
         request, now = self.claim.request, self._equipment.clock()
+        adapter.check(request)
+        self._equipment.hosts.candidates(request)
         if request.deadline_at is not None and now >= request.deadline_at:
             raise errors.DeadlineExceeded("the deadline passed before the turn could start")
-        return await self._placement.begin()
+        return await Placement(self._equipment, self.claim, sessions, self._patiently).begin()
 
-    async def _follow(self, attempt: Attempt) -> RunOutcome:
-        host = self._equipment.hosts.get(attempt.host)
-        command = self._sessions.command(Session(attempt.session_id or "", attempt.resume), host)
+    async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
         redactor = Redactor.of_environment(command.env)
         run = self._attempt_run = AttemptRun(
-            self._equipment, self.claim, attempt, self._adapter, redactor, lambda: self.held
+            self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held
         )
         if self._asked is not None:
             run.stop(self._asked)
@@ -157,47 +157,52 @@ class TurnRun:
             await self._patiently(self._ledger.reached, self.claim)
         try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
-            judged = await judge(self._adapter, run, ended, command, host.host, host.spool(attempt.spool_id))
+            judged = _doubted(await judge(adapter, run, ended, command, host.host, host.spool(attempt.spool_id)))
+        except Detached:
+            return await self._detached(run)
         except TurnError as error:
-            return await self._conclude(run, attempt, Judgement(error, NO_USAGE), None)
-        except (HostUnreachable, HostAuthFailed, HostKeyChanged) as fault:
-            return await self._out_of_reach(run, attempt, fault)
+            return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, Judgement(error, NO_USAGE))
         except HostError as fault:
-            why = run.why or turn_error(fault)
-            await self._recall(run, attempt)
-            return await self._conclude(run, attempt, Judgement(why, run.state.estimate), None)
-        return await self._conclude(run, attempt, judged, ended.exit.code)
+            if _is_final(fault, run):
+                return await self._unread(run, attempt, fault)
+            return await self._out_of_reach(run, attempt, fault)
+        return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, judged, ended.exit.code)
+
+    async def _detached(self, run: AttemptRun) -> Parked:
+        """Leave, if the worker is to. Else the turn was to end just when its host set out to start the agent."""
+        if self._patiently.leaving or run.why is None:
+            raise Detached
+        return await self._conclusion.park(run.why, RetryDecision(self._equipment.clock(), counts=False))
+
+    async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> RunOutcome:
+        """The host answers, and there is nothing more to be read of the attempt; it may never have started it."""
+        started = not isinstance(fault, SpawnRefused) or fault.code == "spool_missing"
+        return await self._conclusion.of_unread(attempt, run.why or turn_error(fault), started=started)
 
     async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> RunOutcome:
         """The host does not let us in. What may be running there is left to its lease, and to our coming back."""
         now = self._equipment.clock()
-        if self.claim.open is None and not run.asked:
+        if self.claim.open is None and not run.heard:
             # The host has never heard of this attempt.
-            why = run.why or turn_error(fault)
-            return await self._conclude(run, attempt, Judgement(why, NO_USAGE), None, reachable=False)
-        since = attempt.unreachable_since if not run.asked else None
+            unheard = Judgement(run.why or turn_error(fault), NO_USAGE)
+            return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, unheard, spool_stays=True)
+        since = attempt.unreachable_since if not run.heard else None
         since = now - run.out_of_reach_s if since is None else since
-        over = self._given_up(run, now - since, fault)
+        over = self._given_up(run, attempt, now - since, fault)
         if over is not None:
-            await self._recall(run, attempt)
-            return await self._conclude(run, attempt, Judgement(over, run.state.estimate), None, reachable=False)
+            return await self._conclusion.of_unread(attempt, over)
         later = RetryDecision(now + _FAULT_PAUSE_S, counts=False)
-        return await self._park(turn_error(fault), later, None, unreachable_since=since)
+        return await self._conclusion.park(turn_error(fault), later, unreachable_since=since)
 
-    async def _recall(self, run: AttemptRun, attempt: Attempt) -> None:
-        """Go on from what is stored of an attempt: a worker before us may have seen more of it."""
-        await self._patiently(self._equipment.pump.flush, self.claim.turn_id)
-        stored = await self._patiently(self._ledger.events, self.claim.turn_id, attempt.first_seq - 1)
-        run.state, run.next_seq = recall(attempt.first_seq, (line for _, line in stored))
-
-    def _given_up(self, run: AttemptRun, out_of_reach_s: float, fault: HostError) -> TurnError | None:
+    def _given_up(
+        self, run: AttemptRun, attempt: Attempt, out_of_reach_s: float, fault: HostError
+    ) -> TurnError | None:
         """Why the attempt is not waited for any longer, its agent having been ended by its host for certain."""
-        request = self.claim.request
-        if out_of_reach_s < fence_s(self._equipment.settings.agent):
+        if out_of_reach_s < Hold.on(attempt, self._equipment.settings.agent).fence_s:
             return None
         if run.why is not None:
             return run.why
-        if request.on_host_lost == "same_host":
+        if self.claim.request.on_host_lost == "same_host":
             return None
         return errors.HostLost(f"out of reach for longer than its lease; {fault}")
 
@@ -211,95 +216,6 @@ class TurnRun:
         # Once it has printed, it must still be there: starting it again would run the turn twice.
         return stored <= attempt.first_seq and self._asked is None
 
-    async def _conclude(
-        self, run: AttemptRun, attempt: Attempt, judged: Judgement, code: int | None, *, reachable: bool = True
-    ) -> RunOutcome:
-        """Book an attempt that is over, and park or settle the turn."""
-        error = self._by_policy(judged.error)
-        decision = self._decide(error, attempt.attempt) if error else None
-        run.emit_end(error, decision.due_at if decision else None)
-        self._equipment.metrics.lines_malformed(self.claim.request.agent, run.state.malformed)
-        ended = AttemptEnd(attempt.attempt, judged.usage, error.kind if error else "completed", code)
-        outcome: RunOutcome
-        if error is not None and decision is not None:
-            outcome = await self._park(error, decision, ended)
-        else:
-            usages = await self._patiently(self._ledger.usage_of, self.claim.turn_id)
-            result = finished(
-                self.claim.turn_id,
-                run.state,
-                error,
-                usages=[*usages.values(), judged.usage],
-                host=attempt.host,
-                attempts=attempt.attempt,
-                exit_code=code,
-            )
-            outcome = await self._settle(result, run.next_seq, ended)
-        if reachable:  # what is left behind goes with the host's next clean-up
-            host = self._equipment.hosts.get(attempt.host)
-            await tolerant(remove_spool(host.host, host.spool(attempt.spool_id)), None)
-        return outcome
-
-    def _by_policy(self, error: TurnError | None) -> TurnError | None:
-        """The error as the request wants it retried."""
-        if isinstance(error, errors.HostLost) and self.claim.request.on_host_lost == "never":
-            return errors.HostLost(error.message, retry=Retry.NEVER)
-        return error
-
-    async def _give_up(self, error: TurnError) -> RunOutcome:
-        """No attempt can be begun: park the turn, or settle it without another one."""
-        number = self.claim.last.attempt if self.claim.last else 0
-        decision = self._decide(error, max(number, 1))
-        if decision is not None:
-            return await self._park(error, decision, None)
-        usages = await self._patiently(self._ledger.usage_of, self.claim.turn_id)
-        result = refused(self.claim.turn_id, error, attempts=number, usages=usages.values())
-        return await self._settle(result, await self._next_seq(), None)
-
-    async def _next_seq(self) -> int:
-        """The number of the turn's last event, which a worker killed before it could settle may have stored."""
-        last = await self._patiently(self._ledger.last_seq, self.claim.turn_id)
-        stored = await self._patiently(self._ledger.events, self.claim.turn_id, last - 1)
-        settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
-        return last if settling else last + 1
-
-    async def _park(
-        self,
-        error: TurnError,
-        decision: RetryDecision,
-        ended: AttemptEnd | None,
-        unreachable_since: float | None = None,
-    ) -> Parked:
-        now = self._equipment.clock()
-        await self._patiently(self._equipment.pump.flush, self.claim.turn_id)
-        await self._patiently(
-            self._ledger.wait,
-            self.claim,
-            decision.due_at,
-            error.kind,
-            now,
-            ended,
-            unreachable_since=unreachable_since,
-            host=error.only if isinstance(error, errors.HostBusy) else None,
-        )
-        if ended is not None:
-            self._equipment.metrics.turn_retried(self.claim.request.agent, error.kind)
-        return Parked(f"{error.kind}: {error.message}")
-
-    async def _settle(self, result: TurnResult, seq: int, ended: AttemptEnd | None) -> TurnResult:
-        """Store the last event, settle, and only then tell who watches."""
-        equipment, now = self._equipment, self._equipment.clock()
-        last = TurnSettled(result.status, result.error.kind if result.error else None)
-        equipment.pump.store(self.claim, seq, [last], now)
-        await self._patiently(equipment.pump.flush, self.claim.turn_id)
-        settled = await self._patiently(self._ledger.settle, self.claim, result, now, ended)
-        equipment.pump.publish(self.claim.turn_id, seq, [last], now)
-        outcome = settled.error.kind if settled.error else str(settled.status)
-        seconds = equipment.monotonic() - self._claimed_at
-        launcher = equipment.hosts.get(settled.host).launcher if settled.host else "none"
-        equipment.metrics.turn_settled(self.claim.request.agent, launcher, outcome, seconds)
-        return settled
-
     async def _set_aside(self) -> RunOutcome:
         now = self._equipment.clock()
         parked = (self.claim, now + _FAULT_PAUSE_S, "internal_error", now)
@@ -309,7 +225,17 @@ class TurnRun:
             return Lost()  # the claim runs out by itself, and the turn comes back
         return Parked("internal_error: see the worker's log")
 
-    def _decide(self, error: TurnError, attempt: int) -> RetryDecision | None:
-        request, equipment = self.claim.request, self._equipment
-        policy = equipment.policy(request.max_attempts, request.max_retry_backoff_ms)
-        return policy.decide(error, attempt, equipment.clock(), equipment.rng, request.deadline_at)
+
+def _doubted(judged: Judgement) -> Judgement:
+    """A judgement that takes no usage for complete which neither a lost agent nor its session files have told."""
+    if isinstance(judged.error, errors.HostLost) and not judged.usage.source.observed:
+        return replace(judged, usage=at_least(judged.usage))
+    return judged
+
+
+def _is_final(fault: HostError, run: AttemptRun) -> bool:
+    """Whether an attempt is over with a fault of its host. Whatever only keeps us out lets the agent run on."""
+    if isinstance(fault, SpawnRefused | LineTooLong):
+        return True
+    # A host that has told of the end, and then could not tell the usage, may never be able to.
+    return run.over and type(fault) is HostError

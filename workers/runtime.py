@@ -85,7 +85,20 @@ class Runtime:
         self._loop.call_soon_threadsafe(self._keeper.leave_all)
 
     def execute(self, task_id: str, document: object) -> Outcome:
-        """Do what one message asks for."""
+        """Do what one message asks for. After a fault of ours, the turn comes back later, perhaps elsewhere."""
+        try:
+            return self._execute(task_id, document)
+        except Exception:
+            turn_id = str(document.get("turn_id", task_id) if isinstance(document, Mapping) else task_id)
+            log.exception("a message could not be dealt with", turn_id=turn_id, task_id=task_id)
+            return self._postpone(turn_id)
+
+    def _postpone(self, turn_id: str) -> Outcome:
+        """Give up a message, and not its turn."""
+        postponed = self._patiently(self._equipment.ledger.postpone, turn_id, self._equipment.clock())
+        return Left() if postponed is None else Joined()
+
+    def _execute(self, task_id: str, document: object) -> Outcome:
         self._answers.started(task_id)
         try:
             request = self._parse(task_id, document)
@@ -95,10 +108,6 @@ class Runtime:
         if self._patiently(ledger.submit, request, clock()) is None:
             return Left()
         self._patiently(self._answers.note, request.turn_id, task_id)
-        try:
-            self._check(request)
-        except InvalidRequest as error:
-            return self._turn_away(request, error, task_id)
         return self._claim_and_run(request.turn_id, task_id)
 
     def _claim_and_run(self, turn_id: str, task_id: str) -> Outcome:
@@ -142,25 +151,6 @@ class Runtime:
             document = {**document, "agent": self._equipment.settings.agent.kind}
         return TurnRequest.parse(document, turn_id=task_id)
 
-    def _check(self, request: TurnRequest) -> None:
-        """Refuse what is valid, but cannot run here: no such agent, option of it, or host."""
-        self._equipment.registry.get(request.agent).check(request)
-        self._equipment.hosts.candidates(request)
-
-    def _turn_away(self, request: TurnRequest, error: InvalidRequest, task_id: str) -> Outcome:
-        """Settle a turn that cannot run here, unless another request has come first under its id."""
-        ledger, turn_id = self._equipment.ledger, request.turn_id
-        if self._patiently(ledger.request, turn_id) != request:
-            return self._claim_and_run(turn_id, task_id)
-        now = self._equipment.clock()
-        match self._patiently(ledger.settle_unclaimed, turn_id, refused(turn_id, error), now):
-            case Settled(result):
-                return self._answer(result, task_id)
-            case Busy():
-                return Joined()
-            case None:
-                return Left()
-
     def _refuse(self, task_id: str, document: object, error: InvalidRequest) -> Outcome:
         """Answer a request that cannot be run; it is on record all the same."""
         given: Mapping[str, object] = document if isinstance(document, Mapping) else {}
@@ -176,7 +166,9 @@ class Runtime:
             case Settled(stored):
                 return self._answer(stored, task_id)
             case Busy():
-                return result  # a valid request of that id is under way, and is not touched
+                # A valid request of that id is under way, or queued by a newer runturn whose message this was.
+                self._postpone(turn_id)
+                return result
             case None:
                 return Left()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, RowMapping
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger.database import upsert
@@ -89,17 +92,26 @@ def count_outcome(connection: Connection, agent: str, outcome: str) -> None:
 
 
 def usage_of(connection: Connection, turn_id: str) -> dict[int, Usage]:
-    """What each ended attempt of a turn used."""
-    ended = sa.select(attempts).where(attempts.c.turn_id == turn_id, attempts.c.ended_at.is_not(None))
-    booked: dict[int, dict[str, ModelUsage]] = {}
-    for row in connection.execute(sa.select(usage).where(usage.c.turn_id == turn_id)).mappings():
-        tokens = Tokens(**{kind: row[kind] for kind in TOKEN_KINDS})
-        booked.setdefault(row["attempt"], {})[row["model"]] = ModelUsage(tokens, dollars(row["cost_nano"]))
+    """What each ended attempt of a turn used. One query: an amendment is in it as a whole or not at all."""
+    source = ("attempt", "usage_source", "usage_complete")
+    amounts = ("model", *TOKEN_KINDS, "cost_nano")
+    query = (
+        sa.select(*(attempts.c[name] for name in source), *(usage.c[name] for name in amounts))
+        .select_from(attempts.outerjoin(usage))
+        .where(attempts.c.turn_id == turn_id, attempts.c.ended_at.is_not(None))
+        .order_by(attempts.c.attempt, usage.c.model)
+    )
+    rows = connection.execute(query).mappings()
     return {
-        row["attempt"]: Usage(
-            by_model=booked.get(row["attempt"], {}),
-            source=UsageSource(row["usage_source"]),
-            complete=row["usage_complete"],
-        )
-        for row in connection.execute(ended.order_by(attempts.c.attempt)).mappings()
+        attempt: Usage(_by_model(booked), UsageSource(name), complete)
+        for (attempt, name, complete), booked in groupby(rows, itemgetter(*source))
+    }
+
+
+def _by_model(rows: Iterable[RowMapping]) -> dict[str, ModelUsage]:
+    """The usage of an attempt; one that used nothing has a single row, without a model."""
+    return {
+        row["model"]: ModelUsage(Tokens(**{kind: row[kind] for kind in TOKEN_KINDS}), dollars(row["cost_nano"]))
+        for row in rows
+        if row["model"] is not None
     }

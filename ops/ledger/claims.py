@@ -16,6 +16,8 @@ from ops.ledger.schema import attempts, turn_labels, turns
 from ops.ledger.slots import refusal
 from ops.ledger.turn_rows import attempts_of, change, held, locked, open_attempt, stored_result
 
+_ALWAYS_STORED = {"version", "agent"}  # whatever their defaults are to the runturn that reads them
+
 
 def submit(connection: Connection, request: TurnRequest, now: float) -> bool:
     """Record a turn as queued."""
@@ -23,7 +25,7 @@ def submit(connection: Connection, request: TurnRequest, now: float) -> bool:
         connection,
         turns,
         turn_id=request.turn_id,
-        request=request.model_dump_json(),
+        request=_stored(request),
         state=State.QUEUED,
         agent=request.agent,
         host=request.host,
@@ -38,6 +40,13 @@ def submit(connection: Connection, request: TurnRequest, now: float) -> bool:
         labels = [{"turn_id": request.turn_id, "name": n, "value": v} for n, v in request.labels.items()]
         connection.execute(turn_labels.insert(), labels)
     return created
+
+
+def _stored(request: TurnRequest) -> str:
+    """As JSON, without what is at its default: an older runturn reads no request with a field it does not know."""
+    fields = TurnRequest.model_fields.items()
+    at_default = {name for name, field in fields if getattr(request, name) == field.default}
+    return request.model_dump_json(exclude=at_default - _ALWAYS_STORED)
 
 
 def claim(
@@ -102,11 +111,12 @@ def begin_attempt(
     *,
     host: str,
     spool_id: str,
-    nonce: str,
     session_id: str | None,
     resume: bool,
     now: float,
     slots: int | None,
+    lease_s: int | None,
+    stop_grace_s: float | None,
 ) -> Attempt | HostBusy:
     """Record where the agent is about to run, if there is a slot."""
     row = held(connection, claim)
@@ -123,11 +133,12 @@ def begin_attempt(
         attempt=row["attempt"] + 1,
         host=host,
         spool_id=spool_id,
-        nonce=nonce,
         session_id=session_id,
         resume=resume,
         first_seq=events.last_seq(connection, claim.turn_id) + 1,
         started_at=now,
+        lease_s=lease_s,
+        stop_grace_s=stop_grace_s,
     )
     values = {name: getattr(attempt, name) for name in Attempt.__dataclass_fields__}
     connection.execute(attempts.insert().values(values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from adapters.request import TurnRequest
@@ -24,16 +25,28 @@ def by_spool(connection: Connection, spool_ids: Collection[str]) -> dict[str, Sp
     """The attempts that spools belong to."""
     columns = [attempts.c[name] for name in ("spool_id", *_COLUMNS)]
     request = sa.case((_ESTIMATED, turns.c.request)).label("request")  # up to 10 MB: only where it is needed
-    query = sa.select(*columns, turns.c.agent, _OBSERVED.label("observed"), request).join_from(attempts, turns)
+    owner = (turns.c.owner, turns.c.owner_expires)
+    query = sa.select(*columns, turns.c.agent, *owner, _OBSERVED.label("observed"), request)
+    query = query.join_from(attempts, turns).where(attempts.c.spool_id.in_(spool_ids))
     return {
         row["spool_id"]: SpoolRow(
             **{name: row[name] for name in _COLUMNS},
             agent=row["agent"],
             usage_observed=bool(row["observed"]),
-            request=TurnRequest.model_validate_json(row["request"]) if row["request"] else None,
+            request=_readable(row["request"]),
+            owner=row["owner"],
+            owner_expires=row["owner_expires"],
         )
-        for row in connection.execute(query.where(attempts.c.spool_id.in_(spool_ids))).mappings()
+        for row in connection.execute(query).mappings()
     }
+
+
+def _readable(request: str | None) -> TurnRequest | None:
+    """A stored request. One that only a newer runturn can read must not hide the other spools."""
+    try:
+        return TurnRequest.model_validate_json(request) if request else None
+    except ValidationError:
+        return None
 
 
 def amend(connection: Connection, turn_id: str, attempt: int, observed: Usage) -> bool:

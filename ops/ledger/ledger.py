@@ -117,24 +117,27 @@ class Ledger:
         *,
         host: str,
         spool_id: str,
-        nonce: str,
         session_id: str | None,
         resume: bool,
         now: float,
         slots: int | None = None,
+        lease_s: int | None = None,
+        stop_grace_s: float | None = None,
     ) -> Attempt | HostBusy:
         """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
 
         HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
-        may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers.
+        may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers. `lease_s` and
+        `stop_grace_s` are what the host will be told: a successor with other settings counts with these.
 
         Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
         agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
         """
         with self._database.write() as connection:
             return claims.begin_attempt(
-                connection, claim, host=host, spool_id=spool_id, nonce=nonce,
+                connection, claim, host=host, spool_id=spool_id,
                 session_id=session_id, resume=resume, now=now, slots=slots,
+                lease_s=lease_s, stop_grace_s=stop_grace_s,
             )  # fmt: skip
 
     def reached(self, claim: Claim) -> None:
@@ -196,6 +199,16 @@ class Ledger:
         """
         with self._database.write() as connection:
             parking.requeued(connection, due, now)
+
+    def postpone(self, turn_id: str, now: float) -> bool:
+        """Note that a message for the turn was dropped unhandled: if nobody claims it, it is due after 5 minutes.
+
+        Returns True; nothing changes for a turn that is not queued, or not known.
+        Killed before: the message is delivered again.
+        """
+        with self._database.write() as connection:
+            parking.postpone(connection, turn_id, now)
+        return True
 
     def settle(self, claim: Claim, result: TurnResult, now: float, ended: AttemptEnd | None = None) -> TurnResult:
         """Give the turn its result, book its last attempt and free its session, in one transaction.

@@ -59,6 +59,12 @@ def requeued(connection: Connection, due: Due, now: float) -> None:
     )  # fmt: skip
 
 
+def postpone(connection: Connection, turn_id: str, now: float) -> None:
+    """Bring a queued turn back whose message is gone; any other one comes back anyway."""
+    without = sa.and_(turns.c.turn_id == turn_id, turns.c.state == State.QUEUED, turns.c.due_at.is_(None))
+    connection.execute(turns.update().where(without).values(due_at=now + RESEND_S))
+
+
 def _overdue(now: float) -> ColumnElement[bool]:
     parked = sa.and_(turns.c.state.in_((State.WAITING, State.QUEUED)), turns.c.due_at <= now)
     # A released turn keeps the end of its lease: till then, the message that its owner gave back should arrive.

@@ -42,7 +42,6 @@ class Attempt:
     attempt: int  # 1, 2, …
     host: str
     spool_id: str
-    nonce: str
     session_id: str | None
     resume: bool
     first_seq: int  # the sequence number that its first event gets
@@ -51,6 +50,8 @@ class Attempt:
     outcome: str | None = None  # "completed" or an error kind
     exit_code: int | None = None
     unreachable_since: float | None = None  # since when its host is out of reach; None: it was reached last
+    lease_s: int | None = None  # its host ends the agent after so long without a worker; None: nobody noted it
+    stop_grace_s: float | None = None  # between two signals to the agent then; None: nobody noted it
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,20 @@ class SpoolRow:
     ended_at: float | None  # None: open, the spool is still to be read
     outcome: str | None
     usage_observed: bool  # False: open, or booked with an estimate or nothing, to be amended
-    request: TurnRequest | None  # given if the usage is to be amended: for the command, which names session files
+    # Given if the usage is to be amended, unless only a newer runturn can read it: for the command, which names
+    # session files.
+    request: TurnRequest | None
+    owner: str | None  # of the turn
+    owner_expires: float | None
+
+    def owned(self, now: float) -> bool:
+        """Whether somebody works on the turn, as far as is known: the lease is not over."""
+        return self.owner is not None and self.owner_expires is not None and self.owner_expires > now
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether its usage is to be amended, and its request is none that this runturn can read."""
+        return self.ended_at is not None and not self.usage_observed and self.request is None
 
 
 @dataclass(frozen=True, slots=True)

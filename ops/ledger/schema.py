@@ -78,7 +78,6 @@ attempts = Table(
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("host", Text, nullable=False),
     Column("spool_id", Text, nullable=False),
-    Column("nonce", Text, nullable=False),
     Column("session_id", Text),
     Column("resume", Boolean, nullable=False),
     Column("first_seq", BigInteger, nullable=False),
@@ -89,6 +88,8 @@ attempts = Table(
     Column("usage_source", Text),  # set when it ended, as is usage_complete
     Column("usage_complete", Boolean),
     Column("unreachable_since", Double),  # NULL: its host was reached last
+    Column("lease_s", Integer),  # what its host is told when it starts the agent, as is stop_grace_s
+    Column("stop_grace_s", Double),
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_spool", "spool_id"),
     Index("attempts_open", "host", sqlite_where=_OPEN, postgresql_where=_OPEN),

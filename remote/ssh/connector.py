@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from remote.errors import HostError
 from remote.ssh.faults import connect_error, preparation_error
 from remote.ssh.gateways import Gateways
 from remote.ssh.host_keys import HostKeys
-from remote.ssh.login import DEAD_S, Login, prepare
+from remote.ssh.login import DEAD_S, Login, Logins
 from remote.ssh.target import Target, hops
 
 _CONNECT_S = 30.0  # for TCP and login together
@@ -46,7 +45,7 @@ class Connector:
         self._targets = {target.name: target for target in targets}
         self._host_keys = host_keys
         self._config_file = config_file
-        self._timeout_s = timeout_s
+        self._logins = Logins(config_file, timeout_s)
         self._gateways = Gateways()
 
     async def connect(self, target: Target) -> SSHClientConnection:
@@ -56,8 +55,7 @@ class Connector:
     async def _route(self, target: Target, through: tuple[str, ...]) -> Route:
         """Find the whole way before anybody sets out: in a circle, they would wait for each other forever."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                login = await asyncio.to_thread(prepare, target, self._config_file, self._timeout_s)
+            login = await self._logins.prepare(target)
             jump = login.jump
             if jump is None:
                 return Route(login)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -51,5 +52,8 @@ class Gateway:
         task.add_done_callback(self._leaving.discard)
 
     async def _leave_after(self, connection: SSHClientConnection) -> None:
-        await connection.wait_closed()
-        self.leave()
+        try:
+            with contextlib.suppress(OSError):  # of an ssh-agent that went away
+                await connection.wait_closed()
+        finally:
+            self.leave()

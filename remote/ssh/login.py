@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import asyncssh
 from asyncssh import SSHClientConnectionOptions
 
+from remote.ssh.daemon import DaemonExecutor
 from remote.ssh.target import Target
 
 _KEEPALIVE_S = 15
@@ -75,6 +78,32 @@ class Login:
         else:
             settings["proxy_command"] = None
         return settings
+
+
+class Logins:
+    """Prepares logins for one loop, in threads of their own: a `Match exec` may hang, or the disk with the keys.
+
+    A target has one preparation at a time, which all who want it wait for. While it hangs, no other begins.
+    """
+
+    def __init__(self, config_file: Path | None, timeout_s: float) -> None:
+        self._config_file = config_file
+        self._timeout_s = timeout_s
+        self._threads = DaemonExecutor()
+        self._under_way: dict[Target, tuple[Future[Login], float]] = {}  # each with the time to give up
+
+    async def prepare(self, target: Target) -> Login:
+        """Raises what `prepare` raises, and TimeoutError: at once if this target's preparation hangs already."""
+        preparation, give_up_at = self._under_way.get(target) or self._begin(target)
+        async with asyncio.timeout_at(give_up_at):
+            return await asyncio.wrap_future(preparation)
+
+    def _begin(self, target: Target) -> tuple[Future[Login], float]:
+        give_up_at = asyncio.get_running_loop().time() + self._timeout_s
+        preparation = self._threads.submit(prepare, target, self._config_file, self._timeout_s)
+        self._under_way[target] = preparation, give_up_at
+        preparation.add_done_callback(lambda _: self._under_way.pop(target))  # in that thread; a pop is atomic
+        return preparation, give_up_at
 
 
 def prepare(target: Target, config_file: Path | None, timeout_s: float) -> Login:

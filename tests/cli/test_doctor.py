@@ -90,6 +90,13 @@ def test_check_that_raises_anything_is_an_outcome() -> None:
     assert bounded("x", broken) == Check("x", False, "ZeroDivisionError")
 
 
+def test_check_that_takes_too_long_by_its_own_account_is_told_from_one_that_hangs() -> None:
+    def slow() -> Check:
+        raise TimeoutError("the broker is slow")
+
+    assert bounded("x", slow) == Check("x", False, "the broker is slow")
+
+
 def test_check_that_hangs_is_an_outcome() -> None:
     hanging = threading.Event()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import getpass
 import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ import pytest
 
 from adapters.command import Command, Signal
 from adapters.request import TurnRequest
+from adapters.result import Status, TurnResult
 from adapters.usage import NO_USAGE
 from ops.ledger import AttemptEnd, Claim, Ledger
+from ops.ledger.schema import turns
 from ops.settings import load_settings
 from ops.state_dir import StateDir
 from remote.follower import Lease, follow
@@ -29,6 +33,7 @@ from tests.ssh import keys
 from tests.ssh.accounts import account
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
+from tests.waiting import until
 from workers.agents import build_registry
 from workers.check import Check
 from workers.configured_hosts import configured_hosts
@@ -305,14 +310,88 @@ def test_orphan_is_told_from_a_turn_that_somebody_is_responsible_for(
             process.kill()
 
 
-def _attempt(root: Path, spool_id: str) -> tuple[Claim, Ledger]:
+@pytest.mark.parametrize("how", ["killed", "gone"])
+def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
+    cli: Cli, configure: Configure, sshd: Sshd, tmp_path: Path, how: str
+) -> None:
+    configure(_host(sshd))
+    spool = tmp_path / "spool"
+    claim, ledger = _attempt(tmp_path, "known.1", lease_s=600.0 if how == "gone" else -1.0)
+    try:
+        if how == "gone":
+            ledger.release(claim)
+        asyncio.run(_abandoned(str(spool), tmp_path, "known.1"))
+        check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
+        assert check["detail"] == f"0 running, 0 left over, 1 without a worker: turn {claim.turn_id}"
+        assert "start one if none runs, and it will go on with them" in check["remedy"]
+        assert "otherwise they end with their lease" in check["remedy"]
+    finally:
+        ledger.close()
+        for process in of_turns(spool):
+            process.kill()
+
+
+def test_usage_that_only_a_newer_runturn_can_read_is_named(cli: Cli, tmp_path: Path) -> None:
+    claim, ledger = _attempt(tmp_path, "known.1")
+    ledger.settle(
+        claim,
+        TurnResult(turn_id=claim.turn_id, status=Status.CANCELLED),
+        time.time(),
+        AttemptEnd(1, NO_USAGE, "host_lost"),
+    )
+    stored = json.dumps(claim.request.model_dump(mode="json") | {"colour": "green"})
+    with ledger._database.write() as connection:
+        connection.execute(turns.update().values(request=stored))
+    ledger.close()
+    asyncio.run(_left_over(tmp_path, "known.1", "unknown.1"))
+    check = _of(cli("doctor", "--host", "local", "--json"), "local")["spools"]
+    words = "0 running, 2 left over, 1 with usage that only a newer runturn can read: known.1"
+    assert (check["ok"], check["detail"]) == (True, words)
+    assert "upgrade" in check["remedy"]
+
+
+async def _left_over(root: Path, *spool_ids: str) -> None:
+    """Spools of this machine whose turns have ended."""
+    host = LocalHost({"PATH": os.environ["PATH"], "HOME": str(root)})
+    spools = root / "state" / "spool"
+    for name in spool_ids:
+        async with follow(host, Spool(str(spools), name), Command(("true",), str(root))) as turn:
+            async for _ in turn:
+                pass
+        until(lambda end=spools / name / "end": end.read_text().strip(), "the end to be noted")
+
+
+def test_ledger_that_hangs_does_not_keep_the_doctor_from_its_end(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.doctor.HostDoctor", partial(HostDoctor, limit_s=5.0))
+    asyncio.run(_left_over(tmp_path, "unknown.1"))
+    with (tmp_path / "state" / "ledger.sqlite3.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as somebody does who opens it
+        said = cli("doctor", "--host", "local", "--json")
+    check = _of(said, "local")["spools"]
+    assert (said.status, said.err, check["detail"]) == (1, "", "no answer within 5 s")
+
+
+def test_ssh_config_that_hangs_does_not_keep_the_doctor_from_its_end(
+    cli: Cli, configure: Configure, sshd: Sshd, tmp_path: Path
+) -> None:
+    (tmp_path / "ssh_config").write_text(f'Match exec "until [ -e {tmp_path}/open ]; do sleep 0.05; done"\n')
+    configure(_host(sshd), config_file=f"{tmp_path}/ssh_config", connect_timeout_ms=300)
+    try:
+        assert "is not read within the connect timeout" in _only_failure(cli, "login")["detail"]
+    finally:
+        (tmp_path / "open").touch()
+
+
+def _attempt(root: Path, spool_id: str, lease_s: float = 600.0) -> tuple[Claim, Ledger]:
     """An attempt that has not ended, by the ledger."""
     ledger = Ledger.open(StateDir.open(root / "state").ledger_url)
     request = TurnRequest.parse({"prompt": "do it", "workspace": str(root), "agent": "scripted"})
     ledger.submit(request, 1.0)
-    claim = ledger.claim(request.turn_id, "w1", 1.0, 600.0)
+    claim = ledger.claim(request.turn_id, "w1", time.time(), lease_s)
     assert isinstance(claim, Claim)
-    ledger.begin_attempt(claim, host="h1", spool_id=spool_id, nonce="n", session_id=None, resume=False, now=1.0)
+    ledger.begin_attempt(claim, host="h1", spool_id=spool_id, session_id=None, resume=False, now=1.0)
     return claim, ledger
 
 

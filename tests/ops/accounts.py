@@ -49,7 +49,7 @@ def claimed(ledger: Ledger, turn_id: str = "t1", owner: str = "w1", now: float =
 
 
 def begun(ledger: Ledger, claim: Claim, spool_id: str = "s1", now: float = 1.0, **fields: Any) -> Attempt:
-    given = {"host": "local", "nonce": "n", "session_id": "session-1", "resume": False, **fields}
+    given = {"host": "local", "session_id": "session-1", "resume": False, **fields}
     attempt = ledger.begin_attempt(claim, spool_id=spool_id, now=now, **given)
     assert isinstance(attempt, Attempt), attempt
     return attempt

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import sqlalchemy as sa
 from accounts import TTL, a_request, a_result, an_end, begun, claimed
 
+from adapters.request import TurnRequest
 from ops.errors import AttemptOpen, StaleClaim, UnknownTurn
 from ops.ledger import Busy, Claim, Ledger, NotDue, Renewal, Settled, State
 from ops.ledger.parking import RESEND_S
+from ops.ledger.schema import turns
 
 
 def test_turn_submitted_twice_keeps_the_first_request(ledger: Ledger) -> None:
@@ -24,6 +29,32 @@ def test_claim_carries_the_request_as_submitted(ledger: Ledger) -> None:
     claim = ledger.claim(prompt_suffix, "w1", 2.0, TTL)
     assert isinstance(claim, Claim)
     assert (claim.request, claim.created_at, claim.epoch, claim.open, claim.last) == (request, 1.0, 1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "names"),
+    [
+        (a_request(), set()),
+        (a_request(labels={}, env=(), stall_timeout_ms=None), set()),
+        (a_request(agent="codex"), set()),
+        (
+            a_request(
+                host="far", labels={"team": "web"}, env=("TOKEN",), options={"model": None, "empty": {}},
+                output_schema={"type": "object"}, stall_timeout_ms=0, deadline="2026-12-01T18:00:00+01:00",
+            ),
+            {"host", "labels", "env", "options", "output_schema", "stall_timeout_ms", "deadline"},
+        ),
+    ],
+)  # fmt: skip
+def test_request_is_stored_without_what_it_leaves_out_and_read_as_it_was(
+    ledger: Ledger, request_: TurnRequest, names: set[str]
+) -> None:
+    """So that an older worker can read what a newer one has stored, unless it uses a new field."""
+    ledger.submit(request_, 1.0)
+    with ledger._database.read() as connection:
+        stored = json.loads(connection.scalars(sa.select(turns.c.request)).one())
+    assert set(stored) == {"version", "turn_id", "agent", "prompt", "workspace"} | names
+    assert ledger.request("t1") == request_
 
 
 def test_unknown_turn_cannot_be_claimed(ledger: Ledger) -> None:

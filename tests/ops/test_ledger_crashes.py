@@ -186,7 +186,7 @@ class Worker:
 
     def _begin(self, claim: Claim, number: int) -> Steps[Attempt | None]:
         world, ledger = self.world, self.world.ledger
-        spool = {"spool_id": f"{self.turn_id}.{number}", "nonce": "n", "session_id": None, "resume": False}
+        spool = {"spool_id": f"{self.turn_id}.{number}", "session_id": None, "resume": False}
         begun = yield from world.call(
             lambda: ledger.begin_attempt(claim, host="local", now=self.now, slots=SLOTS, **spool)
         )
@@ -274,9 +274,7 @@ def test_every_operation_may_be_repeated_after_its_answer_was_lost(
     assert isinstance(claim, Claim)
     twice(lambda: ledger.lock_session(claim, "s", now=2.0, **PLACE))
     attempt = twice(
-        lambda: ledger.begin_attempt(
-            claim, host="local", spool_id="s1", nonce="n", session_id="s", resume=False, now=2.0
-        )
+        lambda: ledger.begin_attempt(claim, host="local", spool_id="s1", session_id="s", resume=False, now=2.0)
     )
     assert attempt.attempt == 1
     twice(lambda: ledger.append_events(claim, 1, [b"{}"]))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from accounts import a_request, a_result, a_usage, an_end, audit, begun, claimed, completed
+import sqlalchemy as sa
+from accounts import TTL, a_request, a_result, a_usage, an_end, audit, begun, claimed, completed
 from processes import Crew
 
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import CostKey, Ledger, SpoolRow
+from ops.ledger.schema import turns
 
 ESTIMATE = a_usage(None, UsageSource.STREAM, model="guessed")
 OBSERVED = Usage(
@@ -133,18 +137,57 @@ def test_spools_are_told_apart(ledger: Ledger) -> None:
     )
     assert found == {
         "spool-estimated": SpoolRow(
-            "estimated", 1, "local", "claude-code", "session-1", False, 6.0, "completed", False, request
+            "estimated", 1, "local", "claude-code", "session-1", False, 6.0, "completed", False, request,
+            None, None,
         ),
         "spool-nothing": SpoolRow(
             "nothing", 1, "far", "codex", "session-1", False, 6.0, "completed", False,
-            a_request("nothing", agent="codex", host="far"),
+            a_request("nothing", agent="codex", host="far"), None, None,
         ),
         "spool-observed": SpoolRow(
-            "observed", 1, "local", "claude-code", "session-1", False, 6.0, "completed", True, None
+            "observed", 1, "local", "claude-code", "session-1", False, 6.0, "completed", True, None, None, None
         ),
-        "spool-open": SpoolRow("open", 1, "local", "claude-code", "session-2", True, None, None, False, None),
+        "spool-open": SpoolRow(
+            "open", 1, "local", "claude-code", "session-2", True, None, None, False, None, "w1", 1.0 + TTL
+        ),
     }  # fmt: skip
     assert ledger.attempts_by_spool([]) == {}
+
+
+def test_request_that_only_a_newer_runturn_can_read_hides_no_spool(ledger: Ledger) -> None:
+    completed(ledger, "readable", ESTIMATE)
+    completed(ledger, "newer", ESTIMATE)
+    stored = json.dumps(a_request("newer").model_dump() | {"colour": "green"})
+    with ledger._database.write() as connection:
+        connection.execute(turns.update().where(turns.c.turn_id == "newer").values(request=stored))
+    found = ledger.attempts_by_spool(["spool-readable", "spool-newer"])
+    assert found["spool-readable"].request == a_request("readable")
+    assert (found["spool-newer"].turn_id, found["spool-newer"].request) == ("newer", None)
+    assert [spool for spool, row in found.items() if row.unreadable] == ["spool-newer"]
+
+
+def test_spool_is_owned_while_its_turns_lease_is_not_over(ledger: Ledger) -> None:
+    claim = claimed(ledger, now=1.0)
+    begun(ledger, claim, "s1")
+    row = ledger.attempts_by_spool(["s1"])["s1"]
+    assert (row.unreadable, row.owned(0.9 + TTL), row.owned(1.0 + TTL)) == (False, True, False)
+    ledger.release(claim)
+    assert not ledger.attempts_by_spool(["s1"])["s1"].owned(2.0)
+
+
+def test_amendment_while_usage_is_read_is_seen_as_a_whole_or_not_at_all(ledger: Ledger) -> None:
+    completed(ledger, "t1", ESTIMATE)
+    begun: list[str] = []
+
+    def amend(_: object, __: object, statement: str, *___: object) -> None:
+        if not begun and statement.startswith("SELECT"):
+            begun.append(statement)
+            assert ledger.amend_usage("t1", 1, OBSERVED)
+
+    sa.event.listen(ledger._database.engine, "after_cursor_execute", amend)
+    assert ledger.usage_of("t1")[1] in (ESTIMATE, OBSERVED)
+    assert begun
+    assert ledger.usage_of("t1") == {1: OBSERVED}
 
 
 def test_spool_whose_usage_was_amended_is_done_with(ledger: Ledger) -> None:

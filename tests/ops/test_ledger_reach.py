@@ -74,3 +74,12 @@ def test_attempt_that_is_booked_is_not_out_of_reach_any_more(ledger: Ledger) -> 
     again = ledger.claim("t1", "w2", 20.0, TTL)
     assert isinstance(again, Claim)
     assert [attempt.unreachable_since for attempt in again.attempts] == [None]
+
+
+def test_successor_learns_how_the_host_was_told_to_end_the_agent(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim, lease_s=600, stop_grace_s=2.5)
+    again = begun(ledger, claim, lease_s=60, stop_grace_s=1.0)  # repeated: the answer was lost
+    assert (again.lease_s, again.stop_grace_s) == (600, 2.5)
+    attempt = of_open(parked_and_claimed(ledger, claim, None, 10.0))
+    assert (attempt.lease_s, attempt.stop_grace_s) == (600, 2.5)

@@ -16,7 +16,7 @@ from processes import Crew
 from ops.errors import AttemptOpen
 from ops.ledger import Attempt, AttemptEnd, Claim, HostBusy, Ledger, State, claims
 
-PLACED = {"nonce": "n", "session_id": None, "resume": False, "now": 1.0}
+PLACED = {"session_id": None, "resume": False, "now": 1.0}
 
 
 def woken(ledger: Ledger, now: float) -> list[str]:
@@ -133,7 +133,9 @@ def test_never_more_than_two_are_open_while_turns_come_and_go(ledger: Ledger, le
 
 def _die_before_the_commit(url: str, claim: Claim) -> None:
     with Ledger.open(url) as ledger, ledger._database.write() as connection:
-        claims.begin_attempt(connection, claim, host="local", spool_id="s1", slots=1, **PLACED)
+        claims.begin_attempt(
+            connection, claim, host="local", spool_id="s1", slots=1, lease_s=120, stop_grace_s=5.0, **PLACED
+        )
         os.kill(os.getpid(), signal.SIGKILL)
 
 

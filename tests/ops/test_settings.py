@@ -35,6 +35,25 @@ def test_defaults_are_those_of_the_reference(tmp_path: Path) -> None:
     assert settings.state_dir == tmp_path / "xdg_state_home" / "runturn"
 
 
+@pytest.mark.parametrize(
+    ("ledger_url", "node", "name"),
+    [
+        ("sqlite:////var/lib/runturn/ledger.db", "build7", "local"),
+        ("postgresql://h/db", "build7.example", "build7.example"),
+        ("postgresql://h/db", "build 7_", "build-7"),
+        ("postgresql://h/db", "", "local"),
+    ],
+)
+def test_own_machine_goes_by_its_node_name_where_others_may_share_the_ledger(
+    monkeypatch: pytest.MonkeyPatch, ledger_url: str, node: str, name: str
+) -> None:
+    monkeypatch.setattr("platform.node", lambda: node)
+    monkeypatch.setenv("RUNTURN_LEDGER_URL", ledger_url)
+    assert load_settings().host_name == name
+    monkeypatch.setenv("RUNTURN_HOST_NAME", "given")
+    assert load_settings().host_name == "given"
+
+
 def test_environment_beats_the_file_field_by_field(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (nowhere / "runturn.toml").write_text(
         'host_name = "builder"\n[agent]\ncommand = "/opt/claude"\nmax_attempts = 2\n'

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from laboratory import eventually
-from ssh_laboratory import SshLab, loop_complaints, rest, run
+from ssh_laboratory import SshLab, loop_complaints, nap, rest, run
 
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
 from remote.ssh.pool import Pool
@@ -174,6 +175,85 @@ async def test_an_ssh_config_that_cannot_be_used_is_named(
     assert complaint in error.message
     assert str(site.config) in error.message
     assert sshd.log().count("Connection from") == 0
+
+
+class Gate:
+    """A `Match exec` that hangs until the gate is opened, and leaves a line whenever it is begun."""
+
+    def __init__(self, site: SshLab) -> None:
+        self._open = site.folder / "open"
+        self._begun = site.folder / "begun"
+        self._begun.touch()
+        site.config.write_text(
+            f'Match exec "echo begun >>{self._begun}; until [ -e {self._open} ]; do sleep 0.05; done"\n'
+        )
+
+    @property
+    def begun(self) -> int:
+        return len(self._begun.read_text().splitlines())
+
+    def open(self) -> None:
+        self._open.touch()
+
+
+@pytest.fixture
+def gate(site: SshLab) -> Iterator[Gate]:
+    gate = Gate(site)
+    yield gate
+    gate.open()
+
+
+async def test_a_preparation_that_hangs_costs_one_thread_however_often_its_host_is_tried(
+    site: SshLab, sshd: Sshd, gate: Gate
+) -> None:
+    target = site.target(sshd)
+    connector = site.connector(target, timeout_s=3.0)
+    others = set(threading.enumerate())
+    with pytest.raises(HostAuthFailed, match="is not read within the connect timeout"):
+        await connector.connect(target)
+    for _ in range(3):
+        again = asyncio.create_task(connector.connect(target))
+        await nap()
+        assert again.done()  # at once
+        with pytest.raises(HostAuthFailed, match="is not read within the connect timeout"):
+            await again
+    (hanging,) = set(threading.enumerate()) - others
+    assert (hanging.daemon, gate.begun) == (True, 1)
+    gate.open()
+    await eventually(lambda: not hanging.is_alive())
+    connection = await connector.connect(target)
+    connection.close()
+    await connection.wait_closed()
+    assert gate.begun == 2
+
+
+async def test_a_preparation_that_hangs_does_not_keep_the_loop_from_its_end(
+    site: SshLab, sshd: Sshd, gate: Gate
+) -> None:
+    async def connect() -> None:
+        target = site.target(sshd)
+        await site.connector(target, timeout_s=0.2).connect(target)
+
+    def hang_and_leave() -> None:
+        with pytest.raises(HostAuthFailed):
+            asyncio.run(connect())
+
+    await asyncio.to_thread(hang_and_leave)
+    await eventually(lambda: gate.begun == 1)
+
+
+async def test_connects_at_once_share_a_preparation(site: SshLab, sshd: Sshd, gate: Gate) -> None:
+    target = site.target(sshd)
+    connector = site.connector(target)
+    connecting = [asyncio.create_task(connector.connect(target)) for _ in range(4)]
+    await eventually(lambda: gate.begun == 1)
+    gate.open()
+    connections = await asyncio.gather(*connecting)
+    await eventually(lambda: sshd.connections() == 4)
+    assert gate.begun == 1
+    for connection in connections:
+        connection.close()
+        await connection.wait_closed()
 
 
 async def test_a_missing_ssh_config_is_named(site: SshLab, sshd: Sshd) -> None:
@@ -370,6 +450,24 @@ async def test_many_connections_share_one_to_the_jump_host_which_ends_with_the_l
     assert await run(channels[-1], "echo still here") == b"still here\n"
     await eventually(lambda: other.connections() == 1)
     await pools[1].close()
+    await eventually(lambda: other.connections() == sshd.connections() == 0)
+
+
+async def test_a_jump_host_is_left_even_if_the_end_of_a_connection_through_it_fails(
+    site: SshLab, sshd: Sshd, other: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the socket of an ssh-agent is lost."""
+    target, bastion = site.target(sshd, jump="bastion"), named(site, "bastion", other)
+    connection = await site.connector(target, bastion).connect(target)
+    wait_closed = connection.wait_closed
+
+    async def fail() -> None:
+        await wait_closed()
+        raise BrokenPipeError
+
+    monkeypatch.setattr(connection, "wait_closed", fail)
+    await eventually(lambda: other.connections() == 1)
+    connection.close()
     await eventually(lambda: other.connections() == sshd.connections() == 0)
 
 

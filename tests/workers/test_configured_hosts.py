@@ -13,7 +13,7 @@ from adapters.request import TurnRequest
 from ops.errors import SettingsError
 from ops.settings import Settings, SshHostSettings
 from ops.state_dir import StateDir
-from remote.errors import HostUnreachable
+from remote.errors import HostError
 from workers.configured_hosts import configured_hosts
 from workers.hosts import Hosts
 
@@ -87,10 +87,11 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, table: dict[str
     assert message in str(error.value)
 
 
-def test_host_of_another_workers_configuration_counts_as_out_of_reach(tmp_path: Path) -> None:
+def test_host_of_another_workers_configuration_is_not_worth_a_second_try(tmp_path: Path) -> None:
     found = hosts(tmp_path)
-    with pytest.raises(HostUnreachable) as error:
+    with pytest.raises(HostError) as error:
         found.get("gone").host.open_channel().send(None)  # type: ignore[attr-defined]
+    assert type(error.value) is HostError, "HostUnreachable would be tried again for as long as an agent may live"
     assert "it is not in this worker's configuration" in str(error.value)
 
 

@@ -31,7 +31,7 @@ from tests.workers.ssh_logins import Login, Witness
 from tests.workers.test_crash_points import Death
 from tests.workers.test_ends import hanging
 from workers.equipment import Equipment
-from workers.fencing import OWNER_TTL_S, fence_s
+from workers.fencing import OWNER_TTL_S, Hold
 from workers.hosts import Hosts, TurnHost
 from workers.run import Parked, RunOutcome, TurnRun
 
@@ -61,7 +61,7 @@ class TwoHosts:
     @property
     def fence_s(self) -> float:
         """How long a host has to be out of reach."""
-        return fence_s(self.agent)
+        return Hold.by(self.agent).fence_s
 
     def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
         """See `Site.worker`."""
@@ -351,8 +351,8 @@ def test_worker_that_may_have_lost_its_claim_starts_nothing(
     run(fleet, scenario)
 
 
-@pytest.mark.parametrize("on_host_lost", ["any_host", "same_host"])
-def test_worker_that_may_have_lost_its_claim_holds_no_turn_that_may_move(
+@pytest.mark.parametrize("on_host_lost", ["any_host", "never", "same_host"])
+def test_worker_that_may_have_lost_its_claim_holds_no_turn_that_others_may_give_up(
     fleet: Callable[[], TwoHosts], recording: Recording, on_host_lost: str
 ) -> None:
     async def scenario(fleet: TwoHosts) -> None:
@@ -362,7 +362,7 @@ def test_worker_that_may_have_lost_its_claim_holds_no_turn_that_may_move(
         await fleet.under_way(turn_id)
         fleet.site.later += OWNER_TTL_S + 1
         witness = fleet.login.witness(f"{turn_id}.1")
-        if on_host_lost == "any_host":
+        if on_host_lost != "same_host":
             await asyncio.to_thread(until, lambda: witness.words("reason") == ["lease"], "the lease to end")
         else:
             enough = _beats(witness) + 2 * _BEATS_A_LEASE

@@ -135,8 +135,10 @@ async def _send_late(login: Login) -> None:
     channel = await host.open_channel()
     await channel.write(request.program)
     said = b""
-    while f"RT-READY {nonce}".encode() not in said:
-        said += await channel.read()
+    for word, reply in ((f"RT-SEND {nonce} go", b"go\n"), (f"RT-READY {nonce}", b"")):
+        while word.encode() not in said:
+            said += await channel.read()
+        await channel.write(reply)
     too_late = time.monotonic() + stale_s + 2  # the host counts whole seconds
     await asyncio.to_thread(until, lambda: time.monotonic() > too_late, "a heartbeat of the beginning to be old")
     await channel.write(b"0\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import threading
@@ -26,6 +27,7 @@ from adapters.scripted import Scripted
 from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, AttemptEnd, Claim
+from ops.ledger.schema import turns
 from remote.errors import HostAuthFailed, HostError, HostUnreachable
 from remote.follower import Follower, follow
 from remote.host import Channel
@@ -117,7 +119,6 @@ class Stage:
             claim,
             host=host,
             spool_id=f"{turn_id}.{number}",
-            nonce="n",
             session_id=session,
             resume=number > 1,
             now=now,
@@ -312,7 +313,7 @@ def test_next_attempt_elsewhere_does_not_stand_in_the_way(stage: Stage) -> None:
         stage.ledger.wait(claim, stage.site.now(), HostLost.kind, stage.site.now(), ended)
         claim = stage.site.claim(claim.turn_id)
         begun = stage.ledger.begin_attempt(
-            claim, host="far", spool_id="far", nonce="n", session_id="another", resume=False, now=stage.site.now()
+            claim, host="far", spool_id="far", session_id="another", resume=False, now=stage.site.now()
         )
         assert isinstance(begun, Attempt)
         stage.give_up(claim, begun)
@@ -415,6 +416,29 @@ def test_spool_that_cannot_be_read_holds_up_no_other_and_goes_when_it_is_old(sta
     asyncio.run(look())
     assert stage.observed() == BILL
     assert stage.spools == []
+
+
+def test_request_that_only_a_newer_runturn_can_read_holds_up_no_other_spool(stage: Stage, log: Log) -> None:
+    """In a rolling deploy: its spool waits for a worker that can read it."""
+
+    async def look() -> Attempt:
+        await stage.lose()
+        claim, newer = stage.again(stage.site.queue(agent="keeping"), session="another")
+        await foreign(stage, newer.spool_id)
+        stage.give_up(claim, newer)
+        stored = json.dumps(claim.request.model_dump(mode="json") | {"colour": "green"})
+        with stage.ledger._database.write() as connection:
+            connection.execute(turns.update().where(turns.c.turn_id == newer.turn_id).values(request=stored))
+        await stage.tidy()
+        return newer
+
+    newer = asyncio.run(look())
+    assert stage.observed() == BILL
+    assert stage.spools == [newer.spool_id]
+    ((level, line),) = log.lines
+    assert level == "warning"
+    assert f"'spool': '{newer.spool_id}'" in line
+    assert "only a newer runturn can read it: upgrade this worker" in line
 
 
 # -- rounds

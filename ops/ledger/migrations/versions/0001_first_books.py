@@ -53,7 +53,6 @@ def upgrade() -> None:
         sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("host", sa.Text, nullable=False),
         sa.Column("spool_id", sa.Text, nullable=False),
-        sa.Column("nonce", sa.Text, nullable=False),
         sa.Column("session_id", sa.Text),
         sa.Column("resume", sa.Boolean, nullable=False),
         sa.Column("first_seq", sa.BigInteger, nullable=False),
@@ -64,6 +63,8 @@ def upgrade() -> None:
         sa.Column("usage_source", sa.Text),
         sa.Column("usage_complete", sa.Boolean),
         sa.Column("unreachable_since", sa.Double),
+        sa.Column("lease_s", sa.Integer),
+        sa.Column("stop_grace_s", sa.Double),
     )
     op.create_index("attempts_by_end", "attempts", ["ended_at"])
     op.create_index("attempts_by_spool", "attempts", ["spool_id"])

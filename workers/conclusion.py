@@ -1,0 +1,168 @@
+"""How the work on a claim ends: an attempt is booked, and its turn is settled or comes back later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from adapters import errors
+from adapters.contract import Judgement
+from adapters.errors import Retry, TurnError
+from adapters.fold import TurnState
+from adapters.result import TurnResult
+from ops.ledger import Attempt, AttemptEnd, Claim
+from remote.upkeep import remove_spool
+from workers.equipment import Equipment
+from workers.lifecycle import AttemptEnded, TurnSettled
+from workers.outcome import finished, refused
+from workers.patience import Patience
+from workers.recall import at_least, recall
+from workers.retry import RetryDecision
+from workers.verdict import tolerant
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The turn comes back later; the ledger brings it."""
+
+    reason: str
+
+
+class Conclusion:
+    """Of one claim. All methods raise Detached and StaleClaim."""
+
+    def __init__(self, equipment: Equipment, claim: Claim, patiently: Patience, claimed_at: float) -> None:
+        """`claimed_at` is by the monotonic clock."""
+        self._equipment = equipment
+        self._ledger = equipment.ledger
+        self._claim = claim
+        self._patiently = patiently
+        self._claimed_at = claimed_at
+
+    async def of_attempt(
+        self,
+        attempt: Attempt,
+        state: TurnState,
+        seq: int,
+        judged: Judgement,
+        code: int | None = None,
+        *,
+        spool_stays: bool = False,
+    ) -> TurnResult | Parked:
+        """Book an attempt that is over, and park or settle its turn.
+
+        `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied.
+        """
+        equipment, error = self._equipment, self._by_policy(judged.error)
+        decision = self._decide(error, attempt.attempt) if error else None
+        self._emit_end(attempt, seq, error, decision)
+        equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
+        ended = AttemptEnd(attempt.attempt, judged.usage, error.kind if error else "completed", code)
+        outcome: TurnResult | Parked
+        if error is not None and decision is not None:
+            outcome = await self.park(error, decision, ended)
+        else:
+            usages = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
+            result = finished(
+                self._claim.turn_id,
+                state,
+                error,
+                usages=[*usages.values(), judged.usage],
+                host=attempt.host,
+                attempts=attempt.attempt,
+                exit_code=code,
+            )
+            outcome = await self._settle(result, seq + 1, ended)
+        if not spool_stays:
+            host = equipment.hosts.get(attempt.host)
+            await tolerant(remove_spool(host.host, host.spool(attempt.spool_id)), None)
+        return outcome
+
+    async def of_unread(self, attempt: Attempt, error: TurnError, *, started: bool = True) -> TurnResult | Parked:
+        """Book an attempt that nobody can read to its end, with what is stored of it.
+
+        If its agent has `started`, it may have used more: its spool stays, to be read later.
+        """
+        state, seq = await self._recall(attempt)
+        judged = Judgement(error, at_least(state.estimate) if started else state.estimate)
+        return await self.of_attempt(attempt, state, seq, judged, spool_stays=started)
+
+    async def of_turn(self, error: TurnError) -> TurnResult | Parked:
+        """Park or settle a turn that cannot have another attempt now."""
+        number = self._claim.last.attempt if self._claim.last else 0
+        decision = self._decide(error, max(number, 1))
+        if decision is not None:
+            return await self.park(error, decision)
+        usages = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
+        result = refused(self._claim.turn_id, error, attempts=number, usages=usages.values())
+        return await self._settle(result, await self._next_seq(), None)
+
+    async def park(
+        self,
+        error: TurnError,
+        decision: RetryDecision,
+        ended: AttemptEnd | None = None,
+        *,
+        unreachable_since: float | None = None,
+    ) -> Parked:
+        """Have the turn come back; an attempt that has not ended stays open."""
+        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
+        await self._patiently(
+            self._ledger.wait,
+            self._claim,
+            decision.due_at,
+            error.kind,
+            self._equipment.clock(),
+            ended,
+            unreachable_since=unreachable_since,
+            host=error.only if isinstance(error, errors.HostBusy) else None,
+        )
+        if ended is not None:
+            self._equipment.metrics.turn_retried(self._claim.request.agent, error.kind)
+        return Parked(f"{error.kind}: {error.message}")
+
+    async def _recall(self, attempt: Attempt) -> tuple[TurnState, int]:
+        """What is stored of an attempt: a worker before us may have seen more of it."""
+        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
+        stored = await self._patiently(self._ledger.events, self._claim.turn_id, attempt.first_seq - 1)
+        return recall(attempt.first_seq, (line for _, line in stored))
+
+    def _emit_end(
+        self, attempt: Attempt, seq: int, error: TurnError | None, decision: RetryDecision | None
+    ) -> None:
+        kind, message = (error.kind, error.message) if error else (None, None)
+        last = AttemptEnded(attempt.attempt, kind, message, decision.due_at if decision else None)
+        self._equipment.pump.emit(self._claim, seq, [last], self._equipment.clock())
+
+    async def _settle(self, result: TurnResult, seq: int, ended: AttemptEnd | None) -> TurnResult:
+        """Store the last event, settle, and only then tell who watches."""
+        equipment, now = self._equipment, self._equipment.clock()
+        last = TurnSettled(result.status, result.error.kind if result.error else None)
+        equipment.pump.store(self._claim, seq, [last], now)
+        await self._patiently(equipment.pump.flush, self._claim.turn_id)
+        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended)
+        equipment.pump.publish(self._claim.turn_id, seq, [last], now)
+        outcome = settled.error.kind if settled.error else str(settled.status)
+        seconds = equipment.monotonic() - self._claimed_at
+        launcher = equipment.hosts.get(settled.host).launcher if settled.host else "none"
+        equipment.metrics.turn_settled(self._claim.request.agent, launcher, outcome, seconds)
+        return settled
+
+    async def _next_seq(self) -> int:
+        """The number of the turn's last event, which a worker killed before it could settle may have stored."""
+        last = await self._patiently(self._ledger.last_seq, self._claim.turn_id)
+        stored = await self._patiently(self._ledger.events, self._claim.turn_id, last - 1)
+        settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
+        return last if settling else last + 1
+
+    def _by_policy(self, error: TurnError | None) -> TurnError | None:
+        """The error as the request wants it retried."""
+        if isinstance(error, errors.HostLost) and self._claim.request.on_host_lost == "never":
+            return errors.HostLost(error.message, retry=Retry.NEVER)
+        return error
+
+    def _decide(self, error: TurnError, attempt: int) -> RetryDecision | None:
+        request, equipment = self._claim.request, self._equipment
+        policy = equipment.policy(request.max_attempts, request.max_retry_backoff_ms)
+        return policy.decide(error, attempt, equipment.clock(), equipment.rng, request.deadline_at)
