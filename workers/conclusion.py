@@ -17,6 +17,7 @@ from workers.equipment import Equipment
 from workers.lifecycle import AttemptEnded, TurnSettled
 from workers.outcome import finished, refused
 from workers.patience import Patience
+from workers.placement import another_may_run
 from workers.recall import at_least, recall
 from workers.retry import RetryDecision
 from workers.verdict import tolerant
@@ -54,7 +55,7 @@ class Conclusion:
 
         `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied.
         """
-        equipment, error = self._equipment, self._by_policy(judged.error)
+        equipment, error = self._equipment, self._by_policy(attempt, judged.error)
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
@@ -156,10 +157,12 @@ class Conclusion:
         settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
         return last if settling else last + 1
 
-    def _by_policy(self, error: TurnError | None) -> TurnError | None:
-        """The error as the request wants it retried."""
+    def _by_policy(self, attempt: Attempt, error: TurnError | None) -> TurnError | None:
+        """The error as it is to be retried: as the request wants it, or because there is another host to try."""
         if isinstance(error, errors.HostLost) and self._claim.request.on_host_lost == "never":
             return errors.HostLost(error.message, retry=Retry.NEVER)
+        if error is not None and another_may_run(self._equipment.hosts, self._claim, attempt, error):
+            return type(error)(error.message, retry=Retry.BACKOFF)
         return error
 
     def _decide(self, error: TurnError, attempt: int) -> RetryDecision | None:

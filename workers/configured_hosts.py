@@ -47,8 +47,8 @@ def configured_hosts(settings: Settings, state: StateDir) -> Hosts:
 def _target(host: SshHostSettings) -> Target:
     try:
         place = hops(host.address or host.name)[0]
-        if host.jump is not None:
-            hops(host.jump)
+        if host.jump is not None and host.name in {hop.name for hop in hops(host.jump)}:
+            raise ValueError("jump: a host cannot be the way to itself")
     except ValueError as error:
         raise SettingsError(str(error), field=f"ssh_hosts.{host.name}", where="settings") from None
     return Target(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import NoReturn
 
 from adapters.command import Command
@@ -36,6 +38,12 @@ class TurnHost:
     def spool(self, spool_id: str) -> Spool:
         """A spool on it."""
         return Spool(self.spool_root, spool_id)
+
+    def admits(self, workspace: str) -> bool:
+        """Whether a workspace seems to lie where it may; the host itself looks where the path really leads."""
+        path = PurePosixPath(posixpath.normpath(workspace))
+        roots = self.workspace_roots
+        return not roots or any(root.startswith("~") or path.is_relative_to(root) for root in roots)
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """An agent's command line as this host needs it."""

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from adapters import errors
 from adapters.contract import Session
+from adapters.errors import TurnError
 from ops.ledger import Attempt, Claim
 from workers.equipment import Equipment
 from workers.fencing import Hold
-from workers.hosts import TurnHost
+from workers.hosts import Hosts, TurnHost
 from workers.patience import Patience
 from workers.sessions import Sessions
+
+# What one host lacks, another may have. None of these has started an agent.
+_HOSTS_OWN = (
+    errors.AgentNotFound,
+    errors.HostAuthFailed,
+    errors.HostKeyChanged,
+    errors.InvalidWorkspace,
+    errors.SpoolUnwritable,
+)
+_HOSTS_OWN_KINDS = frozenset(error.kind for error in _HOSTS_OWN)
+
+
+def another_may_run(hosts: Hosts, claim: Claim, attempt: Attempt, error: TurnError) -> bool:
+    """Whether `attempt` failed for want of something on its host, and its turn fits one that was not tried yet."""
+    if not isinstance(error, _HOSTS_OWN) or attempt.resume:
+        return False
+    try:
+        candidates = hosts.candidates(claim.request)
+    except errors.InvalidRequest:
+        return False  # another worker, with another configuration, began it
+    return not {host.name for host in candidates} <= _refusing(claim.attempts) | {attempt.host}
+
+
+def _refusing(attempts: Iterable[Attempt]) -> frozenset[str]:
+    """The hosts of attempts that failed for want of something there."""
+    return frozenset(attempt.host for attempt in attempts if attempt.outcome in _HOSTS_OWN_KINDS)
 
 
 class Placement:
@@ -56,14 +85,16 @@ class Placement:
         )
 
     async def _with_room(self, candidates: tuple[TurnHost, ...]) -> list[TurnHost]:
-        """Those that seem to have a free slot: hosts that answer first, and of these the least loaded."""
+        """Those that seem to have a free slot, the least loaded first; and before them those that lack nothing."""
         if len(candidates) == 1 and candidates[0].slots is None:
             return list(candidates)
         taken = await self._patiently(self._equipment.ledger.open_attempts)
+        refusing, workspace = _refusing(self._claim.attempts), self._claim.request.workspace
 
-        def load(host: TurnHost) -> tuple[bool, float, int]:
+        def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:
             count = taken.get(host.name, 0)
-            return host.host.rest_s > 0, count / host.slots if host.slots else 0.0, count
+            lacking = (host.name in refusing, not host.admits(workspace), host.host.rest_s > 0)
+            return *lacking, count / host.slots if host.slots else 0.0, count
 
         free = (host for host in candidates if host.slots is None or taken.get(host.name, 0) < host.slots)
         return sorted(free, key=load)

@@ -109,8 +109,7 @@ class Logins:
 def prepare(target: Target, config_file: Path | None, timeout_s: float) -> Login:
     """Read ssh_config and keys. Blocks. Raises ValueError and OSError, and whatever asyncssh raises."""
     settings = {**_UNATTENDED, "host": target.address, "connect_timeout": timeout_s, **_settings(target)}
-    if config_file:
-        settings["config"] = [str(config_file)]
+    settings["config"] = [str(config_file)] if config_file else ()  # (): the user's, as in `asyncssh.connect`
     try:
         options = SSHClientConnectionOptions(**settings)
         if options.config.has_match_final():

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 from laboratory import eventually
-from ssh_laboratory import SshLab, loop_complaints, nap, rest, run
+from ssh_laboratory import SshLab, loop_complaints, nap, opened, rest, run
 
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
+from remote.ssh.connector import Connector
+from remote.ssh.host_keys import HostKeys
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.ssh import keys
@@ -434,6 +436,22 @@ async def test_the_jump_of_ssh_config_is_taken_be_it_an_alias_or_a_target(
     site.config.write_text(box)
     assert await port_of(site, target, named(site, "bastion", other)) == sshd.port
     assert other.log().count("Connection from") == 2
+
+
+async def test_the_users_own_ssh_config_counts_where_no_other_is_named(
+    site: SshLab, sshd: Sshd, other: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = f"Host box\n HostName {sshd.host}\n Port {sshd.port}\n ProxyJump bastion\n"
+    bastion = f"Host bastion\n HostName {other.host}\n Port {other.port}\n"
+    keys_of_both = f"Host *\n User {ME}\n IdentityFile {sshd.client_key}\n IdentityFile {other.client_key}\n"
+    (site.folder / ".ssh").mkdir()
+    (site.folder / ".ssh" / "config").write_text(box + bastion + keys_of_both)
+    monkeypatch.setenv("HOME", str(site.folder))
+    target = Target("box", "box")
+    async with opened(Pool(target, Connector([target], HostKeys(site.known_hosts)))) as pool:
+        output = await run(await pool.open_shell(), "echo $SSH_CONNECTION")
+    assert int(output.split()[3]) == sshd.port
+    assert other.log().count("Connection from") == 1
 
 
 async def test_many_connections_share_one_to_the_jump_host_which_ends_with_the_last(

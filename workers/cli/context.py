@@ -81,10 +81,24 @@ class Context:
         return Client(self.app, self.ledger)
 
     def require_worker(self) -> None:
-        """Raises NoWorker unless a worker answers. A broker is not started for that: it could have none."""
-        stopped = self.embedded is not None and not self.embedded.running()
-        if stopped or not self.app.control.inspect(timeout=_PING_S, limit=1).ping():
+        """Raises NoWorker unless a worker answers."""
+        if not self._worker_answers():
             raise NoWorker("no worker is running; start one with: runturn up")
+
+    def warn_without_worker(self) -> None:
+        """Say on stderr what a turn waits for, unless a worker answers. The turn itself is in the ledger."""
+        try:
+            answers = self._worker_answers()
+        except (BrokerUnavailable, OperationalError, OSError):
+            answers = False
+        if not answers:
+            click.echo("no worker answers: the turn waits for one; start it with: runturn up", err=True)
+
+    def _worker_answers(self) -> bool:
+        """A broker is not started for that: it could have no worker."""
+        if self.embedded is not None and not self.embedded.running():
+            return False
+        return bool(self.app.control.inspect(timeout=_PING_S, limit=1).ping())
 
     def price(self, agent: str, model: str, tokens: Tokens) -> float | None:
         """What the tokens of an agent's model cost in US dollars; None: not known."""

@@ -67,6 +67,8 @@ def watch(context: Context, turn_id: str, jsonl: bool, after: int) -> int:
     Then its result, unless --jsonl is given. The exit status is the turn's.
     """
     context.ledger.turn(turn_id)
+    if context.ledger.result(turn_id) is None:
+        context.warn_without_worker()
     with closing(context.client.events(turn_id, after)) as events:
         if not jsonl:
             show_live(events, context.price)
@@ -88,6 +90,8 @@ def result(context: Context, turn_id: str, timeout: float | None, as_json: bool)
     The exit status is the turn's; 3 if it has not ended in time.
     """
     context.ledger.turn(turn_id)
+    if timeout is None and context.ledger.result(turn_id) is None:
+        context.warn_without_worker()
     return print_result(context.client.result(turn_id, timeout), as_json=as_json)
 
 
@@ -104,6 +108,8 @@ def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
     was_open = context.client.cancel(turn_id)
     if wait and context.ledger.result(turn_id) is None:
         context.require_worker()  # nobody else can end the agent, and book it
+        if not as_json:
+            click.echo("the turn is to end; waiting for that (Ctrl-C leaves it to its worker)", err=True)
     ended = context.client.result(turn_id) if wait else None
     if as_json:
         document = ended.model_dump(mode="json") if ended else None
