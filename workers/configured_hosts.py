@@ -47,10 +47,13 @@ def configured_hosts(settings: Settings, state: StateDir) -> Hosts:
 def _target(host: SshHostSettings) -> Target:
     try:
         place = hops(host.address or host.name)[0]
-        if host.jump is not None and host.name in {hop.name for hop in hops(host.jump)}:
-            raise ValueError("jump: a host cannot be the way to itself")
+        before = {hop.name for hop in hops(host.jump)} if host.jump is not None else set()
     except ValueError as error:
         raise SettingsError(str(error), field=f"ssh_hosts.{host.name}", where="settings") from None
+    if host.name in before:
+        raise SettingsError(
+            "a host cannot be the way to itself", field=f"ssh_hosts.{host.name}.jump", where="settings"
+        )
     return Target(
         name=host.name,
         address=place.address,

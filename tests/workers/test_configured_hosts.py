@@ -79,7 +79,7 @@ def test_what_no_host_fulfils_is_refused_with_what_there_is(
         ({"name": "a", "address": "user@"}, "ssh_hosts.a: a host to connect to is [user@]address[:port]"),
         ({"name": "a", "address": "b:0"}, "a port is a number from 1 to 65535"),
         ({"name": "a", "jump": "c,,d"}, "ssh_hosts.a: a host to connect to"),
-        ({"name": "a", "jump": "b,a"}, "ssh_hosts.a: jump: a host cannot be the way to itself"),
+        ({"name": "a", "jump": "b,a"}, "ssh_hosts.a.jump: a host cannot be the way to itself"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, table: dict[str, Any], message: str) -> None:
