@@ -8,13 +8,10 @@ from celery import Celery
 
 from adapters.request import TurnRequest
 from workers import serialization
+from workers.brokers import transport_options
 
 TASK: Final = "runturn.run_turn"
 QUEUE: Final = "runturn"
-
-# How long a message may stay unacked before the Redis transport hands it out again. Workers keep the messages of
-# running turns fresh (see `workers.visibility`), so this is only how soon a killed worker's turns come back.
-VISIBILITY_TIMEOUT_S: Final = 30.0
 
 
 def create_app(broker_url: str, result_url: str | None = None) -> Celery:
@@ -37,7 +34,7 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         task_send_sent_event=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,  # for as long as it takes
-        broker_transport_options=_transport_options(broker_url),
+        broker_transport_options=transport_options(broker_url),
         # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.answers`).
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
@@ -55,9 +52,3 @@ def send(app: Celery, request: TurnRequest) -> None:
         argsrepr=f"({request.agent} on {request.host or 'any host'})",  # prompts are not for monitors and logs
     )
     handle.backend = None  # nobody waits on it, and its destructor would talk to the broker
-
-
-def _transport_options(broker_url: str) -> dict[str, object]:
-    if broker_url.startswith("redis") or broker_url.startswith("valkey"):
-        return {"visibility_timeout": VISIBILITY_TIMEOUT_S, "socket_keepalive": "socket" not in broker_url}
-    return {}

@@ -1,4 +1,4 @@
-"""Live events over the broker: one topic exchange, one routing key a turn.
+"""Live events over the broker: one exchange, one routing key a turn.
 
 A message is one JSON object, {"turn_id", "first_seq", "events": […]}, its events numbered on from `first_seq`.
 Nothing here is durable; who needs every event reads the missing ones from the ledger (see `workers.watch`).
@@ -16,13 +16,14 @@ from typing import Any
 
 import orjson
 import structlog
-from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu import Connection, Consumer, Producer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 
-_MOST_WAITING = 10_000  # batches, while the broker hangs
+from workers.brokers import events_exchange
 
-EXCHANGE = Exchange("runturn.events", type="topic", durable=False, delivery_mode="transient")
+_MOST_WAITING = 10_000  # batches, while the broker hangs
+_SUBSCRIBE_S = 0.001
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +48,7 @@ class Publisher:
 
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
+        self._exchange = events_exchange(broker_url)
         self._queue: queue.Queue[tuple[str, bytes] | None] = queue.Queue(_MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="events-publisher", daemon=True)
         self._thread.start()
@@ -73,7 +75,7 @@ class Publisher:
         while (item := self._queue.get()) is not None:
             turn_id, body = item
             try:
-                producer = producer or Producer(connection, exchange=EXCHANGE, auto_declare=True)
+                producer = producer or Producer(connection, exchange=self._exchange, auto_declare=True)
                 producer.publish(
                     body,
                     routing_key=routing_key(turn_id),
@@ -96,7 +98,7 @@ class Subscription:
         self._url = broker_url
         self._queue = Queue(
             uuid(),
-            exchange=EXCHANGE,
+            exchange=events_exchange(broker_url),
             routing_key=routing_key(turn_id),
             exclusive=True,
             auto_delete=True,
@@ -138,6 +140,8 @@ class Subscription:
                     connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
                 )
                 consumer.consume()
+                with contextlib.suppress(TimeoutError):
+                    connection.drain_events(timeout=_SUBSCRIBE_S)  # with Redis, this is what subscribes
             except self._faults:
                 connection.close()
                 raise

@@ -14,7 +14,7 @@ from celery import bootsteps
 from celery.worker import state
 from kombu.transport.redis import Channel
 
-from workers.app import VISIBILITY_TIMEOUT_S
+from workers.brokers import VISIBILITY_TIMEOUT_S
 
 _PERIOD_S = VISIBILITY_TIMEOUT_S / 6
 

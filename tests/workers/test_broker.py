@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ import redis
 
 from adapters.result import Status
 from tests.waiting import until
-from tests.workers.fleet import WAIT_S, Fleet, slow_recording
+from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
 from workers.app import QUEUE, create_app
 
 
@@ -50,6 +51,20 @@ def test_turn_outlives_its_broker(fleet: Fleet, recording: Path, tmp_path: Path,
         until(lambda: not client.hlen("unacked") and not client.llen(QUEUE), "all messages to be acked")
     assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
     fleet.assert_nothing_left()
+
+
+def test_killed_watcher_leaves_no_queue_that_fills_on(fleet: Fleet, recording: Path, tmp_path: Path) -> None:
+    turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 300)))
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        others = client.pubsub_numpat()
+        watcher = subprocess.Popen([*RUNTURN, "watch", turn_id], env=fleet.environment, stderr=subprocess.DEVNULL)
+        until(lambda: client.pubsub_numpat() > others, "a watcher")
+        watcher.kill()
+        watcher.wait()
+        fleet.start_worker()
+        assert fleet.result(turn_id).status is Status.COMPLETED
+        filled = [key for key in client.scan_iter() if client.type(key) == b"list" and key != QUEUE.encode()]
+        assert filled == []
 
 
 def test_queued_turns_survive_a_killed_broker(fleet: Fleet, recording: Path) -> None:
