@@ -10,11 +10,12 @@ To add a setting: add a field here, and a line to the table in the README.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -197,7 +198,7 @@ def load_settings() -> Settings:
     try:
         return Settings(**document)
     except ValidationError as error:
-        raise _explained(error, path) from None
+        raise _explained(error, document, path) from None
     except Unreadable as error:  # its text quotes the field, and there is nothing else to learn it from
         field = str(error).split('"')[1]
         raise SettingsError("is not a JSON object", field=field, where=PREFIX + field.upper()) from None
@@ -238,13 +239,26 @@ def _known() -> Iterator[str]:
         yield PREFIX + name.upper() + ("__…" if name in ("agent", "ssh") else "")
 
 
-def _explained(error: ValidationError, path: Path | None) -> SettingsError:
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in fault["loc"])
+def _explained(error: ValidationError, document: Mapping[str, Any], path: Path | None) -> SettingsError:
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    # A default that is made from other settings is only missed because of those.
+    fault, *others = (each for each in faults if each["type"] != "default_factory_not_called")
+    field = _field(fault["loc"], document)
     variable = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
     named = {name.upper() for name in os.environ}
     where = variable if variable in named else str(path) if path is not None else "environment"
     text = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         text = "there is no such setting; remove it or correct its name"
+    if others:
+        text += f". Also wrong: {', '.join(dict.fromkeys(_field(other['loc'], document) for other in others))}"
     return SettingsError(text, field=field, where=where)
+
+
+def _field(loc: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
+    """A setting as people look for it: a host by its name, where it has one."""
+    match loc:
+        case ("ssh_hosts", int(index), *rest):
+            with contextlib.suppress(LookupError, TypeError):
+                return ".".join(map(str, ("ssh_hosts", document["ssh_hosts"][index]["name"], *rest)))
+    return ".".join(map(str, loc))

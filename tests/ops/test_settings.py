@@ -222,3 +222,25 @@ def test_bad_ssh_host_is_named(hosts: str, message: str, monkeypatch: pytest.Mon
     with pytest.raises(SettingsError) as error:
         load_settings()
     assert message in str(error.value)
+
+
+def test_bad_settings_are_told_all_at_once_and_hosts_by_their_names(nowhere: Path) -> None:
+    (nowhere / "runturn.toml").write_text("""
+        metrics_port = -1
+        [agent]
+        lease_ms = 5
+        [[ssh_hosts]]
+        name = "build1"
+        [[ssh_hosts]]
+        name = "build2"
+        port = 0
+        prot = 22
+        [[ssh_hosts]]
+        port = 22
+    """)
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert "runturn.toml: metrics_port: " in str(error.value)
+    assert "Also wrong: agent.lease_ms, ssh_hosts.build2.port, ssh_hosts.build2.prot, ssh_hosts.2" in str(
+        error.value
+    )
