@@ -15,6 +15,7 @@ from adapters.request import TurnRequest
 from adapters.result import Status, TurnResult
 from tests.model_api import Hold, ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_environment
+from tests.waiting import until
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import assert_nothing_left, ssh_host, ssh_hosts
@@ -79,9 +80,16 @@ class Place:
         """What comes of a turn on h1 whose agent is killed in the middle of an answer."""
         turn_id = self.fleet.client.enqueue(self.ask(script, host="h1", **fields))
         self.api.gate(script).wait_until_reached()
+        # Killed at once, the agent could lose the record of its first message, which it writes a moment later.
+        until(lambda: self._recorded("h1", turn_id), "the record of the first message")
         pid, _ = (self.hosts["h1"].spools / f"{turn_id}.1" / "agent").read_text().split()
         psutil.Process(int(pid)).kill()
         return self.fleet.result(turn_id)
+
+    def _recorded(self, host: str, turn_id: str) -> bool:
+        sessions = [event["session_id"] for event in self.fleet.events(turn_id) if "session_id" in event]
+        files = [file for name in sessions for file in self.hosts[host].sshd.home.rglob(f"{name}.jsonl")]
+        return any(b'"stop_details"' in file.read_bytes() for file in files)
 
 
 @pytest.fixture(scope="module")
