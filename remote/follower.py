@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from adapters.command import Command
 from remote.attachment import Attachment, Beats, StartWithheld, attach
@@ -24,8 +24,6 @@ from remote.spool import Batch, Exit, Spool
 from remote.turn import Attach, Request, start_request
 
 _PERMIT_S = 0.5  # between two looks whether a start is permitted
-
-T = TypeVar("T")
 
 
 def _always() -> bool:
@@ -245,8 +243,8 @@ class Follower:
     async def _pause(self, seconds: float) -> None:
         await self._unless_detached(self._sleep(seconds))
 
-    async def _unless_detached(self, work: Awaitable[T]) -> T | None:
-        """The outcome of `work`; None if it had to be broken off, because we detach."""
+    async def _unless_detached(self, work: Awaitable[None]) -> None:
+        """Wait for `work`; break it off when we detach."""
         task, detached = asyncio.ensure_future(work), asyncio.create_task(self._detached.wait())
         try:
             await asyncio.wait((task, detached), return_when=asyncio.FIRST_COMPLETED)
@@ -255,7 +253,8 @@ class Follower:
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-        return None if task.cancelled() else task.result()
+        if not task.cancelled():
+            task.result()  # raises what it has raised
 
     async def _drop(self) -> None:
         attachment, self._attachment = self._attachment, None

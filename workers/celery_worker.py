@@ -15,7 +15,8 @@ from celery.platforms import SecurityWarning
 
 from adapters.result import TurnResult
 from workers.app import TASK
-from workers.run import Left, Parked
+from workers.conclusion import Parked
+from workers.run import Left
 from workers.runtime import Joined, Runtime
 from workers.visibility import Visibility
 

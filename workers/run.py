@@ -36,8 +36,6 @@ from workers.retry import RetryDecision
 from workers.sessions import Sessions
 from workers.verdict import judge
 
-__all__ = ["Left", "Lost", "Parked", "RunOutcome", "TurnRun"]
-
 _FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
 
 log = structlog.get_logger(__name__)

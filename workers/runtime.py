@@ -22,12 +22,13 @@ from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Busy, Claim, NotDue, Settled
 from workers.answers import Answers
+from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.errors import AnswersUnavailable
 from workers.fencing import OWNER_TTL_S
 from workers.keeper import Keeper
 from workers.outcome import refused
-from workers.run import Left, Lost, Parked, RunOutcome, TurnRun
+from workers.run import Left, Lost, RunOutcome, TurnRun
 from workers.tidying import keep_tidy
 
 _LEDGER_RETRY_S = 1.0

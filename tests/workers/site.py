@@ -22,11 +22,12 @@ from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings
 from remote.local import LocalHost
 from workers.agents import build_registry
+from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.hosts import Hosts, TurnHost
 from workers.keeper import OWNER_TTL_S
 from workers.pump import EventPump
-from workers.run import Parked, RunOutcome, TurnRun
+from workers.run import RunOutcome, TurnRun
 
 
 class Killed(BaseException):

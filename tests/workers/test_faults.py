@@ -34,11 +34,12 @@ from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
 from workers.answers import Answers
 from workers.app import create_app
+from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.fencing import Hold
 from workers.hosts import Hosts, TurnHost
 from workers.keeper import Keeper
-from workers.run import Parked, RunOutcome, TurnRun
+from workers.run import RunOutcome, TurnRun
 from workers.runtime import Joined, Outcome, Runtime
 from workers.tidying import tidy
 

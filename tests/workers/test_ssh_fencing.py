@@ -30,10 +30,11 @@ from tests.workers.site import Killed, Site
 from tests.workers.ssh_logins import Login, Witness
 from tests.workers.test_crash_points import Death
 from tests.workers.test_ends import hanging
+from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.fencing import OWNER_TTL_S, Hold
 from workers.hosts import Hosts, TurnHost
-from workers.run import Parked, RunOutcome, TurnRun
+from workers.run import RunOutcome, TurnRun
 
 _BEATS_A_LEASE = 12
 
