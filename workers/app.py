@@ -23,9 +23,8 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],
-        # A message leaves the broker when its turn is settled, not when a worker has looked at it.
+        # A message leaves the broker when the ledger has its turn (see `workers.reception`), not before.
         task_acks_late=True,
-        task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
@@ -49,6 +48,11 @@ def send(app: Celery, request: TurnRequest) -> None:
         TASK,
         args=[request.model_dump(mode="json", exclude_defaults=True) | named],
         task_id=request.turn_id,
-        argsrepr=f"({request.agent} on {request.host or 'any host'})",  # prompts are not for monitors and logs
+        argsrepr=described(request),
     )
     handle.backend = None  # nobody waits on it, and its destructor would talk to the broker
+
+
+def described(request: TurnRequest) -> str:
+    """A request as monitors and logs may show it: without its prompt."""
+    return f"({request.agent} on {request.host or 'any host'})"

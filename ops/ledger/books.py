@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from ops.ledger import places
 from ops.ledger.database import upsert
 from ops.ledger.records import AttemptEnd, Claim
 from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
-from ops.ledger.slots import freed
-from ops.ledger.turn_rows import held
+from ops.ledger.turn_rows import change, held
 
 _NANO = 1_000_000_000
 
@@ -33,7 +33,10 @@ def dollars(cost_nano: int | None) -> float | None:
 def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: float) -> bool:
     """Book an attempt of a turn that the caller holds."""
     row = held(connection, claim)
-    return book(connection, claim.turn_id, row["agent"], ended, now)
+    booked = book(connection, claim.turn_id, row["agent"], ended, now)
+    if booked:
+        change(connection, claim.turn_id, place=places.requested(claim.request))
+    return booked
 
 
 def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:
@@ -50,7 +53,6 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
     if connection.execute(end).rowcount == 0:
         return False
     enter(connection, turn_id, ended.attempt, agent, ended.usage)
-    freed(connection, connection.scalars(sa.select(attempts.c.host).where(this)).one(), now)
     return True
 
 

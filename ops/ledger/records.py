@@ -5,7 +5,7 @@ Times are Unix seconds, as the callers passed them in. Money is US dollars, None
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,9 +19,9 @@ NO_TOKENS = Tokens()
 class State(StrEnum):
     """Where a turn stands."""
 
-    QUEUED = "queued"  # a message for it is in the broker, or in a worker's hand
+    QUEUED = "queued"  # for its first attempt
     RUNNING = "running"  # claimed; the agent may be running even while nobody owns the turn
-    WAITING = "waiting"  # parked until `due_at`, without a message
+    WAITING = "waiting"  # parked until `due_at`
     SETTLED = "settled"  # has its result, for good
 
 
@@ -121,11 +121,12 @@ class Renewal:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """A turn that needs a new message."""
+class Batch:
+    """Consecutive events of a turn."""
 
-    turn_id: str
-    epoch: int
+    claim: Claim
+    first_seq: int
+    lines: Sequence[bytes]  # one JSON object each, without a newline
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -48,23 +49,20 @@ def claimed(ledger: Ledger, turn_id: str = "t1", owner: str = "w1", now: float =
     return claim
 
 
+def taken(ledger: Ledger, now: float, places: Collection[str] | None = None, limit: int = 100) -> list[str]:
+    """The turns that a new worker with room in these places, or anywhere, takes; in that order."""
+
+    def admits(place: str) -> bool:
+        return places is None or place in places
+
+    return [claim.turn_id for claim in ledger.take(f"taker-{now}", admits, now, TTL, limit)]
+
+
 def begun(ledger: Ledger, claim: Claim, spool_id: str = "s1", now: float = 1.0, **fields: Any) -> Attempt:
     given = {"host": "local", "session_id": "session-1", "resume": False, **fields}
     attempt = ledger.begin_attempt(claim, spool_id=spool_id, now=now, **given)
     assert isinstance(attempt, Attempt), attempt
     return attempt
-
-
-def waiting(
-    ledger: Ledger,
-    turn_id: str,
-    due_at: float = 60.0,
-    reason: str = "host_busy",
-    host: str | None = None,
-    **fields: Any,
-) -> None:
-    """Park a turn that waits for a slot."""
-    ledger.wait(claimed(ledger, turn_id, **fields), due_at, reason, 2.0, host=host)
 
 
 def completed(ledger: Ledger, turn_id: str, used: Usage, now: float = 1.0, **fields: Any) -> None:

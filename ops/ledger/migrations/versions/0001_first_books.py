@@ -23,6 +23,9 @@ def upgrade() -> None:
         sa.Column("host", sa.Text),
         sa.Column("session_id", sa.Text),
         sa.Column("workspace", sa.Text),
+        sa.Column("producer", sa.Text, nullable=False),
+        sa.Column("rank", sa.Integer, nullable=False),
+        sa.Column("place", sa.Text, nullable=False),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),
         sa.Column("owner", sa.Text),
@@ -30,7 +33,6 @@ def upgrade() -> None:
         sa.Column("cancel_requested", sa.Boolean, nullable=False),
         sa.Column("due_at", sa.Double),
         sa.Column("wait_reason", sa.Text),
-        sa.Column("wait_host", sa.Text),
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("started_at", sa.Double),
         sa.Column("settled_at", sa.Double),
@@ -38,8 +40,17 @@ def upgrade() -> None:
         sa.Column("error_kind", sa.Text),
         sa.Column("result", sa.Text),
     )
-    op.create_index("turns_by_state", "turns", ["state"])
+    op.create_index("turns_by_state", "turns", ["state", "producer"])
+    op.create_index("turns_by_owner", "turns", ["state", "owner_expires"])
     op.create_index("turns_by_age", "turns", ["created_at"])
+    ready = sa.text("due_at IS NOT NULL")
+    op.create_index(
+        "turns_ready",
+        "turns",
+        ["producer", "place", "rank", "created_at", "turn_id"],
+        sqlite_where=ready,
+        postgresql_where=ready,
+    )
     op.create_table(
         "turn_labels",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
@@ -109,6 +120,12 @@ def upgrade() -> None:
         "waiters",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
         sa.Column("task_id", sa.Text, primary_key=True),
+    )
+    op.create_table(
+        "workers",
+        sa.Column("owner", sa.Text, primary_key=True),
+        sa.Column("hosts", sa.Text, nullable=False),
+        sa.Column("expires", sa.Double, nullable=False),
     )
     op.create_table(
         "events",
