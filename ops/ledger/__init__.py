@@ -1,10 +1,13 @@
 """The books: turns, attempts, usage, sessions and events, in SQLite or PostgreSQL."""
 
 from ops.ledger.ledger import Ledger
+from ops.ledger.periods import Period
 from ops.ledger.records import (
     Attempt,
     AttemptEnd,
     Batch,
+    Budget,
+    BudgetKey,
     Busy,
     Claim,
     CostKey,
@@ -14,6 +17,7 @@ from ops.ledger.records import (
     ModelTotals,
     NotDue,
     OutcomeTotals,
+    OverBudget,
     Renewal,
     SessionRow,
     Settled,
@@ -28,6 +32,8 @@ __all__ = [
     "Attempt",
     "AttemptEnd",
     "Batch",
+    "Budget",
+    "BudgetKey",
     "Busy",
     "Claim",
     "CostKey",
@@ -38,6 +44,8 @@ __all__ = [
     "ModelTotals",
     "NotDue",
     "OutcomeTotals",
+    "OverBudget",
+    "Period",
     "Renewal",
     "SessionRow",
     "Settled",

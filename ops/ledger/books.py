@@ -11,23 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
-from ops.ledger import places
+from ops.ledger import budgets, places
 from ops.ledger.database import upsert
+from ops.ledger.money import dollars, nano
 from ops.ledger.records import AttemptEnd, Claim
 from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
 from ops.ledger.turn_rows import change, held
-
-_NANO = 1_000_000_000
-
-
-def nano(cost_usd: float | None) -> int | None:
-    """US dollars as the ledger keeps them: whole billionths, so that sums are exact."""
-    return None if cost_usd is None else round(cost_usd * _NANO)
-
-
-def dollars(cost_nano: int | None) -> float | None:
-    """Back to US dollars."""
-    return None if cost_nano is None else int(cost_nano) / _NANO
 
 
 def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: float) -> bool:
@@ -53,6 +42,7 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
     if connection.execute(end).rowcount == 0:
         return False
     enter(connection, turn_id, ended.attempt, agent, ended.usage)
+    budgets.settle(connection, turn_id, ended.attempt, known_cost(ended.usage), now)
     return True
 
 
@@ -65,6 +55,11 @@ def enter(connection: Connection, turn_id: str, attempt: int, agent: str, used: 
         )
         connection.execute(row)
         _add_to_totals(connection, {"agent": agent, "model": model, "observed": observed}, amount)
+
+
+def known_cost(used: Usage) -> int:
+    """What is known of the cost, in nano dollars: models without a price are left out."""
+    return sum(nano(amount.cost_usd) or 0 for amount in used.by_model.values())
 
 
 def _amounts(used: ModelUsage) -> dict[str, int | None]:

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, Connection, RowMapping
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.errors import AttemptOpen
-from ops.ledger import events, places, sessions, waiters
+from ops.ledger import budgets, events, places, sessions, waiters
 from ops.ledger.database import insert_new
-from ops.ledger.records import Attempt, Busy, Claim, HostBusy, NotDue, Renewal, Settled, State
+from ops.ledger.records import Attempt, Busy, Claim, HostBusy, NotDue, OverBudget, Renewal, Settled, State
 from ops.ledger.schema import attempts, turn_labels, turns
 from ops.ledger.slots import refusal
 from ops.ledger.turn_rows import (
@@ -153,8 +153,8 @@ def begin_attempt(
     slots: int | None,
     lease_s: int | None,
     stop_grace_s: float | None,
-) -> Attempt | HostBusy:
-    """Record where the agent is about to run, if there is a slot."""
+) -> Attempt | HostBusy | OverBudget:
+    """Record where the agent is about to run, if there is a slot, and money left."""
     row = held(connection, claim)
     current = open_attempt(connection, claim.turn_id)
     if current is not None:
@@ -164,9 +164,13 @@ def begin_attempt(
     busy = refusal(connection, host, slots) if slots is not None else None
     if busy is not None:
         return busy
+    number = row["attempt"] + 1
+    over = budgets.reserve(connection, claim.turn_id, number, claim.request.max_cost_usd, now)
+    if over is not None:
+        return over
     attempt = Attempt(
         turn_id=claim.turn_id,
-        attempt=row["attempt"] + 1,
+        attempt=number,
         host=host,
         spool_id=spool_id,
         session_id=session_id,

@@ -17,6 +17,7 @@ from adapters.result import TurnResult
 from adapters.usage import Usage
 from ops.ledger import (
     books,
+    budgets,
     claims,
     events,
     late_usage,
@@ -30,10 +31,13 @@ from ops.ledger import (
     waiters,
 )
 from ops.ledger.database import Database
+from ops.ledger.money import nano
 from ops.ledger.records import (
     Attempt,
     AttemptEnd,
     Batch,
+    Budget,
+    BudgetKey,
     Busy,
     Claim,
     CostKey,
@@ -41,6 +45,7 @@ from ops.ledger.records import (
     HostBusy,
     InUse,
     NotDue,
+    OverBudget,
     Renewal,
     SessionRow,
     Settled,
@@ -160,12 +165,16 @@ class Ledger:
         slots: int | None = None,
         lease_s: int | None = None,
         stop_grace_s: float | None = None,
-    ) -> Attempt | HostBusy:
+    ) -> Attempt | HostBusy | OverBudget:
         """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
 
         HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
         may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers. `lease_s` and
         `stop_grace_s` are what the host will be told: a successor with other settings counts with these.
+
+        OverBudget: a budget of the turn's labels has less left than the request's `max_cost_usd`, or what the
+        budget reserves for requests without one; nothing was written. Otherwise so much is reserved until the
+        attempt's end is booked, and what it cost counts instead.
 
         Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
         agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
@@ -338,6 +347,25 @@ class Ledger:
         """The attempts that these spools belong to; those that are missing are not known to this ledger."""
         with self._database.read() as connection:
             return late_usage.by_spool(connection, spool_ids)
+
+    def set_budget(self, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
+        """Set what turns with a label may cost in a period; returns where that stands.
+
+        A new budget counts what was spent in the running period before, and reserves `reserve_usd` for each open
+        attempt. A changed one keeps its sums.
+        """
+        with self._database.write() as connection:
+            return budgets.put(connection, key, nano(limit_usd), nano(reserve_usd), now)
+
+    def remove_budget(self, key: BudgetKey) -> bool:
+        """Remove a budget; False: there is none."""
+        with self._database.write() as connection:
+            return budgets.remove(connection, key)
+
+    def budgets(self, now: float) -> list[Budget]:
+        """All budgets, by their labels."""
+        with self._database.read() as connection:
+            return budgets.all_of(connection, now)
 
     def open_attempts(self) -> Mapping[str, int]:
         """How many slots are taken, by host; a host that is missing has none taken."""

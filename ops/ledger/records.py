@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import Tokens, Usage
+from ops.ledger.periods import Period
 
 NO_TOKENS = Tokens()
 
@@ -155,6 +157,36 @@ class HostBusy:
 
     host: str
     open: int  # attempts there that have not ended
+
+
+class BudgetKey(NamedTuple):
+    """Which budget: that of the turns with the label name=value, for a period."""
+
+    name: str
+    value: str
+    period: Period
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What turns with a label may cost in a period, and where that stands. Money in US dollars."""
+
+    name: str
+    value: str
+    period: Period
+    limit_usd: float
+    reserve_usd: float  # by an attempt whose request has no max_cost_usd
+    spent_usd: float  # by attempts that ended in the running period
+    reserved_usd: float  # by attempts that are open
+    resets_at: float | None  # when the next period begins; None: never
+
+
+@dataclass(frozen=True, slots=True)
+class OverBudget:
+    """The attempt might cost more than is left."""
+
+    budget: Budget
+    wanted_usd: float  # what it would have reserved
 
 
 @dataclass(frozen=True, slots=True)

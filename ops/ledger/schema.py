@@ -167,6 +167,33 @@ workers = Table(
     Column("expires", Double, nullable=False),
 )
 
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("name", Text, primary_key=True),  # of a label, as is the value
+    Column("value", Text, primary_key=True),
+    Column("period", Text, primary_key=True),
+    Column("limit_nano", BigInteger, nullable=False),
+    Column("reserve_nano", BigInteger, nullable=False),
+    Column("period_start", Double, nullable=False),  # of the one that spent_nano is for
+    Column("spent_nano", BigInteger, nullable=False),
+    Column("reserved_nano", BigInteger, nullable=False),  # the sum of its reservations
+)
+
+budget_reservations = Table(
+    "budget_reservations",  # of open attempts
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("period", Text, primary_key=True),
+    Column("amount_nano", BigInteger, nullable=False),
+    ForeignKeyConstraint(
+        ["name", "value", "period"], ["budgets.name", "budgets.value", "budgets.period"], ondelete="CASCADE"
+    ),
+)
+
 events = Table(
     "events",
     metadata,

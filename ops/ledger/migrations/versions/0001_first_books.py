@@ -128,6 +128,26 @@ def upgrade() -> None:
         sa.Column("expires", sa.Double, nullable=False),
     )
     op.create_table(
+        "budgets",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, primary_key=True),
+        sa.Column("period", sa.Text, primary_key=True),
+        sa.Column("limit_nano", sa.BigInteger, nullable=False),
+        sa.Column("reserve_nano", sa.BigInteger, nullable=False),
+        sa.Column("period_start", sa.Double, nullable=False),
+        sa.Column("spent_nano", sa.BigInteger, nullable=False),
+        sa.Column("reserved_nano", sa.BigInteger, nullable=False),
+    )
+    budget = ["name", "value", "period"]
+    op.create_table(
+        "budget_reservations",
+        sa.Column("turn_id", sa.Text, primary_key=True),
+        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+        *(sa.Column(name, sa.Text, primary_key=True) for name in budget),
+        sa.Column("amount_nano", sa.BigInteger, nullable=False),
+        sa.ForeignKeyConstraint(budget, [f"budgets.{name}" for name in budget], ondelete="CASCADE"),
+    )
+    op.create_table(
         "events",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
         sa.Column("first_seq", sa.BigInteger, primary_key=True, autoincrement=False),
