@@ -18,7 +18,7 @@ from accounts import PLACE, TTL, a_request, audit
 from adapters.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, sum_costs
 from ops.errors import LedgerUnavailable, StaleClaim
-from ops.ledger import Attempt, AttemptEnd, Claim, HostBusy, InUse, Ledger, Settled, State
+from ops.ledger import Attempt, AttemptEnd, BudgetKey, Claim, HostBusy, InUse, Ledger, Period, Settled, State
 
 MAX_ATTEMPTS = 4
 SLOTS = 1
@@ -231,8 +231,10 @@ def _result(turn_id: str, usages: list[Usage]) -> TurnResult:
 @pytest.mark.parametrize("seed", range(12))
 def test_books_equal_bills_whatever_happens_to_the_workers(ledger: Ledger, ledger_url: str, seed: int) -> None:
     world = World(ledger, seed)
+    for period in (Period.DAY, Period.TOTAL):  # the audit looks at their sums
+        ledger.set_budget(BudgetKey("project", "web", period), 1000.0, 1.0, world.now)
     for number in range(5):
-        ledger.submit(a_request(str(number)), world.now)
+        ledger.submit(a_request(str(number), labels={"project": "web"}), world.now)
         world.messages.append(str(number))
     for _ in range(20_000):
         if not any(ledger.queue_depths().values()):
@@ -250,6 +252,7 @@ def test_books_equal_bills_whatever_happens_to_the_workers(ledger: Ledger, ledge
     assert world.kills + world.overtaken + world.lost_answers > 3  # the world was as rough as it is meant to be
     assert world.most_open == SLOTS
     assert ledger.open_attempts() == {}
+    assert {budget.reserved_usd for budget in ledger.budgets(world.now)} == {0.0}
 
 
 def _check_turn(world: World, turn_id: str) -> None:
