@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
+from adapters.request import TurnRequest
 from ops.ledger.money import dollars, nano
 from ops.ledger.periods import Period
 from ops.ledger.records import Budget, BudgetKey, OverBudget
@@ -78,19 +79,19 @@ class _Account:
         )
 
 
-def reserve(
-    connection: Connection, turn_id: str, attempt: int, max_cost_usd: float | None, now: float
-) -> OverBudget | None:
+def reserve(connection: Connection, request: TurnRequest, attempt: int, now: float) -> OverBudget | None:
     """Reserve for an attempt that is about to begin, in all budgets of its turn or in none."""
-    accounts = [account.at(now) for account in _locked(connection, turn_id)]
+    if not request.labels:
+        return None  # most turns of many fleets: they need not ask
+    accounts = [account.at(now) for account in _locked(connection, request.turn_id)]
     for account in accounts:
-        wanted = account.wants(max_cost_usd)
+        wanted = account.wants(request.max_cost_usd)
         if not account.has_room(wanted):
             return OverBudget(account.record(), dollars(wanted))
     for account in accounts:
-        amount = account.wants(max_cost_usd)
+        amount = account.wants(request.max_cost_usd)
         _store(connection, replace(account, reserved_nano=account.reserved_nano + amount))
-        connection.execute(_reservation(account.key, turn_id, attempt, amount))
+        connection.execute(_reservation(account.key, request.turn_id, attempt, amount))
     return None
 
 

@@ -165,7 +165,7 @@ def begin_attempt(
     if busy is not None:
         return busy
     number = row["attempt"] + 1
-    over = budgets.reserve(connection, claim.turn_id, number, claim.request.max_cost_usd, now)
+    over = budgets.reserve(connection, claim.request, number, now)
     if over is not None:
         return over
     attempt = Attempt(
