@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -16,11 +16,9 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
 from workers.fencing import OWNER_TTL_S
 from workers.run import RunOutcome, TurnRun
-from workers.vacancies import Labels
 
 _PERIOD_S = 1.0
 _ROUND_S = 5.0  # between two rounds of what is less urgent
-_PRESENT_S = 20.0  # how long a worker counts as there without a word
 
 log = structlog.get_logger(__name__)
 
@@ -31,14 +29,13 @@ class Keeper:
     def __init__(
         self,
         ledger: Ledger,
-        hosts: Mapping[str, Labels],
+        hosts: Mapping[str, Mapping[str, str]],
         rounds: Callable[[float], None],
         clock: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hosts` are those that this worker knows; `rounds` is called every few seconds with the time."""
+        """`hosts` are those that this worker knows, with their labels; `rounds` is called every few seconds."""
         self.owner = f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
-        self.fleet: Mapping[str, Iterable[Labels]] = {name: [labels] for name, labels in hosts.items()}
         self._ledger = ledger
         self._hosts = hosts
         self._rounds = rounds
@@ -58,17 +55,13 @@ class Keeper:
 
     def start(self) -> None:
         """Begin. Raises LedgerUnavailable."""
-        self._announce(self._clock())
+        self._ledger.announce(self._hosts, self._clock())
         self._thread.start()
 
     def stop(self) -> None:
         """End."""
         self._stopping.set()
         self._thread.join(timeout=5)
-        try:
-            self._ledger.leave(self.owner)
-        except LedgerUnavailable as error:
-            log.warning("others believe this worker to be there for some seconds more", error=str(error))
 
     async def work(self, run: TurnRun) -> RunOutcome:
         """Run a turn while its claim is kept."""
@@ -129,8 +122,5 @@ class Keeper:
         if self._monotonic() >= self._next_round:
             self._next_round = self._monotonic() + _ROUND_S
             now = self._clock()
-            self._announce(now)
+            self._ledger.announce(self._hosts, now)
             self._rounds(now)
-
-    def _announce(self, now: float) -> None:
-        self.fleet = self._ledger.announce(self.owner, self._hosts, now, _PRESENT_S)

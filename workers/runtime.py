@@ -64,7 +64,7 @@ class Runtime:
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
         self._tasks: set[asyncio.Task[None]] = set()
         self._admission = Admission(equipment, self._nudge, self._answers.give)
-        self._scheduler = Scheduler(equipment, keeper.owner, self, lambda: keeper.fleet)
+        self._scheduler = Scheduler(equipment, keeper.owner, self)
 
     def __enter__(self) -> Self:
         self._keeper.start()

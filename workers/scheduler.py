@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import structlog
@@ -13,7 +12,7 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
 from workers.equipment import Equipment
 from workers.fencing import OWNER_TTL_S
-from workers.vacancies import Labels, Vacancies
+from workers.vacancies import Vacancies
 
 _POLL_S = 1.0  # for turns that have become due, and for slots that other workers have freed
 _AT_ONCE = 50  # a transaction
@@ -37,18 +36,10 @@ class Starter(Protocol):
 class Scheduler:
     """A loop; see `run`."""
 
-    def __init__(
-        self,
-        equipment: Equipment,
-        owner: str,
-        starter: Starter,
-        fleet: Callable[[], Mapping[str, Iterable[Labels]]],
-    ) -> None:
-        """`fleet`: the hosts that any worker knows, with their labels."""
+    def __init__(self, equipment: Equipment, owner: str, starter: Starter) -> None:
         self._equipment = equipment
         self._owner = owner
         self._starter = starter
-        self._fleet = fleet
         self._nudged = asyncio.Event()
         self._leaving = False
 
@@ -83,8 +74,8 @@ class Scheduler:
             return False
         equipment = self._equipment
         taken = await asyncio.to_thread(equipment.ledger.open_attempts)
-        vacancies = Vacancies(equipment.hosts, taken, self._fleet())
         asked_at, now = equipment.monotonic(), equipment.clock()
+        vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.known_hosts, now)
         claims = await asyncio.to_thread(
             equipment.ledger.take, self._owner, vacancies.admit, now, OWNER_TTL_S, limit
         )

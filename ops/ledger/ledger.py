@@ -44,9 +44,11 @@ from ops.ledger.records import (
     CostRow,
     HostBusy,
     InUse,
+    Labels,
     NotDue,
     OverBudget,
     Renewal,
+    Seen,
     SessionRow,
     Settled,
     SpoolRow,
@@ -138,20 +140,15 @@ class Ledger:
         with self._database.write() as connection:
             claims.release(connection, held, now)
 
-    def announce(
-        self, owner: str, hosts: Mapping[str, presence.Labels], now: float, ttl: float
-    ) -> Mapping[str, list[presence.Labels]]:
-        """Say for the next `ttl` seconds that a worker is there and knows these hosts, which have these labels.
-
-        Returns the hosts that any worker knows, with the labels that each has for them.
-        """
+    def announce(self, hosts: Mapping[str, Labels], now: float) -> None:
+        """Say that a worker knows these hosts, which have these labels; to be repeated about once a minute."""
         with self._database.write() as connection:
-            return presence.announce(connection, owner, hosts, now, ttl)
+            presence.announce(connection, hosts, now)
 
-    def leave(self, owner: str) -> None:
-        """Say that a worker has gone."""
-        with self._database.write() as connection:
-            presence.leave(connection, owner)
+    def known_hosts(self) -> Mapping[str, list[Seen]]:
+        """The hosts that workers have known within the last day, by name."""
+        with self._database.read() as connection:
+            return presence.known(connection)
 
     def begin_attempt(
         self,

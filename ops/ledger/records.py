@@ -17,6 +17,8 @@ from ops.ledger.periods import Period
 
 NO_TOKENS = Tokens()
 
+Labels = Mapping[str, str]
+
 
 class State(StrEnum):
     """Where a turn stands."""
@@ -129,6 +131,14 @@ class Batch:
     claim: Claim
     first_seq: int
     lines: Sequence[bytes]  # one JSON object each, without a newline
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What some worker says, or said, of a host."""
+
+    labels: Labels
+    at: float  # when it was said last, to a minute
 
 
 @dataclass(frozen=True, slots=True)

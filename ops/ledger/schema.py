@@ -159,12 +159,12 @@ waiters = Table(
     Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the turn's result
 )
 
-workers = Table(
-    "workers",
+hosts = Table(
+    "hosts",
     metadata,
-    Column("owner", Text, primary_key=True),
-    Column("hosts", Text, nullable=False),  # those that it knows, with their labels: a JSON object
-    Column("expires", Double, nullable=False),
+    Column("name", Text, primary_key=True),
+    Column("labels", Text, primary_key=True),  # a JSON object, its names sorted
+    Column("seen_at", Double, nullable=False),  # when a worker knew it, to a minute
 )
 
 budgets = Table(

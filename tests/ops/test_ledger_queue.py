@@ -8,7 +8,8 @@ from accounts import TTL, a_request, a_result, an_end, begun, claimed, taken
 from postgresql_server import PostgresqlServer
 from processes import Crew
 
-from ops.ledger import Ledger, State
+from ops.ledger import Ledger, Seen, State
+from ops.ledger.presence import REMEMBERED_S
 
 
 def queue(ledger: Ledger, *turn_ids: str, now: float = 1.0, **fields: object) -> None:
@@ -160,10 +161,17 @@ def test_running_turn_is_cancelled_only_if_so_asked(ledger: Ledger, running: boo
 
 
 def test_workers_know_of_each_others_hosts(ledger: Ledger) -> None:
-    assert ledger.announce("w1", {"near": {}}, 1.0, 20.0) == {"near": [{}]}
-    both = {"near": [{}], "far": [{"gpu": "yes"}]}
-    assert ledger.announce("w2", {"far": {"gpu": "yes"}}, 2.0, 20.0) == both
-    assert ledger.announce("w1", {"near": {}}, 3.0, 20.0) == both
-    ledger.leave("w1")
-    assert ledger.announce("w3", {}, 4.0, 20.0) == {"far": [{"gpu": "yes"}]}
-    assert ledger.announce("w3", {}, 22.0, 20.0) == {}
+    ledger.announce({"near": {}, "far": {"gpu": "yes"}}, 1.0)
+    ledger.announce({"far": {"gpu": "no"}, "near": {}}, 2.0)
+    assert ledger.known_hosts() == {
+        "near": [Seen({}, 1.0)],  # said just now
+        "far": [Seen({"gpu": "no"}, 2.0), Seen({"gpu": "yes"}, 1.0)],
+    }
+    ledger.announce({"near": {}}, 100.0)
+    assert ledger.known_hosts()["near"] == [Seen({}, 100.0)]
+
+
+def test_host_that_nobody_has_known_for_a_day_is_forgotten(ledger: Ledger) -> None:
+    ledger.announce({"old": {}}, 0.0)
+    ledger.announce({"new": {}}, REMEMBERED_S)
+    assert ledger.known_hosts() == {"new": [Seen({}, REMEMBERED_S)]}

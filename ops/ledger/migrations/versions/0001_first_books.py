@@ -122,10 +122,10 @@ def upgrade() -> None:
         sa.Column("task_id", sa.Text, primary_key=True),
     )
     op.create_table(
-        "workers",
-        sa.Column("owner", sa.Text, primary_key=True),
-        sa.Column("hosts", sa.Text, nullable=False),
-        sa.Column("expires", sa.Double, nullable=False),
+        "hosts",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("labels", sa.Text, primary_key=True),
+        sa.Column("seen_at", sa.Double, nullable=False),
     )
     op.create_table(
         "budgets",
