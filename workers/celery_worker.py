@@ -69,8 +69,11 @@ class CeleryWorker:
 
     def _leave(self, **_: object) -> None:
         log.info("worker stops")
-        self._told.set()
-        self._runtime.stop()
+        if self._told.is_set():
+            self._runtime.drain()  # told once more: it is not to wait any longer
+        else:
+            self._told.set()
+            self._runtime.stop()
 
 
 def _define_task(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:

@@ -97,7 +97,7 @@ class Runtime:
             self.drain()
 
     def drain(self) -> None:
-        """Leave all running turns to the next worker; safe in a signal handler."""
+        """Leave all running turns to the next worker, whatever was said before; safe in a signal handler."""
         self._loop.call_soon_threadsafe(self._leave)
 
     def finish(self) -> None:

@@ -224,6 +224,20 @@ def test_worker_that_drains_waits_for_its_turns_and_takes_no_more(fleet: Fleet, 
     assert fleet.ledger.turn(late).attempts == 0
 
 
+def test_worker_that_drains_leaves_its_turns_when_told_again(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.start_worker("--drain")
+    turn_id = fleet.client.enqueue(endless(fleet, tmp_path))
+    running(fleet, turn_id)
+    worker.terminate()
+    until(lambda: b"worker stops" in worker.log.read_bytes(), "the worker to have heard it")
+    worker.terminate()
+    assert worker.wait() == 0
+    assert fleet.ledger.turn(turn_id).state == "running"
+    fleet.start_worker()
+    fleet.client.cancel(turn_id)
+    assert fleet.result(turn_id).attempts == 1
+
+
 def test_producers_share_a_worker_evenly(fleet: Fleet, recording: Path) -> None:
     """One producer's many turns do not starve another's one."""
     bulk = [fleet.client.enqueue(fleet.recorded(recording, producer="bulk")) for _ in range(12)]
