@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-tools lint bench lock clean
+.PHONY: install demo test test-tools lint bench simulate lock clean
 
 install: $(INSTALLED)
 
@@ -37,6 +37,11 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
+
+# How long turns wait in fleets of all sizes, see docs/capacity.md. CHECK=1: compare with a small real fleet, too.
+simulate: $(INSTALLED)
+	$(BIN)/python -m ops.capacity
+	$(if $(CHECK),$(BIN)/python -m tests.bench capacity_check)
 
 # The locks carry names, versions and hashes, and no address.
 lock:

@@ -12,6 +12,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from tests.bench.capacity import capacity_check
 from tests.bench.fold import fold_rate
 from tests.bench.latency import first_event_latency
 from tests.bench.rows import Rows
@@ -23,6 +24,7 @@ BENCHES: list[Callable[[], Rows]] = [
     first_event_latency,
     ssh_start,
     ssh_throughput,
+    capacity_check,
 ]
 
 
