@@ -1,47 +1,58 @@
-"""The producer's side: enqueue turns, follow them, fetch results, cancel."""
+"""The producer's side: enqueue turns, follow them, fetch results, cancel. For asyncio: `workers.async_client`."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from itertools import islice
 from typing import Any
 
 from celery import Celery
-from kombu.exceptions import OperationalError
 
 from adapters.errors import TurnCancelled
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import Ledger, State
-from workers.app import send
 from workers.bus import Subscription
-from workers.errors import BrokerUnavailable, ResultTimeout
+from workers.errors import ResultTimeout
+from workers.messages import send
 from workers.outcome import refused
 from workers.watch import watch
 
 _POLL_S = 1.0
+_TOGETHER = 100  # turns in one transaction: others wait for it
 
 
 class Client:
-    """Talks to the broker and the ledger; safe to share between threads."""
+    """Talks to the broker and the ledger; safe to share between threads.
+
+    A turn's id is its idempotency key: whatever is repeated with the same id, the turn runs once. So after an
+    error, call again. All methods raise LedgerUnavailable while the ledger is away.
+    """
 
     def __init__(self, app: Celery, ledger: Ledger) -> None:
         self._app = app
         self._ledger = ledger
 
     def enqueue(self, request: TurnRequest) -> str:
-        """Queue a turn; returns its id. Queueing the same id again does nothing more than that.
+        """Queue a turn; returns its id. Raises BrokerUnavailable."""
+        (turn_id,) = self.enqueue_many((request,))
+        return turn_id
 
-        Raises BrokerUnavailable. The message goes first: a producer killed before the ledger knows of the turn has
-        queued it all the same, for the worker enters it as well.
+    def enqueue_many(self, requests: Iterable[TurnRequest]) -> list[str]:
+        """Queue turns over one connection and in few transactions; returns their ids, as the requests are ordered.
+
+        Raises BrokerUnavailable: some may have been queued, and the error says how many; call again with all.
         """
-        try:
-            send(self._app, request)
-        except OperationalError as error:
-            raise BrokerUnavailable(f"the turn could not be queued: {error}") from error
-        self._ledger.submit(request, time.time())
-        return request.turn_id
+        turn_ids: list[str] = []
+        for batch in _batches(requests):
+            # The message goes first: a producer killed before the ledger knows of the turn has queued it all the
+            # same, for the worker enters it as well.
+            send(self._app, batch)
+            self._ledger.submit_many(batch, time.time())
+            turn_ids += (request.turn_id for request in batch)
+        return turn_ids
 
     def result(self, turn_id: str, timeout_s: float | None = None) -> TurnResult:
         """Wait for a turn's result. Raises ResultTimeout; the turn goes on."""
@@ -63,7 +74,10 @@ class Client:
         return watch(self._ledger, self._app.conf.broker_url, turn_id, after)
 
     def cancel(self, turn_id: str) -> bool:
-        """Ask for a turn's end; returns whether there is anything left to cancel."""
+        """Ask for a turn's end; returns whether there is anything left to cancel. Raises UnknownTurn.
+
+        A turn that no agent runs for is settled here and now; workers answer those who wait at the result backend.
+        """
         state = self._ledger.cancel(turn_id, time.time())
         if state in (State.QUEUED, State.WAITING):
             usages = self._ledger.usage_of(turn_id)
@@ -71,3 +85,9 @@ class Client:
             cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
             self._ledger.settle_unclaimed(turn_id, cancelled, time.time())
         return state is not State.SETTLED
+
+
+def _batches(requests: Iterable[TurnRequest]) -> Generator[tuple[TurnRequest, ...], None, None]:
+    remaining = iter(requests)
+    while batch := tuple(islice(remaining, _TOGETHER)):
+        yield batch

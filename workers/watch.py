@@ -22,25 +22,26 @@ def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Gene
     seen = after
     with Subscription(broker_url, turn_id) as subscription:
         while True:
-            for event in _stored(ledger, turn_id, seen):
+            for event in stored(ledger, turn_id, seen):
                 seen = event["seq"]
                 yield event
             if ledger.result(turn_id) is not None:
-                yield from _stored(ledger, turn_id, seen)
+                yield from stored(ledger, turn_id, seen)
                 return
             while live := list(subscription.batches(_POLL_S)):
-                for event in _following(live, seen):
+                for event in following(live, seen):
                     seen = event["seq"]
                     yield event
-                if live[-1].first_seq > seen + 1 or _is_last(live[-1]):
+                if live[-1].first_seq > seen + 1 or is_last(live[-1]):
                     break
 
 
-def _stored(ledger: Ledger, turn_id: str, after: int) -> Iterator[dict[str, Any]]:
+def stored(ledger: Ledger, turn_id: str, after: int) -> Iterator[dict[str, Any]]:
+    """The events that the ledger has after a number."""
     return (orjson.loads(line) for _, line in ledger.events(turn_id, after))
 
 
-def _following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:
+def following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:
     """The events of these batches that come next, up to a gap."""
     for batch in batches:
         for event in batch.events:
@@ -49,5 +50,6 @@ def _following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def _is_last(batch: Batch) -> bool:
+def is_last(batch: Batch) -> bool:
+    """Whether the turn is settled with it."""
     return bool(batch.events) and batch.events[-1]["event"] == "turn_settled"

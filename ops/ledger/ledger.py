@@ -9,7 +9,7 @@ written, and the caller leaves the turn alone. Clocks are the callers'; keep the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
 from adapters.request import TurnRequest
@@ -28,6 +28,7 @@ from ops.ledger import (
     reach,
     sessions,
     settlement,
+    submission,
     waiters,
 )
 from ops.ledger.database import Database
@@ -117,6 +118,15 @@ class Ledger:
         """
         with self._database.write() as connection:
             return queue.take(connection, owner, admits, now, ttl, limit)
+
+    def submit_many(self, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
+        """Record turns as queued, in one transaction; returns the ids that were new.
+
+        Killed before: the messages are delivered again and submit. Others who submit these turns wait
+        meanwhile, so some hundred are enough.
+        """
+        with self._database.write() as connection:
+            return submission.submit_many(connection, requests, now)
 
     def claim(self, turn_id: str, owner: str, now: float, ttl: float) -> Claim | Busy | NotDue | Settled:
         """Take a turn that is queued, due, released, or whose owner's lease ran out. Raises UnknownTurn.
@@ -383,6 +393,11 @@ class Ledger:
         """What came of it; None: not settled, or not known."""
         with self._database.read() as connection:
             return queries.result(connection, turn_id)
+
+    def settled(self, turn_ids: Collection[str]) -> frozenset[str]:
+        """Those of these turns that have their result."""
+        with self._database.read() as connection:
+            return submission.settled(connection, turn_ids)
 
     def history(
         self,

@@ -1,0 +1,214 @@
+"""The producer's side for asyncio: nothing here blocks the loop, and nobody who waits holds a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, Self, TypeVar
+
+from celery import Celery
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from ops.errors import LedgerError
+from ops.ledger import Ledger
+from workers.bus import Batch
+from workers.client import Client
+from workers.errors import ResultTimeout
+from workers.feed import Feed
+from workers.watch import following, is_last, stored
+
+_POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
+_MOST_WAITING = 1_000  # batches of one turn whose reader is slow; the ledger has what is dropped
+_THREADS = 4
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`workers.client.Client` for one event loop: use as an async context manager, and share it between tasks.
+
+    Its errors are those of `Client`, which says when they are raised. One connection carries the events of all
+    turns that are waited for, and one query a second asks for all of their results.
+    """
+
+    def __init__(self, app: Celery, ledger: Ledger) -> None:
+        self._client = Client(app, ledger)
+        self._ledger = ledger
+        self._feed = Feed(app.conf.broker_url)
+        # A broker that hangs must not hold up those who ask the ledger.
+        self._sending = ThreadPoolExecutor(_THREADS, "runturn-broker")
+        self._asking = ThreadPoolExecutor(_THREADS, "runturn-ledger")
+        self._settlements = _Settlements(lambda turn_ids: self._ask(ledger.settled, turn_ids))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End everything that is still waited for with CancelledError, and all threads."""
+        self._settlements.close()
+        await asyncio.to_thread(self._shut_down)
+
+    def _shut_down(self) -> None:
+        self._feed.close()
+        self._sending.shutdown(wait=False)  # the broker may hang
+        self._asking.shutdown()
+
+    async def enqueue(self, request: TurnRequest) -> str:
+        """Queue a turn; returns its id. Raises BrokerUnavailable."""
+        return await self._send(self._client.enqueue, request)
+
+    async def enqueue_many(self, requests: Iterable[TurnRequest]) -> list[str]:
+        """Queue turns over one connection; returns their ids. Raises BrokerUnavailable: call again with all."""
+        return await self._send(self._client.enqueue_many, list(requests))
+
+    async def result(self, turn_id: str, timeout_s: float | None = None) -> TurnResult:
+        """Wait for a turn's result. Raises ResultTimeout; the turn goes on."""
+        loop = asyncio.get_running_loop()
+
+        def take(batch: Batch) -> None:
+            if is_last(batch):
+                _on_loop(loop, self._settlements.look)
+
+        try:
+            with self._feed.listening(turn_id, take):
+                async with asyncio.timeout(timeout_s):
+                    await self._settlements.of(turn_id)
+                    result = await self._ask(self._ledger.result, turn_id)
+        except TimeoutError as error:
+            raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on") from error
+        assert result is not None  # noqa: S101  # it is settled
+        return result
+
+    async def events(self, turn_id: str, after: int = 0) -> AsyncGenerator[dict[str, Any], None]:
+        """A turn's events from number `after` + 1 on, live, without gaps, until it is settled.
+
+        Close it (`contextlib.aclosing`) if you leave before its end.
+        """
+        live = _Live(asyncio.get_running_loop())
+        seen = after
+        with self._feed.listening(turn_id, live.take):
+            while True:
+                settled = await self._ask(self._ledger.settled, (turn_id,))
+                # read after that, so that the last ones are among them
+                for event in await self._ask(_stored, self._ledger, turn_id, seen):
+                    seen = event["seq"]
+                    yield event
+                if settled:
+                    return
+                while batches := await live.batches(_POLL_S):
+                    for event in following(batches, seen):
+                        seen = event["seq"]
+                        yield event
+                    if batches[-1].first_seq > seen + 1 or is_last(batches[-1]):
+                        break
+
+    async def cancel(self, turn_id: str) -> bool:
+        """Ask for a turn's end; returns whether there is anything left to cancel. Raises UnknownTurn."""
+        return await self._ask(self._client.cancel, turn_id)
+
+    async def _send(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._sending, partial(call, *args, **kwargs))
+
+    async def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._asking, partial(call, *args, **kwargs))
+
+
+def _stored(ledger: Ledger, turn_id: str, after: int) -> list[dict[str, Any]]:
+    return list(stored(ledger, turn_id, after))
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    with contextlib.suppress(RuntimeError):  # it is closed: nobody waits any more
+        loop.call_soon_threadsafe(partial(call, *args, **kwargs))
+
+
+class _Live:
+    """What a feed has received of one turn, handed from its thread to the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[Batch] = asyncio.Queue(_MOST_WAITING)
+
+    def take(self, batch: Batch) -> None:
+        _on_loop(self._loop, self._put, batch)
+
+    def _put(self, batch: Batch) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._queue.put_nowait(batch)
+
+    async def batches(self, timeout_s: float) -> list[Batch]:
+        """What has arrived, within `timeout_s` at the latest; empty: nothing."""
+        try:
+            batches = [await asyncio.wait_for(self._queue.get(), timeout_s)]
+        except TimeoutError:
+            return []
+        while not self._queue.empty():
+            batches.append(self._queue.get_nowait())
+        return batches
+
+
+class _Settlements:
+    """Waits for the ends of any number of turns: one task asks the ledger for all of them at once."""
+
+    def __init__(self, settled: Callable[[Collection[str]], Awaitable[frozenset[str]]]) -> None:
+        self._settled = settled
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Ask now."""
+        self._wake.set()
+
+    async def of(self, turn_id: str) -> None:
+        """Until the turn is settled."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(turn_id, set()).add(future)
+        self.look()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        try:
+            await future
+        finally:
+            self._leave(turn_id, future)
+
+    def close(self) -> None:
+        """Give up on all of them."""
+        if self._task is not None:
+            self._task.cancel()
+        for future in [each for waiting in self._waiting.values() for each in waiting]:
+            future.cancel()
+
+    def _leave(self, turn_id: str, future: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(turn_id, set())
+        waiting.discard(future)
+        if not waiting:
+            self._waiting.pop(turn_id, None)
+
+    async def _run(self) -> None:
+        while self._waiting:
+            self._wake.clear()
+            asked = tuple(self._waiting)
+            try:
+                self._tell(await self._settled(asked), None)
+            except LedgerError as error:
+                self._tell(asked, error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _POLL_S)
+
+    def _tell(self, turn_ids: Iterable[str], error: LedgerError | None) -> None:
+        for future in [each for turn_id in turn_ids for each in self._waiting.get(turn_id, ())]:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)

@@ -1,0 +1,47 @@
+"""The messages that bring turns to workers: many over one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from adapters.request import TurnRequest
+from workers.app import TASK
+from workers.errors import BrokerUnavailable
+
+
+def send(app: Celery, requests: Sequence[TurnRequest]) -> None:
+    """Send the messages of these turns. Raises BrokerUnavailable: some of them may have been sent.
+
+    Not Celery's `send_task`: with Redis, it subscribes to the result of every task that it sends, for as long as
+    the process lives, whether anybody wants it or not.
+    """
+    with app.producer_or_acquire() as producer:
+        faults = (OperationalError, OSError, *producer.connection.connection_errors)
+        for sent, request in enumerate(requests):
+            try:
+                app.amqp.send_task_message(producer, TASK, _message(app, request))
+            except faults as error:
+                raise BrokerUnavailable(_explained(error, sent, len(requests))) from error
+
+
+def _message(app: Celery, request: TurnRequest) -> Any:
+    # The agent is always named: workers put their own default in its place if it is not.
+    named = {"turn_id": request.turn_id, "agent": request.agent}
+    return app.amqp.create_task_message(
+        request.turn_id,
+        TASK,
+        args=[request.model_dump(mode="json", exclude_defaults=True) | named],
+        # prompts are not for monitors and logs
+        argsrepr=f"({request.agent} on {request.host or 'any host'})",
+        create_sent_event=app.conf.task_send_sent_event,
+    )
+
+
+def _explained(error: Exception, sent: int, count: int) -> str:
+    if count == 1:
+        return f"the turn could not be queued: {error}"
+    return f"{sent} of {count} turns were queued, then: {error}; queue all of them again, none runs twice"
