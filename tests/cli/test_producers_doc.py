@@ -1,0 +1,126 @@
+"""What docs/producers.md says is so: its message is taken, its programs run, its names are those of the code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from tests.model_api import ModelApi, Reply, Script, Text, Usage
+from tests.waiting import until
+from tests.workers.conftest import claude_fleet
+from tests.workers.fleet import Fleet
+from workers.app import QUEUE, TASK
+from workers.brokers import events_exchange
+from workers.bus import routing_key
+
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENT = (ROOT / "docs" / "producers.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The contents of the fenced blocks in that language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, ModelApi]]:
+    """The real Claude Code, which says three things."""
+    answers = tuple(Reply((Text("A README."),), Usage(100, 20)) for _ in range(3))
+    with claude_fleet(tmp_path_factory.mktemp("producers"), Script("producers", answers)) as fleet:
+        yield fleet
+
+
+def said_by(program: str, fleet: Fleet) -> str:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "RUNTURN_BROKER_URL": re.sub(r"^redis\+socket", "unix", fleet.broker.url)
+        if "import redis" in program
+        else fleet.broker.url,
+        "RUNTURN_LEDGER_URL": fleet.state.ledger_url,
+    }
+    program = program.replace("/srv/checkout", str(fleet.workspace))
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    return said.stdout
+
+
+def test_message_without_celery_is_run_and_answered(claude: tuple[Fleet, ModelApi]) -> None:
+    fleet, _ = claude
+    assert re.fullmatch(r"completed A README\. 0\.\d+\n", said_by(blocks("python")[0], fleet))
+    turn = fleet.ledger.turn("issue-4711")
+    assert (turn.labels, turn.attempts) == ({"team": "web"}, 1)
+    assert said_by(blocks("python")[0], fleet)  # sent again, it is answered again
+    assert fleet.ledger.turn("issue-4711").attempts == 1
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        until(lambda: not client.llen(QUEUE) and not client.hlen("unacked"), "no message to be left")
+
+
+def test_asyncio_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
+    said = said_by(blocks("python")[1], claude[0]).splitlines()
+    assert said[:2] == ["1 attempt_started", "2 session_started"]
+    assert all(re.fullmatch(r"completed A README\. 0\.\d+", line) for line in said[-2:])
+
+
+def test_message_is_the_one_that_the_program_sends() -> None:
+    headers, body = map(json.loads, blocks("json"))
+    sent = _message_of(blocks("python")[0])
+    assert sent["headers"] == headers
+    assert json.loads(base64.b64decode(sent["body"])) == body
+    assert headers["task"] == TASK
+    assert TurnRequest.parse(body[0][0], turn_id=headers["id"]).turn_id == "issue-4711"
+
+
+def _message_of(program: str) -> dict[str, Any]:
+    """The message that the program builds, without running its rest."""
+    lines = program.splitlines()
+    building = [line for line in lines[: lines.index("}") + 1] if not line.startswith("broker =")]
+    names: dict[str, Any] = {}
+    exec("\n".join(building), names)
+    return dict(names["message"])
+
+
+def test_raw_events_are_where_the_document_says(fleet: Fleet, recording: Path) -> None:
+    channel = "/0.runturn.events.fanout/turn.raw_one"
+    assert channel.replace("turn.raw_one", "turn.ID") in DOCUMENT
+    assert routing_key("raw.one") == "turn.raw_one"
+    assert events_exchange("amqp://").name in DOCUMENT
+    fleet.start_worker()
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client, client.pubsub() as subscription:
+        subscription.subscribe(channel, "celery-task-meta-raw.one")
+        fleet.run(fleet.recorded(recording, turn_id="raw.one"))
+        received: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
+
+        def complete() -> bool:
+            message = subscription.get_message(ignore_subscribe_messages=True, timeout=0.1)
+            if message is not None and message["channel"].decode() == channel:
+                batch = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
+                assert (batch["turn_id"], batch["first_seq"]) == ("raw.one", batch["events"][0]["seq"])
+                received.extend(batch["events"])
+            elif message is not None:
+                answers.append(json.loads(message["data"]))
+            settled = bool(received) and received[-1]["event"] == "turn_settled"
+            return settled and bool(answers) and answers[-1]["status"] == "SUCCESS"
+
+        until(complete, "all events and the answer")
+    assert received == fleet.events("raw.one")
+    assert TurnResult.model_validate(answers[-1]["result"]) == fleet.ledger.result("raw.one")
+
+
+def test_links_lead_somewhere() -> None:
+    for path in re.findall(r"\]\(([\w.-]+)\)", DOCUMENT):
+        assert (ROOT / "docs" / path).exists(), path
