@@ -163,6 +163,8 @@ class Settings(BaseSettings):
     broker_url: SecretStr | None = None  # None: the embedded broker
     result_url: SecretStr | None = None  # None: follows from the broker
     ledger_url: SecretStr | None = None  # None: SQLite in the state directory
+    events_retention_ms: Milliseconds = 2_592_000_000  # of settled turns: 30 days; their requests go with them
+    turns_retention_ms: Milliseconds = 34_560_000_000  # then the turns themselves: 400 days
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9477  # 0: any free one
     host_name: Name = Field(default_factory=_own_name)  # what requests call the machine that the worker runs on

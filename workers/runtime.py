@@ -25,6 +25,7 @@ from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.keeper import Keeper
 from workers.patience import Detached
+from workers.retention import keep_forgetting
 from workers.run import Left, RunOutcome, TurnRun
 from workers.scheduler import Scheduler
 from workers.tidying import keep_tidy
@@ -70,6 +71,7 @@ class Runtime:
         self._keeper.start()
         self._thread.start()
         self._on_loop(keep_tidy(self._equipment))
+        self._on_loop(keep_forgetting(self._equipment))
         self._scheduling = self._on_loop(self._scheduler.run())
         return self
 

@@ -26,6 +26,7 @@ from ops.ledger import (
     queries,
     queue,
     reach,
+    retention,
     sessions,
     settlement,
     submission,
@@ -43,6 +44,7 @@ from ops.ledger.records import (
     Claim,
     CostKey,
     CostRow,
+    Forgotten,
     HostBusy,
     InUse,
     Labels,
@@ -379,13 +381,22 @@ class Ledger:
         with self._database.read() as connection:
             return queries.open_attempts(connection)
 
+    def forget(self, details_before: float, turns_before: float, limit: int = 100) -> Forgotten:
+        """Forget a batch of turns that were settled before these times; call again until it is nothing.
+
+        First their events and requests, then the turns, and the sessions that none has used since then. History
+        and bills show a turn until it is forgotten; totals never forget. Its id may be used anew from then on.
+        """
+        with self._database.write() as connection:
+            return retention.forget(connection, details_before, turns_before, limit)
+
     def turn(self, turn_id: str) -> TurnRow:
         """One turn. Raises UnknownTurn."""
         with self._database.read() as connection:
             return queries.turn(connection, turn_id)
 
     def request(self, turn_id: str) -> TurnRequest | None:
-        """What was asked; None: the turn is not known, or its request was refused."""
+        """What was asked; None: the turn is not known, or its request was refused or is forgotten."""
         with self._database.read() as connection:
             return queries.request(connection, turn_id)
 

@@ -294,6 +294,24 @@ class OutcomeTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What is no longer in the ledger; false if that is nothing."""
+
+    details: int = 0  # turns without their events and their request, from now on
+    turns: int = 0
+    sessions: int = 0
+
+    def __bool__(self) -> bool:
+        return self != _NOTHING
+
+    def __add__(self, other: Forgotten) -> Forgotten:
+        return Forgotten(self.details + other.details, self.turns + other.turns, self.sessions + other.sessions)
+
+
+_NOTHING = Forgotten()
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Running totals: they only ever grow, and survive every crash."""
 

@@ -29,6 +29,7 @@ TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cach
 
 _OPEN = text("ended_at IS NULL")  # of an attempt
 _READY = text("due_at IS NOT NULL")  # of a turn
+_DETAILED = text("request IS NOT NULL")  # of a turn
 
 
 def _token_columns() -> list[Column[int]]:
@@ -39,7 +40,7 @@ turns = Table(
     "turns",
     metadata,
     Column("turn_id", Text, primary_key=True),
-    Column("request", Text),  # NULL: it was refused, so there is none
+    Column("request", Text),  # NULL: it was refused, so there is none; or it is forgotten
     Column("state", Text, nullable=False),
     Column("agent", Text, nullable=False),
     Column("host", Text),
@@ -74,6 +75,8 @@ turns = Table(
         sqlite_where=_READY,
         postgresql_where=_READY,
     ),
+    Index("turns_by_end", "settled_at"),
+    Index("turns_with_details", "settled_at", sqlite_where=_DETAILED, postgresql_where=_DETAILED),
 )
 
 turn_labels = Table(
@@ -150,6 +153,7 @@ sessions = Table(
     Column("locked_by", Text, ForeignKey("turns.turn_id")),
     Column("updated_at", Double, nullable=False),
     Index("sessions_by_lock", "locked_by"),
+    Index("sessions_by_use", "updated_at"),
 )
 
 waiters = Table(

@@ -51,6 +51,11 @@ def upgrade() -> None:
         sqlite_where=ready,
         postgresql_where=ready,
     )
+    op.create_index("turns_by_end", "turns", ["settled_at"])
+    detailed = sa.text("request IS NOT NULL")
+    op.create_index(
+        "turns_with_details", "turns", ["settled_at"], sqlite_where=detailed, postgresql_where=detailed
+    )
     op.create_table(
         "turn_labels",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
@@ -116,6 +121,7 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.Double, nullable=False),
     )
     op.create_index("sessions_by_lock", "sessions", ["locked_by"])
+    op.create_index("sessions_by_use", "sessions", ["updated_at"])
     op.create_table(
         "waiters",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),

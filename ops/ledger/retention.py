@@ -1,0 +1,82 @@
+"""What the ledger forgets: turns that were settled long ago, first their details and then themselves.
+
+The running totals stay. Every call is one short transaction, so that no worker waits long for its own; turns that
+another worker is forgetting are passed over.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, Table
+
+from ops.ledger.records import Forgotten, State
+from ops.ledger.schema import attempts, events, sessions, turn_labels, turns, usage, waiters
+
+ROWS = 5_000  # of events in one transaction, and those of one turn more
+_OF_TURNS = (events, waiters, turn_labels, usage, attempts)  # before the turns themselves: they refer to those
+
+
+def forget(connection: Connection, details_before: float, turns_before: float, limit: int) -> Forgotten:
+    """Forget a batch: up to `limit` turns' details, and as many turns and sessions."""
+    return Forgotten(
+        details=_forget_details(connection, details_before, limit),
+        turns=_forget_turns(connection, turns_before, limit),
+        sessions=_forget_sessions(connection, turns_before, limit),
+    )
+
+
+def _forget_details(connection: Connection, before: float, limit: int) -> int:
+    """The events, and the prompt with the rest of the request; history and bills need neither."""
+    old = _oldest(connection, sa.and_(turns.c.settled_at < before, turns.c.request.is_not(None)), limit)
+    done = _forget_events(connection, old)
+    connection.execute(turns.update().where(turns.c.turn_id.in_(done)).values(request=None))
+    return len(done)
+
+
+def _forget_turns(connection: Connection, before: float, limit: int) -> int:
+    old = _oldest(connection, turns.c.settled_at < before, limit)
+    done = _forget_events(connection, old)
+    for table in (*_OF_TURNS, turns):
+        connection.execute(table.delete().where(table.c.turn_id.in_(done)))
+    return len(done)
+
+
+def _forget_events(connection: Connection, turn_ids: list[str]) -> list[str]:
+    """Delete events of these turns, turn by turn until it is enough; returns the turns that have none any more."""
+    rows = 0
+    for count, turn_id in enumerate(turn_ids, 1):
+        rows += connection.execute(events.delete().where(events.c.turn_id == turn_id)).rowcount
+        if rows >= ROWS:
+            return turn_ids[:count]
+    return turn_ids
+
+
+def _forget_sessions(connection: Connection, before: float, limit: int) -> int:
+    """Those that no turn has used for so long, and that none waits for."""
+    unsettled = (State.QUEUED, State.RUNNING, State.WAITING)
+    wanted = sa.select(turns.c.session_id).where(turns.c.state.in_(unsettled), turns.c.session_id.is_not(None))
+    idle = sa.and_(
+        sessions.c.updated_at < before,
+        sessions.c.locked_by.is_(None),
+        sessions.c.session_id.not_in(wanted),
+    )
+    old = _locked(connection, sessions, sessions.c.session_id, sessions.c.updated_at, idle, limit)
+    connection.execute(sessions.delete().where(sessions.c.session_id.in_(old)))
+    return len(old)
+
+
+def _oldest(connection: Connection, condition: ColumnElement[bool], limit: int) -> list[str]:
+    """Turns that meet the condition; only those that are settled have `settled_at`."""
+    return _locked(connection, turns, turns.c.turn_id, turns.c.settled_at, condition, limit)
+
+
+def _locked(
+    connection: Connection,
+    table: Table,
+    key: ColumnElement[str],
+    age: ColumnElement[float],
+    condition: ColumnElement[bool],
+    limit: int,
+) -> list[str]:
+    query = sa.select(key).select_from(table).where(condition).order_by(age).limit(limit)
+    return list(connection.scalars(query.with_for_update(of=table, skip_locked=True)))
