@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kombu import Exchange
+from kombu import Consumer, Exchange
 
 # How long a message may stay unacked before the Redis transport hands it out again. Workers keep the messages of
 # running turns fresh (see `workers.visibility`), so this is only how soon a killed worker's turns come back.
@@ -33,3 +33,13 @@ def events_exchange(broker_url: str) -> Exchange:
     """
     kind = "fanout" if speaks_redis(broker_url) else "topic"
     return Exchange(f"{_EVENTS}.{kind}", type=kind, durable=False, delivery_mode="transient")
+
+
+def unlist(subscriber: Consumer, broker_url: str) -> None:
+    """Take a subscriber to live events off kombu's list of them; it receives them all the same.
+
+    With Redis, publishing does not look at that list, and one who is killed would stay on it for good.
+    """
+    if speaks_redis(broker_url):
+        for queue in subscriber.queues:
+            queue.delete()

@@ -20,7 +20,7 @@ from kombu import Connection, Consumer, Producer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 
-from workers.brokers import events_exchange
+from workers.brokers import events_exchange, unlist
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
 _SUBSCRIBE_S = 0.001
@@ -142,6 +142,7 @@ class Subscription:
                 consumer.consume()
                 with contextlib.suppress(TimeoutError):
                     connection.drain_events(timeout=_SUBSCRIBE_S)  # with Redis, this is what subscribes
+                unlist(consumer, self._url)
             except self._faults:
                 connection.close()
                 raise
@@ -157,13 +158,9 @@ class Subscription:
         """Leave a connection in whatever state an interrupt may have caught it.
 
         Interrupted between asking and noting that it has asked, kombu's Redis transport would wait for an answer
-        for ever when it is closed. What it would have cleaned up there, a new connection does.
+        for ever when it is closed.
         """
-        if self._connection is None:
-            return
         self._connection = None
-        with contextlib.suppress(*self._faults), Connection(self._url, connect_timeout=5) as connection:
-            self._queue(connection.channel()).delete()
 
     def _receive(self, body: dict[str, Any], _: object) -> None:
         self._received.append(Batch(body["turn_id"], body["first_seq"], body["events"]))

@@ -16,7 +16,7 @@ import structlog
 from kombu import Connection, Consumer, Message, Queue
 from kombu.utils.uuid import uuid
 
-from workers.brokers import events_exchange, speaks_redis
+from workers.brokers import events_exchange, unlist
 from workers.bus import Batch, routing_key
 
 _ALL = routing_key("#")
@@ -36,10 +36,8 @@ class Feed:
 
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
-        # With Redis, the name is nobody's: a new one each time would only be one more entry in kombu's table.
-        name = "runturn.feed" if speaks_redis(broker_url) else uuid()
         self._queue = Queue(
-            name, events_exchange(broker_url), _ALL, exclusive=True, auto_delete=True, durable=False
+            uuid(), events_exchange(broker_url), _ALL, exclusive=True, auto_delete=True, durable=False
         )
         self._listeners: defaultdict[str, list[Take]] = defaultdict(list)  # by routing key
         self._mutex = threading.Lock()
@@ -79,7 +77,9 @@ class Feed:
 
     def _receive(self) -> None:
         with Connection(self._url, connect_timeout=5) as connection:
-            Consumer(connection.channel(), [self._queue], on_message=self._hand_out, no_ack=True).consume()
+            consumer = Consumer(connection.channel(), [self._queue], on_message=self._hand_out, no_ack=True)
+            consumer.consume()
+            unlist(consumer, self._url)
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
                     connection.drain_events(timeout=_DRAIN_S)

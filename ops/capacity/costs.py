@@ -33,7 +33,7 @@ class Overheads:
     """What is spent whether turns come or not, or by the second."""
 
     worker_transactions_per_s: float = 2  # a look for turns, a renewal of leases
-    lease_row_s: float = 0.00001  # to renew the lease of one running turn, once a second
+    lease_row_s: float = 0.00003  # to renew the lease of one running turn, once a second
     worker_memory_bytes: float = 100 * MIB
 
 
