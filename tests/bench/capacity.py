@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -12,15 +13,14 @@ from tests.workers import fleet as real
 from tests.workers.conftest import RECORDINGS
 
 _TURNS, _SLOTS = 40, 4
-_ONE_BY_ONE = 8
 _LENGTH_S = 0.4
-_BOUND = 0.35  # the machine's cores are shared by worker, broker and agents, which the simulation does not know
+_BOUND = 0.35  # from the end of one turn to the start of the next one in its slot: no time, in the simulation
 
 
 def capacity_check() -> Rows:
-    """40 turns of 0.4 s at once, on 4 slots. What a turn costs beyond its agent is measured before."""
-    overhead_s = _cycle_s(_measured(_ONE_BY_ONE, 1)) - _LENGTH_S
-    served = _measured(_TURNS, _SLOTS)
+    """40 turns of 0.4 s at once, on 4 slots. What a turn takes beyond its agent is measured with them."""
+    served = _measured()
+    overhead_s = statistics.fmean(each.ended - each.began for each in served) - _LENGTH_S
     fleet = Fleet(hosts=1, slots=_SLOTS, overhead_s=overhead_s)
     simulated = list(simulate(fleet, [each.turn for each in served]))
     rows: Rows = {"capacity_overhead": informs(overhead_s * 1000, "ms")}
@@ -38,11 +38,11 @@ def _near_one(ratio: float) -> Row:
     return Row(value=ratio, unit="", goal=f"1 ± {_BOUND}", holds=1 - _BOUND <= ratio <= 1 + _BOUND)
 
 
-def _measured(turns: int, slots: int) -> list[Served]:
+def _measured() -> list[Served]:
     """What became of turns that were queued at once, with the times that the ledger has of them."""
     with (
         tempfile.TemporaryDirectory() as root,
-        real.Fleet(Path(root), agent__max_concurrent_agents=str(slots)) as fleet,
+        real.Fleet(Path(root), agent__max_concurrent_agents=str(_SLOTS)) as fleet,
     ):
         lines = (RECORDINGS / "a_parallel_tools.jsonl").read_text().splitlines()
         pause = f'{{"after_ms":{_LENGTH_S * 1000:.0f}}}'
@@ -50,7 +50,7 @@ def _measured(turns: int, slots: int) -> list[Served]:
         recording.write_text("\n".join([*lines[:-1], pause, lines[-1]]) + "\n")
         fleet.start_worker()
         fleet.run(fleet.recorded(recording))  # what is done once is done now
-        queued = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(turns)]
+        queued = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(_TURNS)]
         for turn_id in queued:
             fleet.result(turn_id)
         rows = [fleet.ledger.turn(turn_id) for turn_id in queued]
@@ -63,9 +63,3 @@ def _served(row: TurnRow, began: float) -> Served:
     assert row.settled_at is not None
     turn = Turn(row.created_at - began, _LENGTH_S)
     return Served(turn, host=0, began=row.started_at - began, ended=row.settled_at - began)
-
-
-def _cycle_s(served: list[Served]) -> float:
-    """From the start of one turn to the start of the next one in the same, only slot."""
-    starts = sorted(each.began for each in served)
-    return (starts[-1] - starts[0]) / (len(starts) - 1)
