@@ -28,6 +28,7 @@ from ops.ledger import (
     waiters,
 )
 from ops.ledger.database import Database
+from ops.ledger.dead_letters import DeadLetterBook
 from ops.ledger.records import (
     Attempt,
     AttemptEnd,
@@ -55,6 +56,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.dead_letters = DeadLetterBook(database)
 
     @classmethod
     def open(cls, url: str) -> Self:

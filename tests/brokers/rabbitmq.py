@@ -110,6 +110,13 @@ class RabbitMQ:
             self._node.wait()
             self._reap()
 
+    def sync(self) -> None:
+        """Have the tables of its queues on the disk now; by itself it does that half a second after a change.
+
+        A quorum queue whose server is killed within that time stays out of use (seen with 3.10).
+        """
+        self.control("eval", "[dets:sync(Table) || Table <- dets:all()].")
+
     def close(self) -> None:
         """Kill it, and remove everything."""
         self.kill()
@@ -143,8 +150,9 @@ class RabbitMQ:
         if consumer_timeout_s is not None:
             lines.append(f"consumer_timeout = {round(consumer_timeout_s * 1000)}")
         (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
-        # It looks for overdue consumers once a minute, unless it is told otherwise.
-        (self.folder / "advanced.config").write_text("[{rabbit, [{channel_tick_interval, 500}]}].\n")
+        # It looks for overdue consumers once a minute and counts messages every five seconds, unless it is told.
+        often = "[{rabbit, [{channel_tick_interval, 500}, {quorum_tick_interval, 500}]}].\n"
+        (self.folder / "advanced.config").write_text(often)
         (self.folder / "enabled_plugins").write_text("[].\n")
         cookie = self.folder / ".erlang.cookie"
         cookie.write_text("runturntest")
@@ -179,7 +187,7 @@ class Vhost:
     def list_queues(self, *columns: str) -> dict[str, tuple[str, ...]]:
         """Columns of all queues, by name: how many messages they hold, unacked ones included, if none is named.
 
-        Counts come late, of quorum queues by seconds: wait for what you expect.
+        Counts of quorum queues come late: wait for what you expect.
         """
         table = self._list("queues", "name", *(columns or ("messages",)))
         return {name: tuple(values) for name, *values in table}

@@ -1,0 +1,147 @@
+"""RabbitMQ as the broker: turns run, and outlive what becomes of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from adapters.result import Status
+from tests.brokers.rabbitmq import RabbitMQ, Vhost
+from tests.waiting import until
+from tests.workers.fleet import slow_recording
+from tests.workers.rabbit_fleet import RabbitFleet
+from workers.app import QUEUE
+from workers.brokers import DEAD_QUEUE
+
+Fault = Callable[[Vhost], None]
+
+PRODUCER = """
+import sys
+from celery import Celery
+from kombu import Queue
+
+app = Celery(broker=sys.argv[1])
+request = {"prompt": "do it", "workspace": sys.argv[2], "agent": "scripted", "options": {"recording": sys.argv[3]}}
+app.send_task("runturn.run_turn", args=[request], task_id="by-name", queue=Queue("runturn", no_declare=True))
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, vhost: Vhost) -> Iterator[RabbitFleet]:
+    """A fleet without a worker yet."""
+    with RabbitFleet(tmp_path, vhost) as fleet:
+        yield fleet
+
+
+def stopped_and_started(vhost: Vhost) -> None:
+    vhost.server.stop()
+    vhost.server.start()
+
+
+def killed_and_started(vhost: Vhost) -> None:
+    vhost.server.sync()
+    vhost.server.kill()
+    vhost.server.start()
+
+
+def cut_off(vhost: Vhost) -> None:
+    vhost.close_connections()
+
+
+def _empty(vhost: Vhost) -> None:
+    until(lambda: not vhost.messages(QUEUE), "all messages to be acked")
+    assert not vhost.messages(DEAD_QUEUE)
+
+
+def test_turn_runs_and_the_broker_holds_nothing_but_what_is_needed(fleet: RabbitFleet, recording: Path) -> None:
+    worker = fleet.start_worker()
+    result = fleet.run(fleet.recorded(recording))
+    assert result.status is Status.COMPLETED
+    assert fleet.events(result.turn_id)[-1]["event"] == "turn_settled"
+    _empty(fleet.vhost)
+    queues = fleet.vhost.list_queues("type", "durable")
+    kept = {name: columns for name, columns in queues.items() if "pidbox" not in name}
+    assert kept == {QUEUE: ("quorum", "true"), DEAD_QUEUE: ("quorum", "true")}
+    ours = {name for name in fleet.vhost.list_exchanges() if "celery" not in name}
+    assert ours == {QUEUE, "runturn.events.topic"}
+    assert not [name for name in fleet.vhost.list_exchanges() if "delayed" in name]
+    worker.terminate()
+    assert worker.wait() == 0
+    fleet.assert_nothing_left()
+
+
+def test_watcher_sees_events_live(fleet: RabbitFleet, recording: Path, tmp_path: Path) -> None:
+    fleet.start_worker()
+    turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 200)))
+    numbers = [event["seq"] for event in fleet.client.events(turn_id)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert fleet.result(turn_id).status is Status.COMPLETED
+
+
+def test_any_producer_needs_the_name_of_the_queue_only(fleet: RabbitFleet, recording: Path) -> None:
+    fleet.start_worker()
+    said = subprocess.run(
+        [sys.executable, "-c", PRODUCER, fleet.vhost.url, str(fleet.workspace), str(recording)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    until(lambda: fleet.ledger.result("by-name"), "the turn to be settled")
+    assert fleet.result("by-name").status is Status.COMPLETED
+    _empty(fleet.vhost)
+
+
+@pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started])
+def test_queued_turns_outlive_the_broker(fleet: RabbitFleet, recording: Path, fault: Fault) -> None:
+    turns = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(5)]
+    fault(fleet.vhost)
+    fleet.start_worker()
+    assert {fleet.result(turn_id).status for turn_id in turns} == {Status.COMPLETED}
+    _empty(fleet.vhost)
+
+
+@pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started, cut_off])
+def test_running_turn_and_its_worker_outlive_the_broker(
+    fleet: RabbitFleet, recording: Path, tmp_path: Path, fault: Fault
+) -> None:
+    worker = fleet.start_worker()
+    turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 500)))
+    until(lambda: len(fleet.events(turn_id)) > 2, "the turn to be under way")
+    fault(fleet.vhost)
+    assert fleet.result(turn_id).status is Status.COMPLETED
+    names = [event["event"] for event in fleet.events(turn_id)]
+    assert names.count("session_started") == names.count("attempt_started") == 1
+    assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+    assert worker.process.poll() is None, worker.log.read_text()
+    _empty(fleet.vhost)
+    fleet.assert_nothing_left()
+
+
+def test_turn_longer_than_the_consumer_timeout_runs_once(tmp_path: Path, recording: Path) -> None:
+    with ExitStack() as stack:
+        vhost = stack.enter_context(RabbitMQ(consumer_timeout_s=1)).new_vhost()
+        fleet = stack.enter_context(RabbitFleet(tmp_path, vhost))
+        worker = fleet.start_worker()
+        turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 500)))
+        assert fleet.result(turn_id).status is Status.COMPLETED
+        names = [event["event"] for event in fleet.events(turn_id)]
+        assert names.count("session_started") == names.count("attempt_started") == 1
+        assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+        assert worker.process.poll() is None, worker.log.read_text()
+        _empty(vhost)
+
+
+def test_turn_that_cannot_be_queued_says_so(fleet: RabbitFleet) -> None:
+    fleet.vhost.server.stop()
+    try:
+        said = fleet.command("enqueue", "do it")
+    finally:
+        fleet.vhost.server.start()
+    assert said.returncode == 3
+    assert "no broker answers" in said.stderr
