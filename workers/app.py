@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp.exceptions import MessageNacked
+from amqp.exceptions import MessageNacked, PreconditionFailed
 from celery import Celery
 from kombu.exceptions import OperationalError
 
 from adapters.request import TurnRequest
 from workers import serialization
-from workers.brokers import QUEUE, publish_options, results_url, transport_options, turn_queue
+from workers.brokers import (
+    OTHERWISE_DECLARED,
+    QUEUE,
+    publish_options,
+    results_url,
+    transport_options,
+    turn_queue,
+)
 
 TASK: Final = "runturn.run_turn"
 
@@ -65,4 +72,6 @@ def send(app: Celery, request: TurnRequest) -> None:
         )
     except MessageNacked as error:
         raise OperationalError("RabbitMQ did not take the message") from error
+    except PreconditionFailed as error:
+        raise OperationalError(f"{OTHERWISE_DECLARED}: {error.reply_text}") from error
     handle.backend = None  # nobody waits on it, and its destructor would talk to the broker

@@ -13,6 +13,10 @@ DEAD_QUEUE: Final = "runturn.dead"  # RabbitMQ puts there what it gives up on; w
 # running turns fresh (see `workers.visibility`), so this is only how soon a killed worker's turns come back.
 VISIBILITY_TIMEOUT_S: Final = 30.0
 
+OTHERWISE_DECLARED: Final = (
+    "the broker has a queue of runturn's name that somebody declared in another way; delete it there, "
+    "or use another virtual host"
+)
 _EVENTS = "runturn.events"
 
 # RabbitMQ's own default from version 4.0 on. A message is delivered again when its worker is killed before the

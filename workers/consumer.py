@@ -11,19 +11,22 @@ from functools import partial
 from typing import Any, ClassVar
 
 import structlog
+from amqp.exceptions import PreconditionFailed
 from celery import Celery, bootsteps
+from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer
 from kombu import Consumer as QueueConsumer
 from kombu import Message
 
 from workers import transit
-from workers.brokers import dead_queue
+from workers.brokers import OTHERWISE_DECLARED, dead_queue
 from workers.dead_letters import DeadLetters, fault, given_up, unreadable
 
 # What Celery starts with a quorum queue: dozens of exchanges and queues that hold messages until they are due.
 # Turns that wait, wait in the ledger.
 _UNWANTED = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 _PREFETCH = 10
+_SETTING_TO_CHANGE = 2  # exit status
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +43,13 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
             *(step for step in Consumer.Blueprint.default_steps if step != _UNWANTED),
             "workers.consumer:DeadQueue",
         )
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Connect again, unless that is of no use."""
+        if isinstance(exc, PreconditionFailed) and exc.method_name == "Queue.declare":
+            log.error(OTHERWISE_DECLARED, error=exc.reply_text)
+            raise WorkerShutdown(_SETTING_TO_CHANGE)
+        super().on_connection_error_after_connected(exc)
 
     def bury(self, message: Message, reason: str) -> None:
         """Put a message aside, and acknowledge it when the ledger has it. Returns at once."""

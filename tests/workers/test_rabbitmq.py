@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kombu import Connection, Queue
 
 from adapters.result import Status
 from tests.brokers.rabbitmq import RabbitMQ, Vhost
@@ -145,3 +146,14 @@ def test_turn_that_cannot_be_queued_says_so(fleet: RabbitFleet) -> None:
         fleet.vhost.server.start()
     assert said.returncode == 3
     assert "no broker answers" in said.stderr
+
+
+def test_queue_that_was_declared_in_another_way_is_named_and_not_used(fleet: RabbitFleet, recording: Path) -> None:
+    with Connection(fleet.vhost.url) as connection:
+        Queue(QUEUE)(connection.default_channel).declare()
+    for command in (["worker"], ["enqueue", "do it", "--agent", "scripted", "-o", f"recording={recording}"]):
+        said = fleet.command(*command)
+        assert said.returncode in (2, 3), said.stderr
+        assert "declared in another way; delete it there" in said.stderr
+        assert "inequivalent arg 'x-queue-type'" in said.stderr or "x-dead-letter" in said.stderr
+        assert "Traceback" not in said.stderr
