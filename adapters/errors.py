@@ -229,7 +229,7 @@ class DeadlineExceeded(LimitReached):
 
 
 class BudgetExceeded(LimitReached):
-    """The turn reached its token or cost limit."""
+    """The turn reached its token or cost limit, or a budget has too little left for it."""
 
     kind = "budget_exceeded"
 

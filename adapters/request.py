@@ -103,6 +103,12 @@ class TurnRequest(BaseModel):
         default=None, description="Continue this session. It must be known to the ledger."
     )
     labels: dict[Name, Label] = Field(default={}, description="For accounting: project, team, …")
+    producer: Name = Field(
+        default="default", description="Who asks: turns that wait are shared out evenly over producers."
+    )
+    priority: Annotated[int, Field(ge=0, le=9)] = Field(
+        default=0, description="Of the turns of one producer that wait, those with a higher one start first."
+    )
     env: tuple[EnvName, ...] = Field(
         default=(), description="Names of the worker's environment variables that this turn may see."
     )

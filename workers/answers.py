@@ -1,46 +1,93 @@
-"""Results for everybody who asked: a turn may have been queued several times, under several task ids."""
+"""Results for everybody who asked: a turn may have been queued several times, under several task ids.
+
+The ledger notes which tasks have yet to be told. Whoever settles a turn tells them; what a killed worker, or a
+result backend that was away, has left undone, any other worker finds there.
+"""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import structlog
 from celery import Celery, states
 
 from adapters.result import TurnResult
+from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
 from workers.errors import AnswersUnavailable
+
+_THREADS = 4  # of their own: a slow result backend must hold up nothing else
+_AGE_S = 5.0  # of a settled turn whose worker ought to have told all its tasks
+_CLOSE_S = 2.0
+
+Told = Callable[[str, TurnResult], None]
 
 log = structlog.get_logger(__name__)
 
 
 class Answers:
-    """Notes who waits for a turn, and puts its result into Celery's result backend for each of them."""
+    """Puts results into Celery's result backend. Safe for threads."""
 
-    def __init__(self, app: Celery, ledger: Ledger) -> None:
+    def __init__(self, app: Celery, ledger: Ledger, told: Told, revoked: Container[str] = frozenset()) -> None:
+        """`told` is called for each task, on any thread. The state of `revoked` ones stays as Celery has it."""
         self._app = app
         self._ledger = ledger
+        self._told = told
+        self._revoked = revoked
+        self._threads = ThreadPoolExecutor(_THREADS, "answers")
+        self._mutex = threading.Lock()
+        self._pending: dict[str, Future[None]] = {}
 
-    def note(self, turn_id: str, task_id: str) -> None:
-        """Remember a task that a turn's result answers. Raises LedgerUnavailable."""
-        if task_id != turn_id:
-            self._ledger.add_waiter(turn_id, task_id)
+    def give(self, result: TurnResult) -> None:
+        """Have all tasks of a settled turn told; returns at once."""
+        self._submit(result.turn_id, lambda: self._tell(result))
 
-    def started(self, task_id: str) -> None:
-        """Say that somebody is at it. Celery's own notice would fail the task while the result backend is away."""
-        try:
-            self._app.backend.store_result(task_id, None, states.STARTED)
-        except Exception as error:  # backends raise what their servers' clients raise
-            log.warning("a start could not be told", task_id=task_id, error=str(error))
+    def give_late(self, now: float) -> None:
+        """Have the tasks told that somebody ought to have told by now. Raises LedgerUnavailable."""
+        for turn_id in self._ledger.unanswered(now - _AGE_S):
+            self._submit(turn_id, lambda turn_id=turn_id: self._tell_stored(turn_id))  # type: ignore[misc]
 
-    def give(self, result: TurnResult, task_id: str) -> int:
-        """Answer `task_id` and all other tasks of a turn; returns how many there are. May be repeated.
+    def close(self) -> None:
+        """Let what is being told be told, for a moment."""
+        with self._mutex:
+            pending = list(self._pending.values())
+        wait(pending, _CLOSE_S)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-        Celery answers a task itself, too, but acknowledges its message even if that fails.
-        Raises LedgerUnavailable, and AnswersUnavailable while the result backend is away.
-        """
-        tasks = {task_id, result.turn_id, *self._ledger.waiters(result.turn_id)}
-        for task in tasks:
-            self._store(task, result)
-        return len(tasks)
+    def _submit(self, turn_id: str, work: Callable[[], None]) -> None:
+        with self._mutex:
+            before = self._pending.get(turn_id)
+            if before is not None and not (before.running() or before.done()):
+                return  # it has yet to look who waits
+            future = self._pending[turn_id] = self._threads.submit(work)
+        future.add_done_callback(lambda done: self._done(turn_id, done))
+
+    def _done(self, turn_id: str, done: Future[None]) -> None:
+        with self._mutex:
+            if self._pending.get(turn_id) is done:
+                del self._pending[turn_id]
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, LedgerUnavailable | AnswersUnavailable):
+            log.warning("a turn's tasks are told later", turn_id=turn_id, error=str(error))
+        elif error is not None:
+            log.error("a turn's tasks could not be told", turn_id=turn_id, exc_info=error)
+
+    def _tell_stored(self, turn_id: str) -> None:
+        result = self._ledger.result(turn_id)
+        if result is not None:
+            self._tell(result)
+
+    def _tell(self, result: TurnResult) -> None:
+        """Raises LedgerUnavailable, and AnswersUnavailable while the result backend is away."""
+        tasks = self._ledger.waiters(result.turn_id)
+        for task_id in tasks:
+            if task_id not in self._revoked:
+                self._store(task_id, result)
+                self._told(task_id, result)
+        if tasks:
+            self._ledger.told(result.turn_id, tasks)
 
     def _store(self, task_id: str, result: TurnResult) -> None:
         backend = self._app.backend

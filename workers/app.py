@@ -35,9 +35,8 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],
-        # A message leaves the broker when its turn is settled, not when a worker has looked at it.
+        # A message leaves the broker when the ledger has its turn (see `workers.reception`), not before.
         task_acks_late=True,
-        task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
@@ -67,7 +66,7 @@ def send(app: Celery, request: TurnRequest) -> None:
             TASK,
             args=[request.model_dump(mode="json", exclude_defaults=True) | named],
             task_id=request.turn_id,
-            argsrepr=f"({request.agent} on {request.host or 'any host'})",  # prompts are not for monitors and logs
+            argsrepr=described(request),
             **publish_options(app.conf.broker_url),
         )
     except MessageNacked as error:
@@ -75,3 +74,8 @@ def send(app: Celery, request: TurnRequest) -> None:
     except PreconditionFailed as error:
         raise OperationalError(f"{OTHERWISE_DECLARED}: {error.reply_text}") from error
     handle.backend = None  # nobody waits on it, and its destructor would talk to the broker
+
+
+def described(request: TurnRequest) -> str:
+    """A request as monitors and logs may show it: without its prompt."""
+    return f"({request.agent} on {request.host or 'any host'})"

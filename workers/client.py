@@ -65,24 +65,9 @@ class Client:
     def cancel(self, turn_id: str) -> bool:
         """Ask for a turn's end; returns whether there is anything left to cancel."""
         state = self._ledger.cancel(turn_id, time.time())
-        if state is State.WAITING and not self._called_back(turn_id):
-            return True
         if state in (State.QUEUED, State.WAITING):
             usages = self._ledger.usage_of(turn_id)
             why = TurnCancelled("cancelled while it waited")
             cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
             self._ledger.settle_unclaimed(turn_id, cancelled, time.time())
         return state is not State.SETTLED
-
-    def _called_back(self, turn_id: str) -> bool:
-        """Send a message for a parked turn, which has none: a worker answers those who wait at the result backend.
-
-        False: the broker is away. The turn is due, and so a worker ends it when the broker is back.
-        """
-        request = self._ledger.request(turn_id)
-        try:
-            if request is not None:
-                send(self._app, request)
-        except OperationalError:
-            return False
-        return True

@@ -65,6 +65,18 @@ class Hosts:
     def __iter__(self) -> Iterator[TurnHost]:
         return iter(self._hosts.values())
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._hosts
+
+    @property
+    def default(self) -> tuple[TurnHost, ...]:
+        """Those that requests without a wish may run on."""
+        return tuple(self._hosts[name] for name in self._default)
+
+    def carrying(self, labels: Mapping[str, str]) -> tuple[TurnHost, ...]:
+        """Those that have all of these labels."""
+        return tuple(host for host in self if carries(host.labels, labels))
+
     def get(self, name: str) -> TurnHost:
         """A host by its name. One that is not configured here counts as out of reach."""
         return self._hosts.get(name) or TurnHost(_Unconfigured(name), "/nowhere")
@@ -73,8 +85,7 @@ class Hosts:
         """The hosts that a request may run on, at least one. Raises InvalidRequest naming what there is."""
         if request.host is not None:
             return (self._named(request.host, request.host_labels),)
-        names = self._hosts if request.host_labels else self._default
-        found = tuple(self._hosts[name] for name in names if _carries(self._hosts[name], request.host_labels))
+        found = self.carrying(request.host_labels) if request.host_labels else self.default
         if not found:
             raise InvalidRequest(f"no host has all of these; there are: {self._described()}", field="host_labels")
         return found
@@ -89,7 +100,7 @@ class Hosts:
             raise InvalidRequest(
                 f"there is no host {name!r}; known: {', '.join(sorted(self._hosts))}", field="host"
             )
-        if not _carries(self._hosts[name], labels):
+        if not carries(self._hosts[name].labels, labels):
             raise InvalidRequest(f"host {name} has not all of these; {self._described()}", field="host_labels")
         return self._hosts[name]
 
@@ -100,8 +111,9 @@ class Hosts:
         )
 
 
-def _carries(host: TurnHost, labels: Mapping[str, str]) -> bool:
-    return all(host.labels.get(name) == value for name, value in labels.items())
+def carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether a host with these labels has all that are wanted."""
+    return all(labels.get(name) == value for name, value in wanted.items())
 
 
 @dataclass(frozen=True, slots=True)

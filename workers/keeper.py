@@ -1,4 +1,4 @@
-"""Keeps the claims of a worker's turns, passes cancels on to them, and brings parked and orphaned turns back."""
+"""Keeps the claims of a worker's turns, and passes cancels on to them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
-from kombu.exceptions import OperationalError
 
 from ops.errors import LedgerUnavailable
-from ops.ledger import Due, Ledger
+from ops.ledger import Ledger
 from workers.fencing import OWNER_TTL_S
 from workers.run import RunOutcome, TurnRun
 
 _PERIOD_S = 1.0
+_ROUND_S = 5.0  # between two rounds of what is less urgent
 
 log = structlog.get_logger(__name__)
 
@@ -29,23 +29,33 @@ class Keeper:
     def __init__(
         self,
         ledger: Ledger,
-        requeue: Callable[[str], None],
+        hosts: Mapping[str, Mapping[str, str]],
+        rounds: Callable[[float], None],
         clock: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`hosts` are those that this worker knows, with their labels; `rounds` is called every few seconds."""
         self.owner = f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._ledger = ledger
-        self._requeue = requeue
+        self._hosts = hosts
+        self._rounds = rounds
         self._clock = clock
         self._monotonic = monotonic
         self._runs: dict[str, TurnRun] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = False
+        self._next_round = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
+    @property
+    def at_work(self) -> int:
+        """How many turns are kept."""
+        return len(self._runs)
+
     def start(self) -> None:
-        """Begin."""
+        """Begin. Raises LedgerUnavailable."""
+        self._ledger.announce(self._hosts, self._clock())
         self._thread.start()
 
     def stop(self) -> None:
@@ -68,6 +78,12 @@ class Keeper:
             if self._runs.get(run.claim.turn_id) is run:
                 del self._runs[run.claim.turn_id]
 
+    def cancel(self, turn_id: str) -> None:
+        """End a turn at once, if it runs here; to be called on its loop."""
+        run = self._runs.get(turn_id)
+        if run is not None:
+            run.cancel()
+
     def leave_all(self) -> None:
         """Detach from all turns; to be called on their loop."""
         self._leaving = True
@@ -83,9 +99,9 @@ class Keeper:
         while not self._stopping.wait(_PERIOD_S):
             try:
                 self._renew()
-                self._bring_back()
-            except (LedgerUnavailable, OperationalError) as error:
-                log.warning("ledger or broker do not answer", error=str(error))
+                self._make_rounds()
+            except LedgerUnavailable as error:
+                log.warning("the ledger does not answer", error=str(error))
             except Exception:
                 log.exception("keeping claims failed")  # without this thread, this worker would lose all its turns
 
@@ -102,15 +118,9 @@ class Keeper:
             if run.claim.turn_id in renewal.cancelled:
                 self._loop.call_soon_threadsafe(run.cancel)
 
-    def _bring_back(self) -> None:
-        now = self._clock()
-        for due in self._ledger.due(now):
-            try:
-                self._send(due)
-            except ValueError:  # a request that only a newer runturn can read must not hold up the others
-                log.exception("a turn cannot come back", turn_id=due.turn_id)
-            self._ledger.requeued(due, now)
-
-    def _send(self, due: Due) -> None:
-        log.info("a turn comes back", turn_id=due.turn_id)
-        self._requeue(due.turn_id)
+    def _make_rounds(self) -> None:
+        if self._monotonic() >= self._next_round:
+            self._next_round = self._monotonic() + _ROUND_S
+            now = self._clock()
+            self._ledger.announce(self._hosts, now)
+            self._rounds(now)

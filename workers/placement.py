@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from adapters import errors
 from adapters.contract import Session
 from adapters.errors import TurnError
-from ops.ledger import Attempt, Claim
+from ops.ledger import Attempt, Claim, OverBudget
+from workers import budgets
 from workers.equipment import Equipment
 from workers.fencing import Hold
 from workers.hosts import Hosts, TurnHost
@@ -51,7 +52,10 @@ class Placement:
         self._patiently = patiently
 
     async def begin(self) -> Attempt:
-        """Take a slot and record the attempt. Raises TurnError: HostBusy if all that may run it are full."""
+        """Take a slot and record the attempt. Raises TurnError: HostBusy if all that may run it are full.
+
+        BudgetExceeded if a budget of its labels does not let it start.
+        """
         home = await self._sessions.home()
         candidates = self._equipment.hosts.candidates(self._claim.request)
         if home is not None:
@@ -65,6 +69,8 @@ class Placement:
             begun = await self._begin(host, session)
             if isinstance(begun, Attempt):
                 return begun
+            if isinstance(begun, OverBudget):
+                raise budgets.exceeded(begun)
         names = ", ".join(host.name for host in candidates)
         raise errors.HostBusy(f"all slots are taken on {names}", only=names if len(candidates) == 1 else None)
 

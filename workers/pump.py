@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import structlog
 
 from ops.errors import LedgerUnavailable, StaleClaim
-from ops.ledger import Claim, Ledger
+from ops.ledger import Batch, Claim, Ledger
 from workers.bus import Publisher
 from workers.lifecycle import AnyEvent, to_wire
 
+_AT_ONCE = 200  # turns a transaction
 _PERIOD_S = 0.25  # how long an event may wait to be written together with others
 
 log = structlog.get_logger(__name__)
@@ -24,6 +25,15 @@ class _Waiting:
 
     claim: Claim
     batches: list[tuple[int, list[bytes]]] = field(default_factory=list)
+
+    def next(self) -> tuple[int, Batch]:
+        """The first batches that follow on one another, as one: so a busy turn costs one row a period."""
+        first_seq, first_lines = self.batches[0]
+        count, lines = 1, list(first_lines)
+        while count < len(self.batches) and self.batches[count][0] == first_seq + len(lines):
+            lines += self.batches[count][1]
+            count += 1
+        return count, Batch(self.claim, first_seq, lines)
 
 
 class EventPump:
@@ -74,18 +84,15 @@ class EventPump:
         return lines
 
     def _write(self, turn_id: str) -> None:
-        with self._mutex:
-            waiting = self._waiting.get(turn_id)
-            batches = _joined(waiting.batches) if waiting else []
-            taken = len(waiting.batches) if waiting else 0
-        for first_seq, lines in batches:
-            assert waiting is not None  # noqa: S101  # or there were no batches
-            self._ledger.append_events(waiting.claim, first_seq, lines)
-        with self._mutex:
-            self._forget(turn_id, waiting, taken)
+        while (waiting := self._waiting.get(turn_id)) is not None:
+            with self._mutex:
+                count, batch = waiting.next()
+            self._ledger.append_events(batch.claim, batch.first_seq, batch.lines)
+            self._forget(turn_id, waiting, count)
 
-    def _forget(self, turn_id: str, waiting: _Waiting | None, count: int) -> None:
-        if waiting is not None:
+    def _forget(self, turn_id: str, waiting: _Waiting, count: int | None = None) -> None:
+        """Drop the first `count` batches of a turn, or all."""
+        with self._mutex:
             del waiting.batches[:count]
             if not waiting.batches and self._waiting.get(turn_id) is waiting:
                 del self._waiting[turn_id]
@@ -95,6 +102,28 @@ class EventPump:
             self._flush_quietly()
 
     def _flush_quietly(self) -> None:
+        try:
+            with self._writing:
+                self._write_all()
+        except LedgerUnavailable as error:
+            log.warning("events wait for the ledger", error=str(error))
+        except Exception:
+            log.exception("events cannot be stored together; they are stored turn by turn")
+            self._flush_each()
+
+    def _write_all(self) -> None:
+        """Write a batch of each turn: a transaction for many turns, not one for each."""
+        with self._mutex:
+            found = [(waiting, *waiting.next()) for waiting in self._waiting.values()]
+        for start in range(0, len(found), _AT_ONCE):
+            some = found[start : start + _AT_ONCE]
+            # Those that take no more have a new owner, who reads their events from the spool.
+            refused = self._ledger.append_many([batch for _, _, batch in some])
+            for waiting, count, batch in some:
+                turn_id = batch.claim.turn_id
+                self._forget(turn_id, waiting, None if turn_id in refused else count)
+
+    def _flush_each(self) -> None:
         for turn_id, waiting in list(self._waiting.items()):
             try:
                 self.flush(turn_id)
@@ -102,27 +131,12 @@ class EventPump:
                 log.warning("events wait for the ledger", error=str(error))
                 return
             except StaleClaim:
-                self._drop(turn_id, waiting)  # its new owner reads them from the spool
+                self._forget(turn_id, waiting)
             except Exception:
                 # Whoever settles the turn finds the gap. Without this thread, all turns here would have one.
                 log.exception("events cannot be stored", turn_id=turn_id)
-                self._drop(turn_id, waiting)
-
-    def _drop(self, turn_id: str, waiting: _Waiting) -> None:
-        with self._mutex:
-            self._forget(turn_id, waiting, len(waiting.batches))
+                self._forget(turn_id, waiting)
 
 
 def _lines(first_seq: int, events: Sequence[AnyEvent], at: float) -> list[bytes]:
     return [to_wire(event, seq, at) for seq, event in enumerate(events, first_seq)]
-
-
-def _joined(batches: list[tuple[int, list[bytes]]]) -> list[tuple[int, list[bytes]]]:
-    """Adjacent batches as one, so that a busy turn costs one row a period."""
-    joined: list[tuple[int, list[bytes]]] = []
-    for first_seq, lines in batches:
-        if joined and joined[-1][0] + len(joined[-1][1]) == first_seq:
-            joined[-1][1].extend(lines)
-        else:
-            joined.append((first_seq, list(lines)))
-    return joined

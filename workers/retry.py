@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from adapters.errors import Retry, TurnError
+from adapters.errors import HostBusy, Retry, TurnError
 
 _WAIT_S = 5.0  # a turn that waits for another one looks again about this often
+_SLOT_S = 0.2  # one that lost a race for a slot; it is taken again only when there seems to be one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class RetryPolicy:
         if error.retry is Retry.NEVER:
             return None
         if error.retry is Retry.WAIT:
-            return self._within(RetryDecision(now + rng.uniform(0.5, 1.5) * _WAIT_S, counts=False), deadline)
+            wait_s = _SLOT_S if isinstance(error, HostBusy) else _WAIT_S
+            return self._within(RetryDecision(now + rng.uniform(0.5, 1.5) * wait_s, counts=False), deadline)
         if attempt >= self.max_attempts:
             return None
         ceiling = min(self.max_s, self.base_s * 2.0 ** min(attempt - 1, 60))

@@ -8,7 +8,6 @@ turn that the next one can go on with.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, replace
 
 import structlog
@@ -43,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The worker leaves; the turn goes on and belongs to the next one."""
+    """The worker leaves; the turn goes on, and is the next one's once its claim is released or has run out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,7 @@ class TurnRun:
     def __init__(self, equipment: Equipment, claim: Claim, asked_at: float | None = None) -> None:
         """`asked_at` is when the ledger was asked for the claim, by the monotonic clock; None: just now."""
         self.claim = claim
+        self.begun = asyncio.Event()  # it has taken its slot, or needs none
         self._equipment = equipment
         self._ledger = equipment.ledger
         self._patiently = Patience(claim.turn_id)
@@ -101,17 +101,15 @@ class TurnRun:
         try:
             return await self._work()
         except Detached:
-            if self._lost:
-                return Lost()
-            with contextlib.suppress(LedgerUnavailable):  # the claim runs out by itself
-                await asyncio.to_thread(self._ledger.release, self.claim)
-            return Left()
+            return Lost() if self._lost else Left()
         except StaleClaim:
             return Lost()
         except Exception:
             # A fault of ours must not lose the turn: somebody, here or elsewhere, attaches to its agent again.
             log.exception("a turn's worker failed", turn_id=self.claim.turn_id)
             return await self._set_aside()
+        finally:
+            self.begun.set()
 
     async def _work(self) -> RunOutcome:
         attempt = self.claim.open
@@ -119,6 +117,7 @@ class TurnRun:
             adapter = self._equipment.registry.get(self.claim.request.agent)
             sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
             attempt = attempt or await self._begin(adapter, sessions)
+            self.begun.set()
             host = self._equipment.hosts.get(attempt.host)
             command = sessions.command(Session(attempt.session_id or "", attempt.resume), host)
         except TurnError as error:

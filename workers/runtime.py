@@ -1,187 +1,210 @@
 """Everything one worker process has: the loop that carries all streams, and the turns in hand.
 
-Celery's threads call `execute`, one call a message; the work itself happens on one asyncio loop.
+Celery's thread brings messages in; the work itself happens on one asyncio loop, each turn one coroutine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
 
-from adapters.errors import InvalidRequest
-from adapters.request import TURN_ID, TurnRequest
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
-from ops.ledger import Busy, Claim, NotDue, Settled
+from ops.ledger import Claim
+from workers.admission import Admission, Arrival, cancel_tasks
+from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.conclusion import Parked
 from workers.equipment import Equipment
-from workers.errors import AnswersUnavailable
-from workers.fencing import OWNER_TTL_S
 from workers.keeper import Keeper
-from workers.outcome import refused
-from workers.run import Left, Lost, RunOutcome, TurnRun
+from workers.patience import Detached
+from workers.run import Left, RunOutcome, TurnRun
+from workers.scheduler import Scheduler
 from workers.tidying import keep_tidy
 
-_LEDGER_RETRY_S = 1.0
+_THREADS = 8  # for calls to the ledger
+_LEAVE_S = 3.0  # for all turns to be detached from
 _CLOSE_S = 2.0  # for all connections to hosts
 
-P = ParamSpec("P")
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Another delivery of the same turn is being worked on, or the turn is parked; its result answers this one."""
-
-
-Outcome = TurnResult | Parked | Joined | Left
-
-
 class Runtime:
-    """Use as a context manager around Celery's worker. `execute` may be called from any thread."""
+    """Use as a context manager around Celery's worker. All methods may be called from any thread."""
 
-    def __init__(self, equipment: Equipment, answers: Answers, keeper: Keeper) -> None:
+    def __init__(
+        self,
+        equipment: Equipment,
+        answers: Answers,
+        keeper: Keeper,
+        announcer: Announcer,
+        *,
+        finishes: bool = False,
+    ) -> None:
+        """`finishes`: a worker that is to stop waits for its turns instead of leaving them to the next one."""
         self._equipment = equipment
         self._answers = answers
         self._keeper = keeper
-        self._draining = threading.Event()
+        self._announcer = announcer
+        self._finishes = finishes
+        self._room = 0
+        self._left: list[Claim] = []
+        self._idle = threading.Event()
+        self._idle.set()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._admission = Admission(equipment, self._nudge, self._answers.give)
+        self._scheduler = Scheduler(equipment, keeper.owner, self)
 
     def __enter__(self) -> Self:
-        self._thread.start()
         self._keeper.start()
-        self._tidying = asyncio.run_coroutine_threadsafe(keep_tidy(self._equipment), self._loop)
+        self._thread.start()
+        self._on_loop(keep_tidy(self._equipment))
+        self._scheduling = self._on_loop(self._scheduler.run())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.drain()
-        self._tidying.cancel()
+        with contextlib.suppress(TimeoutError):
+            self._scheduling.result(_LEAVE_S)
+        self._idle.wait(_LEAVE_S)
+        self._release()
+        self._answers.close()
         self._keeper.stop()
         self._equipment.pump.close()
-        self._close_hosts()
+        self._bounded(self._equipment.hosts.close())
+        self._bounded(_cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
 
-    def _close_hosts(self) -> None:
-        closing = asyncio.run_coroutine_threadsafe(self._equipment.hosts.close(), self._loop)
-        with contextlib.suppress(TimeoutError):
-            closing.result(_CLOSE_S)
+    def stop(self) -> None:
+        """The worker is to stop; safe in a signal handler."""
+        if self._finishes:
+            self._loop.call_soon_threadsafe(self._scheduler.leave)
+        else:
+            self.drain()
 
     def drain(self) -> None:
         """Leave all running turns to the next worker; safe in a signal handler."""
-        self._draining.set()
-        self._loop.call_soon_threadsafe(self._keeper.leave_all)
+        self._loop.call_soon_threadsafe(self._leave)
 
-    def execute(self, task_id: str, document: object) -> Outcome:
-        """Do what one message asks for. After a fault of ours, the turn comes back later, perhaps elsewhere."""
+    def finish(self) -> None:
+        """Celery has stopped: wait for the turns, or for their being left."""
+        if self._finishes:
+            self._idle.wait()
+
+    def admit(self, arrival: Arrival, done: Callable[[bool], None]) -> None:
+        """Record what a message asks for; calls `done` with whether it can be acknowledged."""
+        self._on_loop(self._admit(arrival, done))
+
+    def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
+        """Have the turns of Celery tasks cancelled."""
+        self._on_loop(cancel_tasks(self._equipment, list(task_ids), running=running))
+
+    def terminate(self, number: int) -> None:
+        """End the turn that Celery calls by a number, at once."""
+        turn_id = self._announcer.turn(number)
+        if turn_id is not None:
+            self._loop.call_soon_threadsafe(self._keeper.cancel, turn_id)
+
+    def resize(self, room: int) -> None:
+        """From now on, there may be so many turns at a time."""
+        self._room = room
+        self._loop.call_soon_threadsafe(self._scheduler.nudge)
+
+    def numbers(self) -> list[int]:
+        """What Celery calls the turns that run here."""
+        return self._announcer.numbers
+
+    def room(self) -> int:
+        """See `scheduler.Starter`."""
+        return self._room - self._keeper.at_work
+
+    def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
+        """See `scheduler.Starter`."""
+        run = TurnRun(self._equipment, claim, asked_at)
+        self._idle.clear()
+        task = asyncio.get_running_loop().create_task(self._work(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return run.begun
+
+    def _nudge(self) -> None:
+        self._scheduler.nudge()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._idle.set()
+        self._nudge()
+
+    async def _admit(self, arrival: Arrival, done: Callable[[bool], None]) -> None:
         try:
-            return self._execute(task_id, document)
+            await self._admission.admit(arrival)
+        except Detached:
+            done(False)
         except Exception:
-            turn_id = str(document.get("turn_id", task_id) if isinstance(document, Mapping) else task_id)
-            log.exception("a message could not be dealt with", turn_id=turn_id, task_id=task_id)
-            return self._postpone(turn_id)
+            log.exception("a message could not be dealt with", task_id=arrival.task_id)
+            done(False)
+        else:
+            done(True)
 
-    def _postpone(self, turn_id: str) -> Outcome:
-        """Give up a message, and not its turn."""
-        postponed = self._patiently(self._equipment.ledger.postpone, turn_id, self._equipment.clock())
-        return Left() if postponed is None else Joined()
-
-    def _execute(self, task_id: str, document: object) -> Outcome:
-        self._answers.started(task_id)
-        try:
-            request = self._parse(task_id, document)
-        except InvalidRequest as error:
-            return self._refuse(task_id, document, error)
-        ledger, clock = self._equipment.ledger, self._equipment.clock
-        if self._patiently(ledger.submit, request, clock()) is None:
-            return Left()
-        self._patiently(self._answers.note, request.turn_id, task_id)
-        return self._claim_and_run(request.turn_id, task_id)
-
-    def _claim_and_run(self, turn_id: str, task_id: str) -> Outcome:
-        if self._draining.is_set():
-            return Left()
-        equipment = self._equipment
-        asked_at = equipment.monotonic()
-        claim = self._patiently(
-            equipment.ledger.claim, turn_id, self._keeper.owner, equipment.clock(), OWNER_TTL_S
-        )
-        match claim:
-            case Settled(result):
-                return self._answer(result, task_id)
-            case Busy() | NotDue():
-                return Joined()
-            case Claim():
-                return self._finish(self._run(TurnRun(equipment, claim, asked_at)), task_id)
-            case None:
-                return Left()
-
-    def _run(self, run: TurnRun) -> RunOutcome:
-        metrics = self._equipment.metrics
+    async def _work(self, run: TurnRun) -> None:
+        metrics, claim = self._equipment.metrics, run.claim
         metrics.turn_claimed()
+        self._announcer.started(claim)
         try:
-            return self._on_loop(self._keeper.work(run))
+            self._tell(claim, await self._keeper.work(run))
         finally:
+            self._announcer.let_go(claim.turn_id)
             metrics.turn_let_go()
 
-    def _finish(self, outcome: RunOutcome, task_id: str) -> Outcome:
-        if isinstance(outcome, Lost):
-            return Joined()
-        return self._answer(outcome, task_id) if isinstance(outcome, TurnResult) else outcome
+    def _tell(self, claim: Claim, outcome: RunOutcome) -> None:
+        match outcome:
+            case TurnResult():
+                self._announcer.settled(outcome)
+                self._answers.give(outcome)
+            case Parked(reason):
+                self._announcer.parked(claim.turn_id, reason)
+            case Left():
+                self._left.append(claim)
 
-    def _answer(self, result: TurnResult, task_id: str) -> Outcome:
-        """Answer everybody who waits for a settled turn. Its message stays with the broker until that is done."""
-        answered = self._patiently(self._answers.give, result, task_id)
-        return Left() if answered is None else result
+    def _leave(self) -> None:
+        self._scheduler.leave()
+        self._admission.leave()
+        self._keeper.leave_all()
 
-    def _parse(self, task_id: str, document: object) -> TurnRequest:
-        if isinstance(document, Mapping) and "agent" not in document:
-            document = {**document, "agent": self._equipment.settings.agent.kind}
-        return TurnRequest.parse(document, turn_id=task_id)
-
-    def _refuse(self, task_id: str, document: object, error: InvalidRequest) -> Outcome:
-        """Answer a request that cannot be run; it is on record all the same."""
-        given: Mapping[str, object] = document if isinstance(document, Mapping) else {}
-        turn_id = str(given.get("turn_id", task_id))
-        if re.fullmatch(TURN_ID, turn_id) is None:
-            turn_id = task_id
-        agent = str(given.get("agent"))
-        known = agent if agent in self._equipment.registry.names else "unknown"  # it becomes a label of metrics
-        result = refused(turn_id, error)
-        now = self._equipment.clock()
-        settled = self._patiently(self._equipment.ledger.refuse, turn_id, known, result, now)
-        match settled:
-            case Settled(stored):
-                return self._answer(stored, task_id)
-            case Busy():
-                # A valid request of that id is under way, or queued by a newer runturn whose message this was.
-                self._postpone(turn_id)
-                return result
-            case None:
-                return Left()
-
-    def _patiently(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Call ledger or result backend until they answer; None when the worker has to leave meanwhile."""
-        while True:
+    def _release(self) -> None:
+        """Let other workers have what was left, without waiting for the leases to run out."""
+        if self._left:
             try:
-                return operation(*args, **kwargs)
-            except (LedgerUnavailable, AnswersUnavailable) as error:
-                log.warning("ledger or result backend do not answer", error=str(error))
-            if self._draining.wait(_LEDGER_RETRY_S):
-                return None
+                self._equipment.ledger.release(self._left, self._equipment.clock())
+            except LedgerUnavailable as error:
+                log.warning("turns that were left are free when their leases have run out", error=str(error))
 
-    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
+        with contextlib.suppress(TimeoutError):
+            self._on_loop(work).result(_CLOSE_S)
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+async def _cancel_all() -> None:
+    """End whatever else is on this loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -11,29 +11,21 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from ops.ledger import budgets, places
 from ops.ledger.database import upsert
+from ops.ledger.money import dollars, nano
 from ops.ledger.records import AttemptEnd, Claim
 from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
-from ops.ledger.slots import freed
-from ops.ledger.turn_rows import held
-
-_NANO = 1_000_000_000
-
-
-def nano(cost_usd: float | None) -> int | None:
-    """US dollars as the ledger keeps them: whole billionths, so that sums are exact."""
-    return None if cost_usd is None else round(cost_usd * _NANO)
-
-
-def dollars(cost_nano: int | None) -> float | None:
-    """Back to US dollars."""
-    return None if cost_nano is None else int(cost_nano) / _NANO
+from ops.ledger.turn_rows import change, held
 
 
 def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: float) -> bool:
     """Book an attempt of a turn that the caller holds."""
     row = held(connection, claim)
-    return book(connection, claim.turn_id, row["agent"], ended, now)
+    booked = book(connection, claim.turn_id, row["agent"], ended, now)
+    if booked:
+        change(connection, claim.turn_id, place=places.requested(claim.request))
+    return booked
 
 
 def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:
@@ -50,7 +42,7 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
     if connection.execute(end).rowcount == 0:
         return False
     enter(connection, turn_id, ended.attempt, agent, ended.usage)
-    freed(connection, connection.scalars(sa.select(attempts.c.host).where(this)).one(), now)
+    budgets.settle(connection, turn_id, ended.attempt, known_cost(ended.usage), now)
     return True
 
 
@@ -63,6 +55,11 @@ def enter(connection: Connection, turn_id: str, attempt: int, agent: str, used: 
         )
         connection.execute(row)
         _add_to_totals(connection, {"agent": agent, "model": model, "observed": observed}, amount)
+
+
+def known_cost(used: Usage) -> int:
+    """What is known of the cost, in nano dollars: models without a price are left out."""
+    return sum(nano(amount.cost_usd) or 0 for amount in used.by_model.values())
 
 
 def _amounts(used: ModelUsage) -> dict[str, int | None]:

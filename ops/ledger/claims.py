@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, RowMapping
+from sqlalchemy import ColumnElement, Connection, RowMapping
 
 from adapters.request import TurnRequest
+from adapters.result import TurnResult
 from ops.errors import AttemptOpen
-from ops.ledger import events
+from ops.ledger import budgets, events, places, sessions, waiters
 from ops.ledger.database import insert_new
-from ops.ledger.records import Attempt, Busy, Claim, HostBusy, NotDue, Renewal, Settled, State
+from ops.ledger.records import Attempt, Busy, Claim, HostBusy, NotDue, OverBudget, Renewal, Settled, State
 from ops.ledger.schema import attempts, turn_labels, turns
 from ops.ledger.slots import refusal
-from ops.ledger.turn_rows import attempts_of, change, held, locked, open_attempt, stored_result
+from ops.ledger.turn_rows import (
+    attempts_of,
+    change,
+    held,
+    locked,
+    open_attempt,
+    stored_request,
+    stored_result,
+)
 
 _ALWAYS_STORED = {"version", "agent"}  # whatever their defaults are to the runturn that reads them
 
 
-def submit(connection: Connection, request: TurnRequest, now: float) -> bool:
+def submit(connection: Connection, request: TurnRequest, now: float, due_at: float | None = None) -> bool:
     """Record a turn as queued."""
     created = insert_new(
         connection,
@@ -31,15 +40,35 @@ def submit(connection: Connection, request: TurnRequest, now: float) -> bool:
         host=request.host,
         session_id=request.session_id,
         workspace=request.workspace,
+        producer=request.producer,
+        rank=-request.priority,
+        place=_place(connection, request),
         attempt=0,
         epoch=0,
         cancel_requested=False,
+        due_at=now if due_at is None else due_at,
         created_at=now,
     )
     if created and request.labels:
         labels = [{"turn_id": request.turn_id, "name": n, "value": v} for n, v in request.labels.items()]
         connection.execute(turn_labels.insert(), labels)
     return created
+
+
+def admit(
+    connection: Connection, request: TurnRequest, task_id: str, now: float, due_at: float | None
+) -> TurnResult | None:
+    """Record a turn that a task asks for, and the task."""
+    submit(connection, request, now, due_at)
+    row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
+    waiters.add(connection, request.turn_id, task_id)
+    return stored_result(connection, request.turn_id) if row["state"] == State.SETTLED else None
+
+
+def _place(connection: Connection, request: TurnRequest) -> str:
+    """Where a new turn wants to go: to its session, if it has one."""
+    session = sessions.find(connection, request.session_id) if request.session_id is not None else None
+    return places.requested(request) if session is None else places.on(session.host)
 
 
 def _stored(request: TurnRequest) -> str:
@@ -54,23 +83,25 @@ def claim(
 ) -> Claim | Busy | NotDue | Settled:
     """Take a turn, if it can be taken."""
     row = locked(connection, turn_id)
-    refusal = _refusal(connection, row, now)
-    if refusal is not None:
-        return refusal
-    epoch = row["epoch"] + 1
+    return _refusal(connection, row, now) or claimed(connection, row, owner, now, ttl)
+
+
+def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl: float) -> Claim:
+    """Take a turn whose row is locked, and which is free. Raises ValidationError for a newer runturn's request."""
+    turn_id, epoch = row["turn_id"], row["epoch"] + 1
+    request = stored_request(connection, turn_id)
     change(
         connection, turn_id, state=State.RUNNING, owner=owner, epoch=epoch, owner_expires=now + ttl,
-        due_at=None, wait_reason=None, wait_host=None,
+        due_at=None, wait_reason=None,
     )  # fmt: skip
-    document = connection.scalar(sa.select(turns.c.request).where(turns.c.turn_id == turn_id))
     return Claim(
         turn_id=turn_id,
         owner=owner,
         epoch=epoch,
-        request=TurnRequest.model_validate_json(document or ""),
+        request=request,
         created_at=row["created_at"],
         cancel_requested=row["cancel_requested"],
-        attempts=attempts_of(connection, turn_id),
+        attempts=attempts_of(connection, turn_id) if row["attempt"] else (),
     )
 
 
@@ -78,7 +109,7 @@ def _refusal(connection: Connection, row: RowMapping, now: float) -> Busy | NotD
     match row["state"]:
         case State.SETTLED:
             return Settled(stored_result(connection, row["turn_id"]))
-        case State.WAITING if row["due_at"] > now:
+        case State.WAITING | State.QUEUED if row["due_at"] > now:
             return NotDue(row["turn_id"], row["due_at"], row["wait_reason"])
         case State.RUNNING if row["owner"] is not None and row["owner_expires"] > now:
             return Busy(row["turn_id"], row["owner"], row["owner_expires"])
@@ -89,20 +120,25 @@ def renew(connection: Connection, claims: Collection[Claim], now: float, ttl: fl
     """Prolong leases."""
     if not claims:
         return Renewal(frozenset(), frozenset())
-    wanted = [(claim.turn_id, claim.owner, claim.epoch) for claim in claims]
-    ours = sa.tuple_(turns.c.turn_id, turns.c.owner, turns.c.epoch).in_(wanted)
-    connection.execute(turns.update().where(ours).values(owner_expires=now + ttl))
-    rows = connection.execute(sa.select(turns.c.turn_id, turns.c.cancel_requested).where(ours)).all()
+    # Locked in one order: so does whoever else locks many turns.
+    query = sa.select(turns.c.turn_id, turns.c.cancel_requested).where(_ours(claims)).order_by(turns.c.turn_id)
+    rows = connection.execute(query.with_for_update(key_share=True)).all()
+    connection.execute(turns.update().where(_ours(claims)).values(owner_expires=now + ttl))
     return Renewal(
         held=frozenset(turn_id for turn_id, _ in rows),
         cancelled=frozenset(turn_id for turn_id, cancelled in rows if cancelled),
     )
 
 
-def release(connection: Connection, claim: Claim) -> None:
-    """Let go of a running turn."""
-    ours = sa.and_(turns.c.turn_id == claim.turn_id, turns.c.owner == claim.owner, turns.c.epoch == claim.epoch)
-    connection.execute(turns.update().where(ours).values(owner=None))
+def release(connection: Connection, claims: Collection[Claim], now: float) -> None:
+    """Let go of running turns."""
+    if claims:
+        connection.execute(turns.update().where(_ours(claims)).values(owner=None, owner_expires=now))
+
+
+def _ours(claims: Collection[Claim]) -> ColumnElement[bool]:
+    wanted = [(claim.turn_id, claim.owner, claim.epoch) for claim in claims]
+    return sa.tuple_(turns.c.turn_id, turns.c.owner, turns.c.epoch).in_(wanted)
 
 
 def begin_attempt(
@@ -117,8 +153,8 @@ def begin_attempt(
     slots: int | None,
     lease_s: int | None,
     stop_grace_s: float | None,
-) -> Attempt | HostBusy:
-    """Record where the agent is about to run, if there is a slot."""
+) -> Attempt | HostBusy | OverBudget:
+    """Record where the agent is about to run, if there is a slot, and money left."""
     row = held(connection, claim)
     current = open_attempt(connection, claim.turn_id)
     if current is not None:
@@ -128,9 +164,13 @@ def begin_attempt(
     busy = refusal(connection, host, slots) if slots is not None else None
     if busy is not None:
         return busy
+    number = row["attempt"] + 1
+    over = budgets.reserve(connection, claim.request, number, now)
+    if over is not None:
+        return over
     attempt = Attempt(
         turn_id=claim.turn_id,
-        attempt=row["attempt"] + 1,
+        attempt=number,
         host=host,
         spool_id=spool_id,
         session_id=session_id,
@@ -144,6 +184,6 @@ def begin_attempt(
     connection.execute(attempts.insert().values(values))
     change(
         connection, claim.turn_id, attempt=attempt.attempt, host=host, session_id=session_id,
-        started_at=row["started_at"] if row["started_at"] is not None else now,
+        place=places.at(host), started_at=row["started_at"] if row["started_at"] is not None else now,
     )  # fmt: skip
     return attempt

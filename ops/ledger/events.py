@@ -8,29 +8,74 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.errors import EventGap
-from ops.ledger.records import Claim
-from ops.ledger.schema import events
+from ops.ledger.records import Batch, Claim
+from ops.ledger.schema import events, turns
 from ops.ledger.turn_rows import held
+
+_LAST = (
+    sa.select(events.c.last_seq)
+    .where(events.c.turn_id == sa.bindparam("turn_id"))
+    .order_by(events.c.first_seq.desc())
+    .limit(1)
+)
 
 
 def append(connection: Connection, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
     """Store what is new of a batch."""
     held(connection, claim)
     stored = last_seq(connection, claim.turn_id)
-    if first_seq > stored + 1:
-        raise EventGap(claim.turn_id, stored, first_seq)
-    new = lines[stored + 1 - first_seq :]
-    if not new:
+    row = _new(Batch(claim, first_seq, lines), stored)
+    if row is None:
         return stored
-    row = {"first_seq": stored + 1, "last_seq": stored + len(new), "lines": b"\n".join(new)}
-    connection.execute(events.insert().values(turn_id=claim.turn_id, **row))
-    return stored + len(new)
+    connection.execute(events.insert(), row)
+    return first_seq + len(lines) - 1
+
+
+def append_many(connection: Connection, batches: Sequence[Batch]) -> frozenset[str]:
+    """Store what is new of one batch each of many turns; returns those of turns that take no more."""
+    claims = {batch.claim.turn_id: batch.claim for batch in batches}
+    ids = list(claims)
+    query = sa.select(turns.c.turn_id, turns.c.epoch, turns.c.owner).where(turns.c.turn_id.in_(ids))
+    query = query.order_by(turns.c.turn_id).with_for_update(key_share=True)
+    owned = {
+        turn_id
+        for turn_id, epoch, owner in connection.execute(query)
+        if (epoch, owner) == (claims[turn_id].epoch, claims[turn_id].owner)
+    }
+    last = sa.select(events.c.turn_id, sa.func.max(events.c.last_seq)).where(events.c.turn_id.in_(ids))
+    stored = {turn_id: int(seq) for turn_id, seq in connection.execute(last.group_by(events.c.turn_id))}
+    rows, refused = [], set(claims) - owned
+    for batch in batches:
+        turn_id = batch.claim.turn_id
+        if turn_id in refused:
+            continue
+        try:
+            row = _new(batch, stored.get(turn_id, 0))
+        except EventGap:
+            refused.add(turn_id)
+            continue
+        if row is not None:
+            rows.append(row)
+    if rows:
+        connection.execute(events.insert(), rows)
+    return frozenset(refused)
+
+
+def _new(batch: Batch, stored: int) -> dict[str, object] | None:
+    """The row for what is new of a batch, if anything is. Raises EventGap."""
+    turn_id = batch.claim.turn_id
+    if batch.first_seq > stored + 1:
+        raise EventGap(turn_id, stored, batch.first_seq)
+    new = batch.lines[stored + 1 - batch.first_seq :]
+    if not new:
+        return None
+    seqs = {"first_seq": stored + 1, "last_seq": stored + len(new)}
+    return {"turn_id": turn_id, **seqs, "lines": b"\n".join(new)}
 
 
 def last_seq(connection: Connection, turn_id: str) -> int:
     """The sequence number of the last event stored."""
-    query = sa.select(events.c.last_seq).where(events.c.turn_id == turn_id)
-    return int(connection.scalar(query.order_by(events.c.first_seq.desc()).limit(1)) or 0)
+    return int(connection.scalar(_LAST, {"turn_id": turn_id}) or 0)
 
 
 def after(connection: Connection, turn_id: str, after_seq: int) -> list[tuple[int, bytes]]:

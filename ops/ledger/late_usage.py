@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from adapters.request import TurnRequest
 from adapters.usage import Usage, UsageSource
-from ops.ledger.books import enter
+from ops.ledger import budgets
+from ops.ledger.books import enter, known_cost
 from ops.ledger.records import SpoolRow
 from ops.ledger.schema import attempts, turns, usage
 
@@ -56,11 +57,15 @@ def amend(connection: Connection, turn_id: str, attempt: int, observed: Usage) -
     """
     if not observed.source.observed:
         return False
-    once = sa.and_(attempts.c.turn_id == turn_id, attempts.c.attempt == attempt, _ESTIMATED)
+    this = sa.and_(attempts.c.turn_id == turn_id, attempts.c.attempt == attempt)
     source = {"usage_source": observed.source, "usage_complete": observed.complete}
-    if connection.execute(attempts.update().where(once).values(source)).rowcount == 0:
+    if connection.execute(attempts.update().where(this, _ESTIMATED).values(source)).rowcount == 0:
         return False
-    connection.execute(usage.delete().where(usage.c.turn_id == turn_id, usage.c.attempt == attempt))
-    agent = connection.scalars(sa.select(turns.c.agent).where(turns.c.turn_id == turn_id)).one()
+    booked = sa.and_(usage.c.turn_id == turn_id, usage.c.attempt == attempt)
+    counted = int(connection.scalar(sa.select(sa.func.sum(usage.c.cost_nano)).where(booked)) or 0)
+    connection.execute(usage.delete().where(booked))
+    ended = sa.select(turns.c.agent, attempts.c.ended_at).join_from(attempts, turns)
+    agent, ended_at = connection.execute(ended.where(this)).one()
     enter(connection, turn_id, attempt, agent, observed)
+    budgets.correct(connection, turn_id, known_cost(observed) - counted, ended_at)
     return True

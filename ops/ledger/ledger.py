@@ -17,11 +17,14 @@ from adapters.result import TurnResult
 from adapters.usage import Usage
 from ops.ledger import (
     books,
+    budgets,
     claims,
     events,
     late_usage,
     parking,
+    presence,
     queries,
+    queue,
     reach,
     sessions,
     settlement,
@@ -29,18 +32,24 @@ from ops.ledger import (
 )
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
+from ops.ledger.money import nano
 from ops.ledger.records import (
     Attempt,
     AttemptEnd,
+    Batch,
+    Budget,
+    BudgetKey,
     Busy,
     Claim,
     CostKey,
     CostRow,
-    Due,
     HostBusy,
     InUse,
+    Labels,
     NotDue,
+    OverBudget,
     Renewal,
+    Seen,
     SessionRow,
     Settled,
     SpoolRow,
@@ -86,10 +95,30 @@ class Ledger:
     def submit(self, request: TurnRequest, now: float) -> bool:
         """Record a turn as queued; False: its turn_id is known already, and the first request stays.
 
-        Killed before: the message is delivered again and submits. Killed after: the next delivery claims.
+        Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
         """
         with self._database.write() as connection:
             return claims.submit(connection, request, now)
+
+    def admit(
+        self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None
+    ) -> TurnResult | None:
+        """Record a turn that a Celery task asks for, and that the task is to be told its result.
+
+        Returns the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
+        once. Killed after: whoever settles the turn tells the task, or finds it among the `unanswered`.
+        """
+        with self._database.write() as connection:
+            return claims.admit(connection, request, task_id, now, due_at)
+
+    def take(self, owner: str, admits: queue.Admits, now: float, ttl: float, limit: int) -> list[Claim]:
+        """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.
+
+        Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
+        producer, the higher priority, the older turn. Killed after: as with `claim`.
+        """
+        with self._database.write() as connection:
+            return queue.take(connection, owner, admits, now, ttl, limit)
 
     def claim(self, turn_id: str, owner: str, now: float, ttl: float) -> Claim | Busy | NotDue | Settled:
         """Take a turn that is queued, due, released, or whose owner's lease ran out. Raises UnknownTurn.
@@ -105,13 +134,23 @@ class Ledger:
         with self._database.write() as connection:
             return claims.renew(connection, held, now, ttl)
 
-    def release(self, claim: Claim) -> None:
-        """Let go of a running turn, so that it can be claimed at once. A stale claim changes nothing.
+    def release(self, held: Collection[Claim], now: float) -> None:
+        """Let go of running turns, so that they can be taken at once. A stale claim changes nothing.
 
-        The agent goes on. If no message brings the turn back, `due` names it when the old lease runs out.
+        Their agents go on.
         """
         with self._database.write() as connection:
-            claims.release(connection, claim)
+            claims.release(connection, held, now)
+
+    def announce(self, hosts: Mapping[str, Labels], now: float) -> None:
+        """Say that a worker knows these hosts, which have these labels; to be repeated about once a minute."""
+        with self._database.write() as connection:
+            presence.announce(connection, hosts, now)
+
+    def known_hosts(self) -> Mapping[str, list[Seen]]:
+        """The hosts that workers have known within the last day, by name."""
+        with self._database.read() as connection:
+            return presence.known(connection)
 
     def begin_attempt(
         self,
@@ -125,12 +164,16 @@ class Ledger:
         slots: int | None = None,
         lease_s: int | None = None,
         stop_grace_s: float | None = None,
-    ) -> Attempt | HostBusy:
+    ) -> Attempt | HostBusy | OverBudget:
         """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
 
         HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
         may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers. `lease_s` and
         `stop_grace_s` are what the host will be told: a successor with other settings counts with these.
+
+        OverBudget: a budget of the turn's labels has less left than the request's `max_cost_usd`, or what the
+        budget reserves for requests without one; nothing was written. Otherwise so much is reserved until the
+        attempt's end is booked, and what it cost counts instead.
 
         Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
         agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
@@ -175,42 +218,14 @@ class Ledger:
         The claim is over. An attempt that is left open stays to be attached to; `unreachable_since` is noted with
         it, unless an earlier time is. The session stays locked.
 
-        With the reason "host_busy", the turn is due earlier if a slot is freed for it, the oldest turn first.
-        `host` is the only host that it can use, say because its session is there; None: the one that its request
-        names, else any. Keep `due_at` near: a slot that was freed just before the turn waited wakes nobody.
+        `host` is the only one that the next attempt can use, say because its session is there; None: as requested.
 
-        Killed after: `due` names the turn when its time has come, whoever asks.
+        Killed after: any worker takes the turn when its time has come.
         """
         with self._database.write() as connection:
             parking.wait(
                 connection, claim, due_at, reason, now, ended, unreachable_since=unreachable_since, host=host
             )
-
-    def due(self, now: float, limit: int = 100) -> list[Due]:
-        """Turns that need a message: parked ones whose time has come, running ones whose lease ran out.
-
-        Those whose message nobody acted on for 5 minutes are named again.
-        """
-        with self._database.read() as connection:
-            return parking.due(connection, now, limit)
-
-    def requeued(self, due: Due, now: float) -> None:
-        """Note that a message for the turn was sent. Send it first: killed in between, it is sent twice.
-
-        Nothing changes if somebody claimed the turn meanwhile. If nobody does, it is due again after 5 minutes.
-        """
-        with self._database.write() as connection:
-            parking.requeued(connection, due, now)
-
-    def postpone(self, turn_id: str, now: float) -> bool:
-        """Note that a message for the turn was dropped unhandled: if nobody claims it, it is due after 5 minutes.
-
-        Returns True; nothing changes for a turn that is not queued, or not known.
-        Killed before: the message is delivered again.
-        """
-        with self._database.write() as connection:
-            parking.postpone(connection, turn_id, now)
-        return True
 
     def settle(self, claim: Claim, result: TurnResult, now: float, ended: AttemptEnd | None = None) -> TurnResult:
         """Give the turn its result, book its last attempt and free its session, in one transaction.
@@ -230,21 +245,23 @@ class Ledger:
         with self._database.write() as connection:
             return settlement.settle_unclaimed(connection, turn_id, result, now)
 
-    def refuse(self, turn_id: str, agent: str, result: TurnResult, now: float) -> Settled | Busy:
+    def refuse(self, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float) -> Settled | Busy:
         """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
 
-        Busy: a valid request of that turn_id is under way; this one changes nothing.
+        The task that asked for it is to be told. Busy: a valid request of that turn_id is under way; its result
+        answers this one, too.
         """
         with self._database.write() as connection:
-            return settlement.refuse(connection, turn_id, agent, result, now)
+            return settlement.refuse(connection, turn_id, agent, result, task_id, now)
 
-    def cancel(self, turn_id: str, now: float) -> State:
-        """Ask for the end of a turn; returns where it stands. Raises UnknownTurn.
+    def cancel(self, turn_id: str, now: float, *, running: bool = True) -> State:
+        """Ask for the end of a turn, of one that is `running` only if so asked; returns where it stands.
 
-        Its owner hears of it with the next `renew`, the next owner with its claim. A parked turn is due at once.
+        Its owner hears of it with the next `renew`, the next owner with its claim. A turn that waits may be taken
+        at once. Raises UnknownTurn.
         """
         with self._database.write() as connection:
-            return settlement.cancel(connection, turn_id, now)
+            return settlement.cancel(connection, turn_id, now, running=running)
 
     def lock_session(
         self, claim: Claim, session_id: str, *, agent: str, host: str, workspace: str, now: float
@@ -282,15 +299,33 @@ class Ledger:
         with self._database.read() as connection:
             return events.last_seq(connection, turn_id)
 
-    def add_waiter(self, turn_id: str, task_id: str) -> None:
-        """Note a message, other than the turn's own, that its result answers. The turn must be known."""
+    def append_many(self, batches: Sequence[Batch]) -> frozenset[str]:
+        """Store one batch of events each of many turns, as `append_events` does, in one transaction.
+
+        Returns the turns that took none, because their claim is stale or events before it are missing.
+        """
         with self._database.write() as connection:
-            waiters.add(connection, turn_id, task_id)
+            return events.append_many(connection, batches)
 
     def waiters(self, turn_id: str) -> frozenset[str]:
-        """The task ids of those messages."""
+        """The task ids that have yet to be told the turn's result."""
         with self._database.read() as connection:
             return waiters.of(connection, turn_id)
+
+    def told(self, turn_id: str, task_ids: Collection[str]) -> None:
+        """Note that tasks know the turn's result. Killed before: they are told again."""
+        with self._database.write() as connection:
+            waiters.told(connection, turn_id, task_ids)
+
+    def unanswered(self, settled_before: float, limit: int = 100) -> list[str]:
+        """Turns that were settled before then, and for which tasks still wait: their worker was killed."""
+        with self._database.read() as connection:
+            return waiters.unanswered(connection, settled_before, limit)
+
+    def turn_of(self, task_id: str) -> str | None:
+        """The turn that a Celery task waits for; None: none is known."""
+        with self._database.read() as connection:
+            return waiters.turn_of(connection, task_id)
 
     def usage_of(self, turn_id: str) -> Mapping[int, Usage]:
         """What each ended attempt of a turn used, by attempt."""
@@ -311,6 +346,25 @@ class Ledger:
         """The attempts that these spools belong to; those that are missing are not known to this ledger."""
         with self._database.read() as connection:
             return late_usage.by_spool(connection, spool_ids)
+
+    def set_budget(self, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
+        """Set what turns with a label may cost in a period; returns where that stands.
+
+        A new budget counts what was spent in the running period before, and reserves `reserve_usd` for each open
+        attempt. A changed one keeps its sums.
+        """
+        with self._database.write() as connection:
+            return budgets.put(connection, key, nano(limit_usd), nano(reserve_usd), now)
+
+    def remove_budget(self, key: BudgetKey) -> bool:
+        """Remove a budget; False: there is none."""
+        with self._database.write() as connection:
+            return budgets.remove(connection, key)
+
+    def budgets(self, now: float) -> list[Budget]:
+        """All budgets, by their labels."""
+        with self._database.read() as connection:
+            return budgets.all_of(connection, now)
 
     def open_attempts(self) -> Mapping[str, int]:
         """How many slots are taken, by host; a host that is missing has none taken."""

@@ -12,7 +12,7 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import Tokens
 from ops.errors import UnknownTurn
-from ops.ledger.books import dollars
+from ops.ledger.money import dollars
 from ops.ledger.records import CostKey, CostRow, ModelTotals, OutcomeTotals, Spent, State, Totals, TurnRow
 from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, turn_labels, turns, usage
 

@@ -5,23 +5,27 @@ Times are Unix seconds, as the callers passed them in. Money is US dollars, None
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import Tokens, Usage
+from ops.ledger.periods import Period
 
 NO_TOKENS = Tokens()
+
+Labels = Mapping[str, str]
 
 
 class State(StrEnum):
     """Where a turn stands."""
 
-    QUEUED = "queued"  # a message for it is in the broker, or in a worker's hand
+    QUEUED = "queued"  # for its first attempt
     RUNNING = "running"  # claimed; the agent may be running even while nobody owns the turn
-    WAITING = "waiting"  # parked until `due_at`, without a message
+    WAITING = "waiting"  # parked until `due_at`
     SETTLED = "settled"  # has its result, for good
 
 
@@ -121,11 +125,20 @@ class Renewal:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """A turn that needs a new message."""
+class Batch:
+    """Consecutive events of a turn."""
 
-    turn_id: str
-    epoch: int
+    claim: Claim
+    first_seq: int
+    lines: Sequence[bytes]  # one JSON object each, without a newline
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What some worker says, or said, of a host."""
+
+    labels: Labels
+    at: float  # when it was said last, to a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,36 @@ class HostBusy:
 
     host: str
     open: int  # attempts there that have not ended
+
+
+class BudgetKey(NamedTuple):
+    """Which budget: that of the turns with the label name=value, for a period."""
+
+    name: str
+    value: str
+    period: Period
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What turns with a label may cost in a period, and where that stands. Money in US dollars."""
+
+    name: str
+    value: str
+    period: Period
+    limit_usd: float
+    reserve_usd: float  # by an attempt whose request has no max_cost_usd
+    spent_usd: float  # by attempts that ended in the running period
+    reserved_usd: float  # by attempts that are open
+    resets_at: float | None  # when the next period begins; None: never
+
+
+@dataclass(frozen=True, slots=True)
+class OverBudget:
+    """The attempt might cost more than is left."""
+
+    budget: Budget
+    wanted_usd: float  # what it would have reserved
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cach
 
 
 _OPEN = text("ended_at IS NULL")  # of an attempt
+_READY = text("due_at IS NOT NULL")  # of a turn
 
 
 def _token_columns() -> list[Column[int]]:
@@ -44,22 +45,35 @@ turns = Table(
     Column("host", Text),
     Column("session_id", Text),
     Column("workspace", Text),
+    Column("producer", Text, nullable=False),
+    Column("rank", Integer, nullable=False),  # its priority, negative: the lowest comes first
+    Column("place", Text, nullable=False),  # what it needs to go on, see places
     Column("attempt", Integer, nullable=False),  # the latest one begun, 0 before the first
     Column("epoch", BigInteger, nullable=False),  # counts claims
     Column("owner", Text),
-    Column("owner_expires", Double),  # set while running; a released turn keeps it, see parking.due
+    Column("owner_expires", Double),  # set while running; from then on anybody may take the turn
     Column("cancel_requested", Boolean, nullable=False),
-    Column("due_at", Double),  # when it needs a message, again; NULL: it does not
+    Column("due_at", Double),  # when it may be taken; set while it is queued or waiting, and only then
     Column("wait_reason", Text),
-    Column("wait_host", Text),  # while it waits: the only host that it can use; NULL: any will do
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("settled_at", Double),
     Column("status", Text),
     Column("error_kind", Text),
     Column("result", Text),
-    Index("turns_by_state", "state"),
+    Index("turns_by_state", "state", "producer"),
+    Index("turns_by_owner", "state", "owner_expires"),
     Index("turns_by_age", "created_at"),
+    Index(
+        "turns_ready",
+        "producer",
+        "place",
+        "rank",
+        "created_at",
+        "turn_id",
+        sqlite_where=_READY,
+        postgresql_where=_READY,
+    ),
 )
 
 turn_labels = Table(
@@ -142,7 +156,42 @@ waiters = Table(
     "waiters",
     metadata,
     Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
-    Column("task_id", Text, primary_key=True),  # of a message that the turn's result answers, too
+    Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the turn's result
+)
+
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("labels", Text, primary_key=True),  # a JSON object, its names sorted
+    Column("seen_at", Double, nullable=False),  # when a worker knew it, to a minute
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("name", Text, primary_key=True),  # of a label, as is the value
+    Column("value", Text, primary_key=True),
+    Column("period", Text, primary_key=True),
+    Column("limit_nano", BigInteger, nullable=False),
+    Column("reserve_nano", BigInteger, nullable=False),
+    Column("period_start", Double, nullable=False),  # of the one that spent_nano is for
+    Column("spent_nano", BigInteger, nullable=False),
+    Column("reserved_nano", BigInteger, nullable=False),  # the sum of its reservations
+)
+
+budget_reservations = Table(
+    "budget_reservations",  # of open attempts
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("period", Text, primary_key=True),
+    Column("amount_nano", BigInteger, nullable=False),
+    ForeignKeyConstraint(
+        ["name", "value", "period"], ["budgets.name", "budgets.value", "budgets.period"], ondelete="CASCADE"
+    ),
 )
 
 events = Table(

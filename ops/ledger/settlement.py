@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.result import TurnResult
 from ops.errors import AttemptOpen
-from ops.ledger import sessions
+from ops.ledger import places, sessions, waiters
 from ops.ledger.books import book, count_outcome
 from ops.ledger.database import insert_new
 from ops.ledger.records import AttemptEnd, Busy, Claim, Settled, State
@@ -43,7 +42,9 @@ def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, n
     return Settled(result)
 
 
-def refuse(connection: Connection, turn_id: str, agent: str, result: TurnResult, now: float) -> Settled | Busy:
+def refuse(
+    connection: Connection, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float
+) -> Settled | Busy:
     """Settle a turn that was never submitted."""
     created = insert_new(
         connection,
@@ -51,26 +52,33 @@ def refuse(connection: Connection, turn_id: str, agent: str, result: TurnResult,
         turn_id=turn_id,
         state=State.QUEUED,
         agent=agent,
+        producer="",
+        rank=0,
+        place=places.ANY,
         attempt=0,
         epoch=0,
         cancel_requested=False,
         created_at=now,
     )
     row = locked(connection, turn_id)
+    waiters.add(connection, turn_id, task_id)
     if created:
         _conclude(connection, row, result, now)
-        return Settled(result)
-    if row["state"] == State.SETTLED:
-        return Settled(stored_result(connection, turn_id))
-    return Busy(turn_id, row["owner"], row["owner_expires"])
+    elif row["state"] != State.SETTLED:
+        return Busy(turn_id, row["owner"], row["owner_expires"])
+    return Settled(stored_result(connection, turn_id))
 
 
-def cancel(connection: Connection, turn_id: str, now: float) -> State:
+def cancel(connection: Connection, turn_id: str, now: float, *, running: bool) -> State:
     """Ask for the end of a turn."""
-    state = State(locked(connection, turn_id)["state"])
-    if state is not State.SETTLED:
-        at_once = sa.case((turns.c.state == State.WAITING, now), else_=turns.c.due_at)
-        change(connection, turn_id, cancel_requested=True, due_at=at_once)
+    row = locked(connection, turn_id)
+    state = State(row["state"])
+    if state is State.RUNNING:
+        if running:
+            change(connection, turn_id, cancel_requested=True)
+    elif state is not State.SETTLED:
+        place = row["place"] if open_attempt(connection, turn_id) else places.NOWHERE
+        change(connection, turn_id, cancel_requested=True, due_at=now, place=place)
     return state
 
 
@@ -85,7 +93,7 @@ def _conclude(connection: Connection, row: RowMapping, result: TurnResult, now: 
         )
     change(
         connection, turn_id, state=State.SETTLED, owner=None, owner_expires=None, due_at=None,
-        wait_reason=None, wait_host=None, settled_at=now, status=result.status, error_kind=error_kind,
+        wait_reason=None, settled_at=now, status=result.status, error_kind=error_kind,
         result=result.model_dump_json(), session_id=result.session_id or row["session_id"],
     )  # fmt: skip
     count_outcome(connection, agent, error_kind or result.status)

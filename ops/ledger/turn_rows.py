@@ -7,13 +7,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
+from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.errors import StaleClaim, UnknownTurn
 from ops.ledger.records import Attempt, Claim
 from ops.ledger.schema import attempts, turns
 
 _LARGE = {turns.c.request, turns.c.result}  # up to 10 MB each: read where they are needed
-_SMALL = [column for column in turns.c if column not in _LARGE]
+SMALL = [column for column in turns.c if column not in _LARGE]
 _ATTEMPT = [attempts.c[name] for name in Attempt.__dataclass_fields__]
 
 
@@ -22,7 +23,7 @@ def locked(connection: Connection, turn_id: str) -> RowMapping:
 
     SQLite has one writer at a time anyway. FOR NO KEY UPDATE: rows that refer to the turn need not wait.
     """
-    query = sa.select(*_SMALL).where(turns.c.turn_id == turn_id).with_for_update(key_share=True)
+    query = sa.select(*SMALL).where(turns.c.turn_id == turn_id).with_for_update(key_share=True)
     row = connection.execute(query).mappings().first()
     if row is None:
         raise UnknownTurn(turn_id)
@@ -40,6 +41,12 @@ def held(connection: Connection, claim: Claim) -> RowMapping:
 def change(connection: Connection, turn_id: str, **values: Any) -> None:
     """Update a turn that is locked."""
     connection.execute(turns.update().where(turns.c.turn_id == turn_id).values(**values))
+
+
+def stored_request(connection: Connection, turn_id: str) -> TurnRequest:
+    """What was asked."""
+    document = connection.scalar(sa.select(turns.c.request).where(turns.c.turn_id == turn_id))
+    return TurnRequest.model_validate_json(document or "")
 
 
 def stored_result(connection: Connection, turn_id: str) -> TurnResult:

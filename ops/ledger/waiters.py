@@ -1,12 +1,18 @@
-"""Who else is to be told of a turn's result: the same turn may be queued several times, under several task ids."""
+"""Who is to be told of a turn's result: the same turn may be queued several times, under several task ids.
+
+A row goes once its task was told, so there are only those of turns that have not ended, and of the last moment.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.database import upsert
-from ops.ledger.schema import waiters
+from ops.ledger.records import State
+from ops.ledger.schema import turns, waiters
 
 
 def add(connection: Connection, turn_id: str, task_id: str) -> None:
@@ -19,3 +25,36 @@ def of(connection: Connection, turn_id: str) -> frozenset[str]:
     """The tasks that wait for a turn."""
     query = sa.select(waiters.c.task_id).where(waiters.c.turn_id == turn_id)
     return frozenset(connection.scalars(query))
+
+
+def told(connection: Connection, turn_id: str, task_ids: Collection[str]) -> None:
+    """Forget tasks that know the result."""
+    done = sa.and_(waiters.c.turn_id == turn_id, waiters.c.task_id.in_(task_ids))
+    connection.execute(waiters.delete().where(done))
+
+
+def unanswered(connection: Connection, settled_before: float, limit: int) -> list[str]:
+    """Turns that were settled before then, and for which tasks still wait."""
+    query = (
+        sa.select(turns.c.turn_id)
+        .where(
+            turns.c.turn_id.in_(sa.select(waiters.c.turn_id)),
+            turns.c.state == State.SETTLED,
+            turns.c.settled_at <= settled_before,
+        )
+        .order_by(turns.c.settled_at)
+        .limit(limit)
+    )
+    return list(connection.scalars(query))
+
+
+def turn_of(connection: Connection, task_id: str) -> str | None:
+    """The turn that a task waits for; the oldest, should there be several."""
+    query = (
+        sa.select(turns.c.turn_id)
+        .join(waiters, waiters.c.turn_id == turns.c.turn_id)
+        .where(waiters.c.task_id == task_id)
+        .order_by(turns.c.created_at)
+        .limit(1)
+    )
+    return connection.scalar(query)

@@ -26,6 +26,8 @@ WHOLE: dict[str, Any] = {
     "on_host_lost": "any_host",
     "session_id": "8c3f3a5e-52a8-4a34-9f0a-0d8a3b7c0c11",
     "labels": {"team": "core", "issue": "17"},
+    "producer": "issue-bot",
+    "priority": 5,
     "env": ["GITHUB_TOKEN"],
     "options": {"model": "claude-sonnet-4-5", "max_turns": 5},
     "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},

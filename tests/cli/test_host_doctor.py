@@ -319,7 +319,7 @@ def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
     claim, ledger = _attempt(tmp_path, "known.1", lease_s=600.0 if how == "gone" else -1.0)
     try:
         if how == "gone":
-            ledger.release(claim)
+            ledger.release([claim], time.time())
         asyncio.run(_abandoned(str(spool), tmp_path, "known.1"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == f"0 running, 0 left over, 1 without a worker: turn {claim.turn_id}"

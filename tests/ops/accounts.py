@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -10,7 +11,17 @@ from adapters.request import TurnRequest
 from adapters.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd, Claim, Ledger
-from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, turns, usage
+from ops.ledger.schema import (
+    TOKEN_KINDS,
+    attempts,
+    budget_reservations,
+    budgets,
+    model_totals,
+    outcome_totals,
+    turn_labels,
+    turns,
+    usage,
+)
 
 T = TypeVar("T")
 TTL = 10.0
@@ -48,23 +59,20 @@ def claimed(ledger: Ledger, turn_id: str = "t1", owner: str = "w1", now: float =
     return claim
 
 
+def taken(ledger: Ledger, now: float, places: Collection[str] | None = None, limit: int = 100) -> list[str]:
+    """The turns that a new worker with room in these places, or anywhere, takes; in that order."""
+
+    def admits(place: str) -> bool:
+        return places is None or place in places
+
+    return [claim.turn_id for claim in ledger.take(f"taker-{now}", admits, now, TTL, limit)]
+
+
 def begun(ledger: Ledger, claim: Claim, spool_id: str = "s1", now: float = 1.0, **fields: Any) -> Attempt:
     given = {"host": "local", "session_id": "session-1", "resume": False, **fields}
     attempt = ledger.begin_attempt(claim, spool_id=spool_id, now=now, **given)
     assert isinstance(attempt, Attempt), attempt
     return attempt
-
-
-def waiting(
-    ledger: Ledger,
-    turn_id: str,
-    due_at: float = 60.0,
-    reason: str = "host_busy",
-    host: str | None = None,
-    **fields: Any,
-) -> None:
-    """Park a turn that waits for a slot."""
-    ledger.wait(claimed(ledger, turn_id, **fields), due_at, reason, 2.0, host=host)
 
 
 def completed(ledger: Ledger, turn_id: str, used: Usage, now: float = 1.0, **fields: Any) -> None:
@@ -75,7 +83,7 @@ def completed(ledger: Ledger, turn_id: str, used: Usage, now: float = 1.0, **fie
 
 
 def audit(url: str, amended: bool = False) -> dict[str, int]:
-    """Check that the totals are the sums of what was booked; returns the observed tokens by model.
+    """Check that the totals and budgets are the sums of what was booked; returns the observed tokens by model.
 
     `amended`: the totals hold estimates that are in the books no more.
     """
@@ -89,6 +97,7 @@ def audit(url: str, amended: bool = False) -> dict[str, int]:
             counted, booked = _observed(counted), _observed(booked)
         assert counted == booked
         _check_outcomes(connection)
+        _check_budgets(connection)
         still_open = sa.select(sa.func.count()).select_from(attempts.join(turns)).where(
             turns.c.state == "settled", attempts.c.ended_at.is_(None)
         )  # fmt: skip
@@ -120,3 +129,26 @@ def _check_outcomes(connection: sa.Connection) -> None:
     settled = sa.select(turns.c.agent, outcome, sa.func.count()).where(turns.c.state == "settled")
     counted = connection.execute(settled.group_by(turns.c.agent, outcome)).all()
     assert sorted(map(tuple, counted)) == sorted(map(tuple, connection.execute(sa.select(outcome_totals))))
+
+
+def _check_budgets(connection: sa.Connection) -> None:
+    """A budget's sums are those of its reservations, all of open attempts, and of what ended in its period."""
+    held = budget_reservations.c
+    open_ones = set(
+        connection.execute(sa.select(attempts.c.turn_id, attempts.c.attempt).where(attempts.c.ended_at.is_(None)))
+    )
+    reserving = set(connection.execute(sa.select(held.turn_id, held.attempt)))
+    assert reserving <= open_ones
+    for budget in connection.execute(sa.select(budgets)).mappings():
+        ours = [held[name] == budget[name] for name in ("name", "value", "period")]
+        assert budget["reserved_nano"] == _sum(connection, sa.select(held.amount_nano).where(*ours))
+        cost = sa.select(usage.c.cost_nano).select_from(
+            usage.join(attempts).join(turn_labels, turn_labels.c.turn_id == usage.c.turn_id)
+        )
+        labelled = (turn_labels.c.name == budget["name"], turn_labels.c.value == budget["value"])
+        spent = _sum(connection, cost.where(*labelled, attempts.c.ended_at >= budget["period_start"]))
+        assert budget["spent_nano"] == spent
+
+
+def _sum(connection: sa.Connection, query: sa.Select[Any]) -> int:
+    return sum(amount or 0 for amount in connection.scalars(query))

@@ -6,12 +6,11 @@ import json
 
 import pytest
 import sqlalchemy as sa
-from accounts import TTL, a_request, a_result, an_end, begun, claimed
+from accounts import TTL, a_request, a_result, an_end, begun, claimed, taken
 
 from adapters.request import TurnRequest
 from ops.errors import AttemptOpen, StaleClaim, UnknownTurn
 from ops.ledger import Busy, Claim, Ledger, NotDue, Renewal, Settled, State
-from ops.ledger.parking import RESEND_S
 from ops.ledger.schema import turns
 
 
@@ -104,7 +103,7 @@ def test_owner_that_comes_back_late_still_owns_what_nobody_took(ledger: Ledger) 
 def test_released_turn_is_claimed_at_once_and_its_attempt_attached_to(ledger: Ledger) -> None:
     first = claimed(ledger, now=1.0)
     attempt = begun(ledger, first)
-    ledger.release(first)
+    ledger.release([first], 2.0)
     second = ledger.claim("t1", "w2", 2.0, TTL)
     assert isinstance(second, Claim)
     assert second.open == attempt
@@ -115,7 +114,7 @@ def test_released_turn_is_claimed_at_once_and_its_attempt_attached_to(ledger: Le
 def test_stale_release_does_not_take_the_turn_from_its_new_owner(ledger: Ledger) -> None:
     first = claimed(ledger, now=1.0)
     ledger.claim("t1", "w2", 20.0, TTL)
-    ledger.release(first)
+    ledger.release([first], 2.0)
     assert isinstance(ledger.claim("t1", "w3", 21.0, TTL), Busy)
 
 
@@ -151,7 +150,7 @@ def test_worker_that_claims_its_turn_again_has_only_the_new_claim(ledger: Ledger
 
 def test_claim_is_over_once_the_turn_was_released_or_parked(ledger: Ledger) -> None:
     released, parked = claimed(ledger, "released"), claimed(ledger, "parked")
-    ledger.release(released)
+    ledger.release([released], 2.0)
     ledger.wait(parked, 60.0, "overloaded", 2.0)
     for claim in (released, parked):
         with pytest.raises(StaleClaim):
@@ -207,74 +206,29 @@ def test_parked_turn_comes_back_when_it_is_due(ledger: Ledger) -> None:
     claim = claimed(ledger)
     ledger.wait(claim, 60.0, "rate_limited", 2.0)
     assert ledger.claim("t1", "w2", 59.0, TTL) == NotDue("t1", 60.0, "rate_limited")
-    assert ledger.due(59.0) == []
-    assert [due.turn_id for due in ledger.due(60.0)] == ["t1"]
-    assert isinstance(ledger.claim("t1", "w2", 60.0, TTL), Claim)
-    assert ledger.due(61.0) == []
+    assert taken(ledger, 59.0) == []
+    assert taken(ledger, 60.0) == ["t1"]
+    assert taken(ledger, 61.0) == []
 
 
-def test_turn_whose_message_was_sent_is_not_due_again(ledger: Ledger) -> None:
-    ledger.wait(claimed(ledger), 60.0, "backoff", 2.0)
-    (due,) = ledger.due(60.0)
-    assert ledger.due(60.0) == [due]  # killed before `requeued`: it is named again
-    ledger.requeued(due, 60.0)
-    assert ledger.due(60.0) == []
-    row = ledger.turn("t1")
-    assert (row.state, row.wait_reason) == (State.QUEUED, None)
-
-
-def test_turn_whose_message_was_lost_gets_another_one(ledger: Ledger) -> None:
-    """Say, because a worker with a slow clock received it, found the turn not due yet, and dropped it."""
-    ledger.wait(claimed(ledger), 60.0, "backoff", 2.0)
-    (due,) = ledger.due(60.0)
-    assert isinstance(ledger.claim("t1", "slow clock", 59.9, TTL), NotDue)
-    ledger.requeued(due, 60.0)
-    assert ledger.due(60.0 + RESEND_S - 1) == []
-    assert ledger.due(60.0 + RESEND_S) == [due]
-    ledger.requeued(due, 60.0 + RESEND_S)
-    assert ledger.due(60.0 + RESEND_S) == []
-    assert isinstance(ledger.claim("t1", "w2", 61.0, TTL), Claim)
-    assert ledger.turn("t1").due_at is None
-
-
-def test_late_note_of_a_message_does_not_touch_a_turn_that_was_claimed_and_parked_again(ledger: Ledger) -> None:
-    ledger.wait(claimed(ledger), 60.0, "backoff", 2.0)
-    (due,) = ledger.due(60.0)
-    again = ledger.claim("t1", "w2", 61.0, TTL)
-    assert isinstance(again, Claim)
-    ledger.requeued(due, 61.0)
-    assert ledger.turn("t1").state is State.RUNNING
-    ledger.wait(again, 62.0, "backoff", 61.5)
-    ledger.requeued(due, 70.0)
-    assert [found.turn_id for found in ledger.due(70.0)] == ["t1"]
-
-
-def test_turn_of_a_dead_owner_is_due_with_its_attempt(ledger: Ledger) -> None:
+def test_turn_of_a_dead_owner_is_taken_with_its_attempt(ledger: Ledger) -> None:
     attempt = begun(ledger, claimed(ledger, now=1.0))
-    assert ledger.due(10.9) == []
-    (due,) = ledger.due(11.0)
-    ledger.requeued(due, 11.0)
-    assert ledger.due(99.0) == []
-    successor = ledger.claim("t1", "w2", 12.0, TTL)
-    assert isinstance(successor, Claim)
+    assert taken(ledger, 10.9) == []
+    (successor,) = ledger.take("w2", lambda _: True, 11.0, TTL, 10)
     assert successor.open == attempt
+    assert taken(ledger, 12.0) == []
 
 
-def test_owner_that_renewed_in_time_keeps_its_turn_from_the_requeue(ledger: Ledger) -> None:
+def test_owner_that_renewed_in_time_keeps_its_turn(ledger: Ledger) -> None:
     claim = claimed(ledger, now=1.0)
-    (due,) = ledger.due(11.0)
-    ledger.renew([claim], 11.5, TTL)
-    ledger.requeued(due, 12.0)
+    ledger.renew([claim], 10.5, TTL)
+    assert taken(ledger, 12.0) == []
     assert ledger.renew([claim], 13.0, TTL).held == {"t1"}
 
 
-def test_released_turn_without_a_message_is_due_when_the_old_lease_ends(ledger: Ledger) -> None:
-    ledger.release(claimed(ledger, now=1.0))
-    assert ledger.due(10.0) == []
-    assert [due.turn_id for due in ledger.due(11.0)] == ["t1"]
-
-
-def test_longest_overdue_turns_come_first(ledger: Ledger) -> None:
-    for turn_id, due_at in (("b", 20.0), ("a", 30.0), ("c", 10.0)):
-        ledger.wait(claimed(ledger, turn_id), due_at, "backoff", 2.0)
-    assert [due.turn_id for due in ledger.due(50.0, limit=2)] == ["c", "b"]
+def test_released_turns_are_free_at_once(ledger: Ledger) -> None:
+    held = [claimed(ledger, name, now=1.0) for name in ("t1", "t2", "t3")]
+    ledger.release(held[:2], 2.0)
+    assert taken(ledger, 2.0) == ["t1", "t2"]
+    ledger.release(held, 3.0)
+    assert taken(ledger, 3.0) == ["t3"]  # of the others, the claims are stale

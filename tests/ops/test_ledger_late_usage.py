@@ -171,7 +171,7 @@ def test_spool_is_owned_while_its_turns_lease_is_not_over(ledger: Ledger) -> Non
     begun(ledger, claim, "s1")
     row = ledger.attempts_by_spool(["s1"])["s1"]
     assert (row.unreadable, row.owned(0.9 + TTL), row.owned(1.0 + TTL)) == (False, True, False)
-    ledger.release(claim)
+    ledger.release([claim], 2.0)
     assert not ledger.attempts_by_spool(["s1"])["s1"].owned(2.0)
 
 

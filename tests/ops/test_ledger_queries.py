@@ -73,11 +73,3 @@ def test_outcomes_are_counted_by_agent_and_kind(ledger: Ledger) -> None:
         OutcomeTotals("claude-code", "completed", 2),
         OutcomeTotals("codex", "turn_cancelled", 1),
     }
-
-
-def test_messages_that_wait_for_a_turn_are_known_once_each(ledger: Ledger) -> None:
-    ledger.submit(a_request("t1"), 1.0)
-    for task_id in ("a", "b", "a"):
-        ledger.add_waiter("t1", task_id)
-    assert ledger.waiters("t1") == {"a", "b"}
-    assert ledger.waiters("t2") == frozenset()

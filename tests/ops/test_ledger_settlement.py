@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from accounts import PLACE, TTL, a_failure, a_request, a_result, a_usage, an_end, audit, begun, claimed, completed
+from accounts import (
+    PLACE,
+    TTL,
+    a_failure,
+    a_request,
+    a_result,
+    a_usage,
+    an_end,
+    audit,
+    begun,
+    claimed,
+    completed,
+    taken,
+)
 
 from adapters.result import Status
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
@@ -149,8 +162,8 @@ def test_queued_turn_is_cancelled_without_a_worker(ledger: Ledger) -> None:
 def test_running_turn_is_settled_by_its_owner_only(ledger: Ledger) -> None:
     claim = claimed(ledger, now=1.0)
     assert ledger.settle_unclaimed("t1", a_failure(), 2.0) == Busy("t1", "w1", 11.0)
-    ledger.release(claim)
-    assert ledger.settle_unclaimed("t1", a_failure(), 2.0) == Busy("t1", None, 11.0)
+    ledger.release([claim], 2.0)
+    assert ledger.settle_unclaimed("t1", a_failure(), 2.0) == Busy("t1", None, 2.0)
     with pytest.raises(UnknownTurn):
         ledger.settle_unclaimed("t2", a_failure("t2"), 2.0)
 
@@ -158,9 +171,7 @@ def test_running_turn_is_settled_by_its_owner_only(ledger: Ledger) -> None:
 def test_cancelled_turn_that_is_parked_is_due_at_once(ledger: Ledger) -> None:
     ledger.wait(claimed(ledger), 600.0, "rate_limited", 2.0)
     assert ledger.cancel("t1", 3.0) is State.WAITING
-    assert [due.turn_id for due in ledger.due(3.0)] == ["t1"]
-    claim = ledger.claim("t1", "w2", 3.0, TTL)
-    assert isinstance(claim, Claim)
+    (claim,) = ledger.take("w2", lambda place: place == "nowhere", 3.0, TTL, 10)
     assert claim.cancel_requested
 
 
@@ -168,7 +179,7 @@ def test_turn_cancelled_while_it_runs_is_not_parked_for_long(ledger: Ledger) -> 
     claim = claimed(ledger)
     assert ledger.cancel("t1", 2.0) is State.RUNNING
     ledger.wait(claim, 600.0, "overloaded", 3.0)
-    assert [due.turn_id for due in ledger.due(3.0)] == ["t1"]
+    assert taken(ledger, 3.0, {"nowhere"}) == ["t1"]
 
 
 def test_cancelling_a_settled_turn_changes_nothing(ledger: Ledger) -> None:
@@ -181,21 +192,22 @@ def test_cancelling_a_settled_turn_changes_nothing(ledger: Ledger) -> None:
 
 def test_refused_request_has_a_result_but_no_request(ledger: Ledger, ledger_url: str) -> None:
     refusal = a_failure(kind="invalid_request", status=Status.FAILED)
-    assert ledger.refuse("t1", "claude-code", refusal, 1.0) == Settled(refusal)
-    assert ledger.refuse("t1", "claude-code", a_failure(), 2.0) == Settled(refusal)
+    assert ledger.refuse("t1", "claude-code", refusal, "task", 1.0) == Settled(refusal)
+    assert ledger.refuse("t1", "claude-code", a_failure(), "task", 2.0) == Settled(refusal)
     assert (ledger.request("t1"), ledger.result("t1")) == (None, refusal)
     assert not ledger.submit(a_request(), 3.0)
     assert ledger.claim("t1", "w1", 4.0, TTL) == Settled(refusal)
     assert [row.turn_id for row in ledger.history(status="failed")] == ["t1"]
+    assert ledger.waiters("t1") == {"task"}
     audit(ledger_url)
 
 
 def test_refused_request_does_not_touch_a_valid_one_of_that_name(ledger: Ledger) -> None:
     ledger.submit(a_request(), 1.0)
-    assert ledger.refuse("t1", "claude-code", a_failure(), 2.0) == Busy("t1", None, None)
+    assert ledger.refuse("t1", "claude-code", a_failure(), "task", 2.0) == Busy("t1", None, None)
     assert ledger.turn("t1").state is State.QUEUED
     ledger.settle(claimed(ledger), a_result(), 3.0)
-    assert ledger.refuse("t1", "claude-code", a_failure(), 4.0) == Settled(a_result())
+    assert ledger.refuse("t1", "claude-code", a_failure(), "task", 4.0) == Settled(a_result())
 
 
 def test_session_has_one_turn_at_a_time(ledger: Ledger) -> None:

@@ -1,28 +1,21 @@
-"""Slots of a host: never more than there are, and the next turn hears of one that is free."""
+"""Slots of a host: never more than there are."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
-from accounts import TTL, a_result, an_end, audit, begun, claimed, waiting
+from accounts import TTL, a_result, an_end, audit, begun, claimed
 from postgresql_server import PostgresqlServer
 from processes import Crew
 
 from ops.errors import AttemptOpen
-from ops.ledger import Attempt, AttemptEnd, Claim, HostBusy, Ledger, State, claims
+from ops.ledger import Attempt, Claim, HostBusy, Ledger, claims
 
 PLACED = {"session_id": None, "resume": False, "now": 1.0}
-
-
-def woken(ledger: Ledger, now: float) -> list[str]:
-    """The parked turns that are due, by name; those that run do not count, though no test renews their leases."""
-    due = (found.turn_id for found in ledger.due(now))
-    return sorted(turn_id for turn_id in due if ledger.turn(turn_id).state is State.WAITING)
 
 
 def test_full_host_takes_no_attempt_and_nothing_is_written(ledger: Ledger) -> None:
@@ -147,141 +140,3 @@ def test_worker_killed_while_it_takes_a_slot_leaves_it_free(ledger: Ledger, ledg
     assert victim.exitcode == -signal.SIGKILL
     assert ledger.open_attempts() == {}
     assert begun(ledger, other, "s2", slots=1).attempt == 1
-
-
-def test_freed_slots_wake_the_oldest_turns_one_each(ledger: Ledger) -> None:
-    runs = [claimed(ledger, f"run{number}") for number in range(2)]
-    for run in runs:
-        begun(ledger, run, run.turn_id)
-    for turn_id, created in (("young", 30.0), ("old", 10.0), ("middle", 20.0)):
-        waiting(ledger, turn_id, 600.0, now=created)
-    ledger.end_attempt(runs[0], an_end(), 40.0)
-    assert woken(ledger, 40.0) == ["old"]
-    ledger.end_attempt(runs[1], an_end(), 40.0)
-    assert woken(ledger, 40.0) == ["middle", "old"]
-    assert isinstance(ledger.claim("old", "w2", 40.0, TTL), Claim)
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        lambda ledger, claim, end: ledger.end_attempt(claim, end, 5.0),
-        lambda ledger, claim, end: ledger.wait(claim, 600.0, "overloaded", 5.0, end),
-        lambda ledger, claim, end: ledger.settle(claim, a_result(), 5.0, end),
-    ],
-    ids=["end_attempt", "wait", "settle"],
-)
-def test_every_end_of_an_attempt_wakes_a_turn(
-    ledger: Ledger, end: Callable[[Ledger, Claim, AttemptEnd], object]
-) -> None:
-    claim = claimed(ledger, "t1")
-    begun(ledger, claim)
-    waiting(ledger, "t2", 600.0)
-    end(ledger, claim, an_end())
-    assert woken(ledger, 5.0) == ["t2"]
-
-
-def test_attempt_that_is_booked_twice_frees_one_slot(ledger: Ledger) -> None:
-    claim = claimed(ledger, "t1")
-    begun(ledger, claim)
-    waiting(ledger, "t2", 600.0)
-    waiting(ledger, "t3", 600.0)
-    ledger.end_attempt(claim, an_end(), 5.0)
-    ledger.settle(claim, a_result(), 5.0, an_end())
-    assert woken(ledger, 5.0) == ["t2"]
-
-
-def test_slot_wakes_only_a_turn_that_could_use_it(ledger: Ledger) -> None:
-    claim = claimed(ledger, "t1")
-    begun(ledger, claim, host="near")
-    waiting(ledger, "session-is-far", 600.0, host="far", now=1.0)
-    ledger.wait(claimed(ledger, "asks-for-far", host="far", now=2.0), 600.0, "host_busy", 2.0)
-    waiting(ledger, "needs-no-slot", 600.0, reason="overloaded", now=3.0)
-    waiting(ledger, "session-is-near", 600.0, host="near", now=4.0)
-    waiting(ledger, "goes-anywhere", 600.0, now=5.0)
-    ledger.end_attempt(claim, an_end(), 10.0)
-    assert woken(ledger, 10.0) == ["session-is-near"]
-    begun(ledger, claim, "again", host="near")
-    ledger.end_attempt(claim, an_end(2), 11.0)
-    assert woken(ledger, 11.0) == ["goes-anywhere", "session-is-near"]
-
-
-def test_turn_whose_last_host_is_gone_is_woken_by_any_other(ledger: Ledger) -> None:
-    claim, other = claimed(ledger, "t1"), claimed(ledger, "t2")
-    begun(ledger, claim, host="gone")
-    ledger.end_attempt(claim, an_end(outcome="host_lost"), 2.0)
-    begun(ledger, other, host="near")
-    ledger.wait(claim, 600.0, "host_busy", 3.0)
-    assert ledger.turn("t1").host == "gone"
-    ledger.end_attempt(other, an_end(), 4.0)
-    assert woken(ledger, 4.0) == ["t1"]
-
-
-def test_turn_that_finds_the_slot_taken_again_is_woken_again(ledger: Ledger) -> None:
-    first, quick = claimed(ledger, "first"), claimed(ledger, "quick")
-    begun(ledger, first, "first", slots=1)
-    waiting(ledger, "slow", 600.0)
-    ledger.end_attempt(first, an_end(), 5.0)
-    begun(ledger, quick, "quick", slots=1)
-    slow = ledger.claim("slow", "w2", 5.0, TTL)
-    assert isinstance(slow, Claim)
-    assert ledger.begin_attempt(slow, host="local", spool_id="s", slots=1, **PLACED) == HostBusy("local", 1)
-    ledger.wait(slow, 600.0, "host_busy", 6.0)
-    assert woken(ledger, 599.0) == []
-    ledger.end_attempt(quick, an_end(), 7.0)
-    assert woken(ledger, 7.0) == ["slow"]
-
-
-def test_wake_up_that_nobody_heard_costs_delay_only(ledger: Ledger) -> None:
-    claim = claimed(ledger, "t1")
-    begun(ledger, claim)
-    ledger.end_attempt(claim, an_end(), 5.0)  # between the answer HostBusy and this wait
-    waiting(ledger, "t2", 20.0, now=6.0)
-    assert isinstance(ledger.claim("t2", "w2", 20.0, TTL), Claim)
-
-
-def test_turn_that_is_due_anyway_does_not_use_up_a_wake_up(ledger: Ledger) -> None:
-    claim = claimed(ledger, "t1")
-    begun(ledger, claim)
-    waiting(ledger, "cancelled", 600.0, now=1.0)
-    waiting(ledger, "waits", 600.0, now=2.0)
-    ledger.cancel("cancelled", 3.0)
-    ledger.end_attempt(claim, an_end(), 5.0)
-    assert woken(ledger, 5.0) == ["cancelled", "waits"]
-
-
-def test_woken_turn_is_queued_as_any_other(ledger: Ledger) -> None:
-    claim = claimed(ledger, "t1")
-    begun(ledger, claim)
-    waiting(ledger, "t2", 600.0)
-    ledger.settle(claim, a_result(), 5.0, an_end())
-    (found,) = ledger.due(5.0)
-    ledger.requeued(found, 5.0)
-    assert (ledger.due(5.0), ledger.turn("t2").state) == ([], State.QUEUED)
-
-
-def _end(number: int, url: str, running: list[Claim]) -> None:
-    with Ledger.open(url) as ledger:
-        ledger.settle(running[number], a_result(running[number].turn_id), 5.0, an_end())
-
-
-def test_eight_slots_freed_at_once_wake_eight_turns(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
-    running = [claimed(ledger, f"run{number}") for number in range(8)]
-    for claim in running:
-        begun(ledger, claim, claim.turn_id)
-    for number in range(9):
-        waiting(ledger, f"wait{number}", 600.0, now=1.0 + number)
-    crew.together(_end, ledger_url, running)
-    assert woken(ledger, 5.0) == [f"wait{number}" for number in range(8)]
-
-
-def test_turn_that_somebody_holds_locked_is_passed_over(postgresql: PostgresqlServer) -> None:
-    with Ledger.open(postgresql.new_database()) as ledger:
-        claim = claimed(ledger, "t1")
-        begun(ledger, claim)
-        waiting(ledger, "locked", 600.0, now=1.0)
-        waiting(ledger, "free", 600.0, now=2.0)
-        with ledger._database.read() as other:
-            other.execute(sa.text("SELECT 1 FROM turns WHERE turn_id = 'locked' FOR UPDATE"))
-            ledger.end_attempt(claim, an_end(), 5.0)
-        assert woken(ledger, 5.0) == ["free"]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from queue import Queue
+from typing import Any, Self
 from unittest import mock
 
 import pytest
@@ -32,15 +33,18 @@ from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
+from workers.admission import Arrival
+from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.app import create_app
 from workers.conclusion import Parked
 from workers.equipment import Equipment
+from workers.errands import Errands
 from workers.fencing import Hold
 from workers.hosts import Hosts, TurnHost
 from workers.keeper import Keeper
 from workers.run import RunOutcome, TurnRun
-from workers.runtime import Joined, Outcome, Runtime
+from workers.runtime import Runtime
 from workers.tidying import tidy
 
 SPENT = Usage({"opus": ModelUsage(Tokens(100, 20), 0.25)}, UsageSource.RESULT)
@@ -309,75 +313,101 @@ def test_request_that_cannot_run_here_is_refused_before_an_attempt_is_begun(site
 
 
 class running:
-    """A worker's runtime on the site's ledger; gives what executes a turn's message once its claim is free."""
+    """A worker's runtime on the site's ledger; to be called with a turn that it is to deal with."""
 
     def __init__(self, site: Site, hook: Callable[[str], None] = lambda _: None, **changes: Any) -> None:
         self._site = site
+        self.app = create_app("memory://", "cache+memory://")
         ledger: Any = Hooked(site.ledger, hook)
-        app = create_app("memory://", "cache+memory://")
-        keeper = Keeper(site.ledger, lambda _: None, site.now)
-        self._runtime = Runtime(replace(site.worker(hook), **changes), Answers(app, ledger), keeper)
+        announcer = Announcer(self.app, Errands())
+        answers = Answers(self.app, ledger, announcer.told)
+        equipment = replace(site.worker(hook), **changes)
+        known = {host.name: host.labels for host in equipment.hosts}
+        keeper = Keeper(site.ledger, known, answers.give_late, site.now)
+        self.runtime = Runtime(equipment, answers, keeper, announcer)
         self._untidy = mock.patch("workers.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
 
-    def __enter__(self) -> Callable[..., Outcome]:
+    def __enter__(self) -> Self:
         self._untidy.start()
-        self._runtime.__enter__()
-        return self._execute
+        self.runtime.__enter__()
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._runtime.__exit__(None, None, None)
+        self.runtime.__exit__(None, None, None)
         self._untidy.stop()
 
-    def _execute(self, turn_id: str, **fields: Any) -> Outcome:
+    def __call__(self, turn_id: str) -> RunOutcome:
+        former = self._site.ledger.turn(turn_id).due_at
         self._site.later += 60  # nobody has kept the last claim for so long
-        request = self._site.ledger.request(turn_id)
-        assert request is not None
-        return self._runtime.execute(turn_id, request.model_dump(mode="json", exclude_defaults=True) | fields)
+        self.runtime.resize(1)
+        return until(lambda: self._outcome(turn_id, former), "the turn to be dealt with")
+
+    def _outcome(self, turn_id: str, former: float | None) -> RunOutcome | None:
+        row = self._site.ledger.turn(turn_id)
+        parked = row.wait_reason is not None and row.due_at != former
+        return Parked(row.wait_reason or "") if parked else self._site.ledger.result(turn_id)
+
+    def admit(self, task_id: str, document: object) -> bool:
+        """Have a message received; returns whether it is to be acknowledged."""
+        answered: Queue[bool] = Queue()
+        self.runtime.admit(Arrival(task_id, document), answered.put)
+        return answered.get(timeout=30)
 
 
 async def _keep_untidy(_: Equipment) -> None:
     """See `keep_tidy`."""
 
 
-def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_with_its_turn(site: Site) -> None:
-    turn_id = site.queue(options={"lines": ["{}"]})
-
+def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_stays_with_the_broker(
+    site: Site,
+) -> None:
     def fail(point: str) -> None:
-        if point == "before claim":
-            raise ValueError("a request of a newer runturn")
-
-    with capture_logs() as logs, running(site, fail) as execute:
-        assert execute(turn_id) == Joined()
-    (entry,) = [entry for entry in logs if entry["log_level"] == "error"]
-    assert (entry["turn_id"], entry["event"]) == (turn_id, "a message could not be dealt with")
-    due_at = site.ledger.turn(turn_id).due_at
-    assert due_at is not None
-    assert not site.ledger.due(due_at - 1)
-    assert [due.turn_id for due in site.ledger.due(due_at)] == [turn_id]
-    assert asyncio.run(site.finish(turn_id)).attempts == 1, "another worker may do better"
-
-
-def test_turn_of_a_newer_runturn_comes_back_after_an_older_one_took_its_message(site: Site) -> None:
-    turn_id = site.queue(options={"lines": ["{}"]})
-    with running(site) as execute:
-        execute(turn_id, newer_field=True)
-    due_at = site.ledger.turn(turn_id).due_at
-    assert due_at is not None
-    assert [due.turn_id for due in site.ledger.due(due_at)] == [turn_id]
-
-
-def test_message_that_could_not_be_handled_moves_no_turn_that_is_settled(site: Site) -> None:
-    turn_id = site.queue(options={"lines": ["{}"]})
-
-    def fail(point: str) -> None:
-        if point == "before claim":
+        if point == "before admit":
             raise ValueError("a fault of ours")
 
+    document = site.request(options={"lines": ["{}"]}).model_dump(mode="json", exclude_defaults=True)
+    with capture_logs() as logs, running(site, fail) as worker:
+        assert worker.admit("task", document) is False
+    (entry,) = [entry for entry in logs if entry["log_level"] == "error"]
+    assert (entry["task_id"], entry["event"]) == ("task", "a message could not be dealt with")
+
+
+def test_faulty_copy_of_a_turn_changes_nothing_and_is_answered_with_it(site: Site) -> None:
+    turn_id = site.queue(options={"lines": ["{}"]})
+    request = site.ledger.request(turn_id)
+    assert request is not None
+    document = request.model_dump(mode="json", exclude_defaults=True)
+    with running(site) as worker:
+        assert worker.admit("copy", document | {"newer_field": True, "turn_id": turn_id})
+        assert site.ledger.turn(turn_id).state == "queued"
+        assert site.ledger.waiters(turn_id) == {"copy"}
+        result = worker(turn_id)
+        assert isinstance(result, TurnResult)
+        assert worker.app.AsyncResult("copy").get(timeout=10)["turn_id"] == turn_id
+        assert result.attempts == 1
+
+
+def test_copy_of_a_settled_turn_is_answered_at_once(site: Site) -> None:
+    turn_id = site.queue(options={"lines": ["{}"]})
+    request = site.ledger.request(turn_id)
+    assert request is not None
     asyncio.run(site.finish(turn_id))
-    with running(site, fail) as execute:
-        assert execute(turn_id) == Joined()
-    row = site.ledger.turn(turn_id)
-    assert (row.state, row.due_at) == ("settled", None)
+    with running(site) as worker:
+        assert worker.admit("late", request.model_dump(mode="json", exclude_defaults=True) | {"turn_id": turn_id})
+        assert worker.app.AsyncResult("late").get(timeout=10)["turn_id"] == turn_id
+        until(lambda: not site.ledger.waiters(turn_id), "the task to be noted as told")
+    assert site.ledger.turn(turn_id).state == "settled"
+
+
+def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(site: Site) -> None:
+    turn_id = site.queue(options={"lines": ["{}"]})
+    request = site.ledger.request(turn_id)
+    assert request is not None
+    site.ledger.admit(request, "asked", site.now())
+    asyncio.run(site.finish(turn_id))
+    site.later += 60
+    with running(site) as worker:
+        assert worker.app.AsyncResult("asked").get(timeout=20)["turn_id"] == turn_id
 
 
 def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(

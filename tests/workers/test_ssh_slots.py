@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from adapters.result import Status, TurnResult
+from ops.ledger import State
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet, slow_recording
@@ -64,18 +65,12 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
             fleet.start_worker()
         recording = slow_recording(root / "slow.jsonl", RECORDINGS / "a_parallel_tools.jsonl", 50)
         turns = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(TURNS)]
-        parked: set[str] = set()
 
-        def waits(turn_id: str) -> bool:
-            row = fleet.ledger.turn(turn_id)
-            return row is not None and row.wait_reason == "host_busy"
-
-        def settled_in() -> bool:
-            parked.update(turn_id for turn_id in turns if waits(turn_id))
-            return len(parked) == TURNS - SLOTS * len(HOSTS)
+        def waiting() -> int:
+            return sum(fleet.ledger.turn(turn_id).state in (State.QUEUED, State.WAITING) for turn_id in turns)
 
         until(lambda: all(running(login) >= SLOTS for login in logins), "agents on all slots")
-        until(settled_in, "all other turns to be told to wait")
+        until(lambda: waiting() == TURNS - SLOTS * len(HOSTS), "all other turns to wait")
         first = Counter({login.name: running(login) for login in logins})
         gate.open()
         results = [fleet.result(turn_id) for turn_id in turns]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,9 @@ from adapters.result import Status, TurnResult
 from ops.errors import LedgerUnavailable
 from tests.waiting import until
 from tests.workers.fleet import Fleet
-from tests.workers.site import Hooked, Site
-from workers.answers import Answers
-from workers.app import create_app
+from tests.workers.site import Site
+from tests.workers.test_faults import running
 from workers.bus import Publisher, Subscription
-from workers.keeper import Keeper
-from workers.runtime import Runtime
 
 SAID = [AssistantText("hello")]
 OPTIONS = {"lines": ["{}"]}
@@ -37,14 +33,14 @@ def test_events_that_cannot_be_stored_do_not_keep_those_of_other_turns(site: Sit
     failed: list[str] = []
 
     def fail_once(point: str) -> None:
-        if point == "before append_events" and not failed:
+        if point in ("before append_many", "before append_events") and point not in failed:
             failed.append(point)
             raise RuntimeError("as from a fault of ours")
 
     pump = site.worker(fail_once).pump
     first, second = (site.claim(site.queue(options=OPTIONS)) for _ in range(2))
     pump.store(first, 1, SAID, site.now())
-    until(lambda: failed, "the failure")
+    until(lambda: len(failed) == 2, "the failures, of all together and of the one")
     pump.store(second, 1, SAID, site.now())
     until(lambda: site.ledger.last_seq(second.turn_id) == 1, "the other turn's event")
 
@@ -60,24 +56,6 @@ def test_former_claim_does_not_push_the_next_ones_events_aside(site: Site) -> No
     assert site.ledger.last_seq(turn_id) == 2
 
 
-def test_turn_that_cannot_come_back_does_not_hold_up_the_others(site: Site) -> None:
-    poisoned, fine = (site.queue(options=OPTIONS) for _ in range(2))
-    for turn_id in (poisoned, fine):
-        site.ledger.wait(site.claim(turn_id), due_at=0.0, reason="overloaded", now=site.now())
-    back: list[str] = []
-
-    def requeue(turn_id: str) -> None:
-        if turn_id == poisoned:
-            raise ValueError("a request of a newer runturn")
-        back.append(turn_id)
-
-    keeper = Keeper(site.ledger, requeue, time.time)
-    keeper.start()
-    until(lambda: back, "the other turn to come back")
-    keeper.stop()
-    assert back == [fine]
-
-
 def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Path) -> None:
     """The turn was settled, then the ledger went away: whoever waits is to get the result, not that failure."""
     failures = iter([LedgerUnavailable("locked")])
@@ -86,14 +64,26 @@ def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Pa
         if point == "before waiters" and (failure := next(failures, None)):
             raise failure
 
-    app = create_app("memory://", "cache+memory://")
-    ledger: Any = Hooked(site.ledger, fail_once)
-    with Runtime(site.worker(), Answers(app, ledger), Keeper(site.ledger, lambda _: None, time.time)) as runtime:
-        request = site.request(options={"recording": str(recording)}, turn_id="asked")
-        outcome = runtime.execute("asked-again", request.model_dump(mode="json", exclude_defaults=True))
-    assert isinstance(outcome, TurnResult)
-    assert outcome.status is Status.COMPLETED
-    assert app.AsyncResult("asked").get(timeout=10)["status"] == "completed"
+    request = site.request(options={"recording": str(recording)}, turn_id="asked")
+    with running(site, fail_once) as worker:
+        assert worker.admit("asked-again", request.model_dump(mode="json", exclude_defaults=True))
+        outcome = worker("asked")
+        assert isinstance(outcome, TurnResult)
+        assert outcome.status is Status.COMPLETED
+        site.later += 60  # it is settled long enough for somebody to look after it
+        assert worker.app.AsyncResult("asked-again").get(timeout=30)["status"] == "completed"
+
+
+def test_scheduler_outlives_a_fault(site: Site) -> None:
+    failures = iter([RuntimeError("a fault of ours"), LedgerUnavailable("locked")])
+
+    def fail_twice(point: str) -> None:
+        if point == "before take" and (failure := next(failures, None)):
+            raise failure
+
+    turn_id = site.queue(options=OPTIONS)
+    with running(site, fail_twice) as worker:
+        assert isinstance(worker(turn_id), TurnResult)
 
 
 def test_publisher_outlives_a_fault(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from ops.logs import configure_logging
 from ops.metrics import LedgerCollector, MetricsServer, WorkerMetrics, new_registry
 from ops.redaction import Redactor
 from ops.settings import Settings
-from workers.assembly import build_runtime
-from workers.celery_worker import run_worker
+from workers.assembly import build_worker
 from workers.check import Check
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
@@ -53,13 +52,14 @@ def up(context: Context, concurrency: int | None) -> int:
 @click.option(
     "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Turns at a time. [default: configured]"
 )
+@click.option("--drain", is_flag=True, help="When told to stop, wait for the turns that are under way.")
 @pass_context
-def worker(context: Context, concurrency: int | None) -> int:
+def worker(context: Context, concurrency: int | None, drain: bool) -> int:
     """Run turns until told to stop.
 
-    SIGTERM and Ctrl-C leave the turns that are under way to the next worker.
+    SIGTERM and Ctrl-C leave the turns that are under way to the next worker; with --drain, a second one does.
     """
-    return _work(context, concurrency, with_totals=False)
+    return _work(context, concurrency, with_totals=False, finishes=drain)
 
 
 @click.command()
@@ -115,12 +115,14 @@ def doctor(context: Context, host: str | None, as_json: bool) -> int:
     return COMPLETED if healthy else FAILED
 
 
-def _work(context: Context, concurrency: int | None, *, with_totals: bool) -> int:
+def _work(context: Context, concurrency: int | None, *, with_totals: bool, finishes: bool = False) -> int:
     settings, registry = context.settings, new_registry()
     _log_to_stderr(settings)
     if with_totals:
         registry.register(LedgerCollector(context.ledger))
-    runtime = build_runtime(settings, context.state, context.ledger, context.app, WorkerMetrics(registry))
+    worker = build_worker(
+        settings, context.state, context.ledger, context.app, WorkerMetrics(registry), finishes=finishes
+    )
     slots = concurrency or settings.agent.max_concurrent_agents
     with (
         MetricsServer(registry, settings.metrics_host, settings.metrics_port) as server,
@@ -128,7 +130,7 @@ def _work(context: Context, concurrency: int | None, *, with_totals: bool) -> in
     ):
         install(context.app, dead_letters)
         log.info("worker starts", slots=slots, metrics=server.url, state_dir=str(context.state.root))
-        return run_worker(context.app, runtime, name=f"runturn@{platform.node()}.{os.getpid()}", concurrency=slots)
+        return worker.run(f"runturn@{platform.node()}.{os.getpid()}", slots)
 
 
 def _log_to_stderr(settings: Settings) -> None:

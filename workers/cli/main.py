@@ -46,6 +46,7 @@ SECTIONS = (
             "cost": "Show what turns have used and cost.",
         },
     ),
+    Section("Budgets", "workers.cli.budgets", {"budget": "Limit what turns with a label may cost."}),
     Section(
         "Fleet",
         "workers.cli.fleet",
@@ -134,7 +135,8 @@ def _explain(error: click.ClickException) -> None:
         error.show()
     elif isinstance(error, click.UsageError) and error.ctx is not None:
         path = error.ctx.command_path
-        click.echo(f"{path}: {error.format_message()} (see {path} --help)", err=True)
+        message = " ".join(error.format_message().split())  # click lists choices one a line
+        click.echo(f"{path}: {message} (see {path} --help)", err=True)
     else:
         click.echo(f"runturn: {error.format_message()}", err=True)
 

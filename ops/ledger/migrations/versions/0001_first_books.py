@@ -23,6 +23,9 @@ def upgrade() -> None:
         sa.Column("host", sa.Text),
         sa.Column("session_id", sa.Text),
         sa.Column("workspace", sa.Text),
+        sa.Column("producer", sa.Text, nullable=False),
+        sa.Column("rank", sa.Integer, nullable=False),
+        sa.Column("place", sa.Text, nullable=False),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),
         sa.Column("owner", sa.Text),
@@ -30,7 +33,6 @@ def upgrade() -> None:
         sa.Column("cancel_requested", sa.Boolean, nullable=False),
         sa.Column("due_at", sa.Double),
         sa.Column("wait_reason", sa.Text),
-        sa.Column("wait_host", sa.Text),
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("started_at", sa.Double),
         sa.Column("settled_at", sa.Double),
@@ -38,8 +40,17 @@ def upgrade() -> None:
         sa.Column("error_kind", sa.Text),
         sa.Column("result", sa.Text),
     )
-    op.create_index("turns_by_state", "turns", ["state"])
+    op.create_index("turns_by_state", "turns", ["state", "producer"])
+    op.create_index("turns_by_owner", "turns", ["state", "owner_expires"])
     op.create_index("turns_by_age", "turns", ["created_at"])
+    ready = sa.text("due_at IS NOT NULL")
+    op.create_index(
+        "turns_ready",
+        "turns",
+        ["producer", "place", "rank", "created_at", "turn_id"],
+        sqlite_where=ready,
+        postgresql_where=ready,
+    )
     op.create_table(
         "turn_labels",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
@@ -109,6 +120,32 @@ def upgrade() -> None:
         "waiters",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
         sa.Column("task_id", sa.Text, primary_key=True),
+    )
+    op.create_table(
+        "hosts",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("labels", sa.Text, primary_key=True),
+        sa.Column("seen_at", sa.Double, nullable=False),
+    )
+    op.create_table(
+        "budgets",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, primary_key=True),
+        sa.Column("period", sa.Text, primary_key=True),
+        sa.Column("limit_nano", sa.BigInteger, nullable=False),
+        sa.Column("reserve_nano", sa.BigInteger, nullable=False),
+        sa.Column("period_start", sa.Double, nullable=False),
+        sa.Column("spent_nano", sa.BigInteger, nullable=False),
+        sa.Column("reserved_nano", sa.BigInteger, nullable=False),
+    )
+    budget = ["name", "value", "period"]
+    op.create_table(
+        "budget_reservations",
+        sa.Column("turn_id", sa.Text, primary_key=True),
+        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+        *(sa.Column(name, sa.Text, primary_key=True) for name in budget),
+        sa.Column("amount_nano", sa.BigInteger, nullable=False),
+        sa.ForeignKeyConstraint(budget, [f"budgets.{name}" for name in budget], ondelete="CASCADE"),
     )
     op.create_table(
         "events",

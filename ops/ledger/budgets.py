@@ -1,0 +1,201 @@
+"""What turns with a label may cost in a period, and what they have cost in the running one.
+
+An attempt reserves before it starts, and is refused where spent + reserved + its own reservation would pass the
+limit. When its end is booked, the reservation goes, and what it cost counts, in the period in which it ended.
+What is known of a cost counts, be it observed or an estimate: money was spent. Tokens without a price count
+nothing, for nobody knows what they cost. Late usage takes the place of what was counted, unless that period is
+over.
+
+A budget's row holds the sums of the running period only: looking them up is one row, and none are left behind.
+Who changes them holds the row. Rows are locked in the order of their keys, and after turns, attempts, slots and
+totals: no advisory lock may come later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
+
+from adapters.request import TurnRequest
+from ops.ledger.money import dollars, nano
+from ops.ledger.periods import Period
+from ops.ledger.records import Budget, BudgetKey, OverBudget
+from ops.ledger.schema import attempts, budget_reservations, budgets, turn_labels, usage
+
+_MOST_USD = 1e9  # above any limit, and within what the database counts
+_POSTGRESQL_LOCK = 0x627564676574  # "budget": any number does that nobody else uses
+_KEY = (budgets.c.name, budgets.c.value, budgets.c.period)
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """A row of `budgets`."""
+
+    name: str
+    value: str
+    period: Period
+    limit_nano: int
+    reserve_nano: int
+    period_start: float
+    spent_nano: int
+    reserved_nano: int
+
+    @property
+    def key(self) -> BudgetKey:
+        return BudgetKey(self.name, self.value, self.period)
+
+    def at(self, now: float) -> _Account:
+        """With nothing spent, if a new period has begun. None begins again, whatever a slow clock says."""
+        start = self.period.start(now)
+        return replace(self, period_start=start, spent_nano=0) if start > self.period_start else self
+
+    def ended(self, ended_at: float, cost_nano: int, released_nano: int) -> _Account:
+        """After the end of an attempt; one that ended in an earlier period costs this one nothing."""
+        account = self.at(ended_at)
+        cost = cost_nano if ended_at >= account.period_start else 0
+        return replace(
+            account, spent_nano=account.spent_nano + cost, reserved_nano=account.reserved_nano - released_nano
+        )
+
+    def wants(self, max_cost_usd: float | None) -> int:
+        """What an attempt reserves."""
+        return self.reserve_nano if max_cost_usd is None else nano(min(max_cost_usd, _MOST_USD))
+
+    def has_room(self, wanted_nano: int) -> bool:
+        """Whether an attempt may reserve so much."""
+        return self.spent_nano + self.reserved_nano + wanted_nano <= self.limit_nano
+
+    def record(self) -> Budget:
+        """For others to read."""
+        return Budget(
+            *self.key,
+            limit_usd=dollars(self.limit_nano),
+            reserve_usd=dollars(self.reserve_nano),
+            spent_usd=dollars(self.spent_nano),
+            reserved_usd=dollars(self.reserved_nano),
+            resets_at=self.period.end(self.period_start),
+        )
+
+
+def reserve(connection: Connection, request: TurnRequest, attempt: int, now: float) -> OverBudget | None:
+    """Reserve for an attempt that is about to begin, in all budgets of its turn or in none."""
+    if not request.labels:
+        return None  # most turns of many fleets: they need not ask
+    accounts = [account.at(now) for account in _locked(connection, request.turn_id)]
+    for account in accounts:
+        wanted = account.wants(request.max_cost_usd)
+        if not account.has_room(wanted):
+            return OverBudget(account.record(), dollars(wanted))
+    for account in accounts:
+        amount = account.wants(request.max_cost_usd)
+        _store(connection, replace(account, reserved_nano=account.reserved_nano + amount))
+        connection.execute(_reservation(account.key, request.turn_id, attempt, amount))
+    return None
+
+
+def settle(connection: Connection, turn_id: str, attempt: int, cost_nano: int, ended_at: float) -> None:
+    """Count what an attempt cost in place of what it had reserved. To be called once, at its end.
+
+    Its usage is written before, see `put`.
+    """
+    accounts = _locked(connection, turn_id)
+    if not accounts:
+        return
+    ours = sa.and_(budget_reservations.c.turn_id == turn_id, budget_reservations.c.attempt == attempt)
+    rows = connection.execute(sa.select(budget_reservations).where(ours)).mappings()
+    released = {BudgetKey(row["name"], row["value"], row["period"]): row["amount_nano"] for row in rows}
+    connection.execute(budget_reservations.delete().where(ours))
+    for account in accounts:  # one that was set after the start may have no reservation
+        _store(connection, account.ended(ended_at, cost_nano, released.get(account.key, 0)))
+
+
+def correct(connection: Connection, turn_id: str, more_nano: int, ended_at: float) -> None:
+    """Count late usage of an attempt that ended then: what it cost more, or less, than was counted."""
+    for account in _locked(connection, turn_id):
+        _store(connection, account.ended(ended_at, more_nano, 0))
+
+
+def put(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: int, now: float) -> Budget:
+    """Set a budget; a new one counts what the running period has cost so far, and reserves for open attempts."""
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
+    changed = budgets.update().where(_is(key)).values(limit_nano=limit_nano, reserve_nano=reserve_nano)
+    if connection.execute(changed).rowcount == 0:
+        _add(connection, key, limit_nano, reserve_nano, now)
+    (account,) = _accounts(connection, _is(key))
+    return account.at(now).record()
+
+
+def _add(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: int, now: float) -> None:
+    """A new budget: every end of an attempt is either seen here, or sees it.
+
+    Whoever books usage has written to `attempts` before, and looks for budgets after. One that begins at this very
+    moment may reserve nothing; what it costs counts.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("LOCK TABLE attempts IN SHARE MODE"))
+    start = key.period.start(now)
+    labelled = attempts.join(turn_labels, turn_labels.c.turn_id == attempts.c.turn_id)
+    ours = sa.and_(turn_labels.c.name == key.name, turn_labels.c.value == key.value)
+    spent = sa.select(sa.func.sum(usage.c.cost_nano)).select_from(labelled.join(usage, _of_attempt()))
+    running = sa.select(attempts.c.turn_id, attempts.c.attempt).select_from(labelled)
+    still_open = connection.execute(running.where(ours, attempts.c.ended_at.is_(None))).all()
+    account = _Account(
+        *key,
+        limit_nano=limit_nano,
+        reserve_nano=reserve_nano,
+        period_start=start,
+        spent_nano=int(connection.scalar(spent.where(ours, attempts.c.ended_at >= start)) or 0),
+        reserved_nano=reserve_nano * len(still_open),
+    )
+    connection.execute(budgets.insert().values(asdict(account)))
+    for turn_id, attempt in still_open:
+        connection.execute(_reservation(key, turn_id, attempt, reserve_nano))
+
+
+def remove(connection: Connection, key: BudgetKey) -> bool:
+    """Remove a budget with its reservations; False: there is none."""
+    return connection.execute(budgets.delete().where(_is(key))).rowcount == 1
+
+
+def all_of(connection: Connection, now: float) -> list[Budget]:
+    """All budgets, by their labels."""
+    return [account.at(now).record() for account in _accounts(connection, sa.true())]
+
+
+def _accounts(connection: Connection, condition: ColumnElement[bool]) -> list[_Account]:
+    rows = connection.execute(sa.select(budgets).where(condition).order_by(*_KEY)).mappings()
+    return [_account(row) for row in rows]
+
+
+def _locked(connection: Connection, turn_id: str) -> list[_Account]:
+    """The budgets of a turn's labels, held until the transaction ends."""
+    labels = sa.and_(turn_labels.c.name == budgets.c.name, turn_labels.c.value == budgets.c.value)
+    query = sa.select(budgets).join(turn_labels, labels).where(turn_labels.c.turn_id == turn_id)
+    rows = connection.execute(query.order_by(*_KEY).with_for_update(of=budgets)).mappings()
+    return [_account(row) for row in rows]
+
+
+def _account(row: sa.RowMapping) -> _Account:
+    return _Account(**{**row, "period": Period(row["period"])})
+
+
+def _store(connection: Connection, account: _Account) -> None:
+    sums = {name: getattr(account, name) for name in ("period_start", "spent_nano", "reserved_nano")}
+    connection.execute(budgets.update().where(_is(account.key)).values(sums))
+
+
+def _reservation(key: BudgetKey, turn_id: str, attempt: int, amount_nano: int) -> sa.Insert:
+    return budget_reservations.insert().values(
+        **key._asdict(), turn_id=turn_id, attempt=attempt, amount_nano=amount_nano
+    )
+
+
+def _is(key: BudgetKey) -> ColumnElement[bool]:
+    return sa.and_(*(column == part for column, part in zip(_KEY, key, strict=True)))
+
+
+def _of_attempt() -> ColumnElement[bool]:
+    return sa.and_(usage.c.turn_id == attempts.c.turn_id, usage.c.attempt == attempts.c.attempt)

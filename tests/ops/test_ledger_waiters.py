@@ -1,0 +1,52 @@
+"""Which tasks have yet to be told a turn's result."""
+
+from __future__ import annotations
+
+from accounts import TTL, a_failure, a_request, a_result, claimed
+
+from ops.ledger import Claim, Ledger
+
+
+def test_tasks_that_wait_for_a_turn_are_known_once_each(ledger: Ledger) -> None:
+    for task_id in ("t1", "b", "t1"):
+        assert ledger.admit(a_request("t1"), task_id, 1.0) is None
+    assert ledger.waiters("t1") == {"t1", "b"}
+    assert ledger.waiters("t2") == frozenset()
+    assert (ledger.turn_of("b"), ledger.turn_of("c")) == ("t1", None)
+
+
+def test_task_is_forgotten_once_it_was_told(ledger: Ledger) -> None:
+    ledger.admit(a_request(), "a", 1.0)
+    ledger.admit(a_request(), "b", 1.0)
+    ledger.told("t1", ["a"])
+    assert ledger.waiters("t1") == {"b"}
+    ledger.told("t1", ["a", "b"])
+    assert ledger.waiters("t1") == frozenset()
+
+
+def test_settled_turns_with_tasks_that_wait_are_found(ledger: Ledger) -> None:
+    ledger.admit(a_request(), "t1", 1.0)
+    claim = ledger.claim("t1", "w1", 1.0, TTL)
+    assert isinstance(claim, Claim)
+    assert ledger.unanswered(99.0) == []
+    ledger.settle(claim, a_result(), 10.0)
+    assert ledger.unanswered(9.0) == []
+    assert ledger.unanswered(10.0) == ["t1"]
+    ledger.told("t1", ["t1"])
+    assert ledger.unanswered(99.0) == []
+
+
+def test_copy_that_comes_after_the_end_is_answered_whoever_dies(ledger: Ledger) -> None:
+    """Its worker hears of the result, and may be killed before it has told the task: others find it."""
+    ledger.settle(claimed(ledger), a_result(), 10.0)
+    assert ledger.admit(a_request(), "late", 20.0) == a_result()
+    assert ledger.unanswered(20.0) == ["t1"]
+
+
+def test_copy_that_comes_while_others_are_told_is_not_forgotten_with_them(ledger: Ledger) -> None:
+    ledger.admit(a_request(), "a", 1.0)
+    ledger.settle_unclaimed("t1", a_failure(), 2.0)
+    found = ledger.waiters("t1")
+    ledger.admit(a_request(), "b", 3.0)
+    ledger.told("t1", found)
+    assert ledger.waiters("t1") == {"b"}

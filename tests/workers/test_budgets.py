@@ -1,0 +1,120 @@
+"""A budget stops turns before an agent is started, and lets those that run come to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.errors import Retry
+from adapters.result import Status, TurnResult
+from ops.ledger import Budget, BudgetKey, OverBudget, Period
+from tests.waiting import until
+from tests.workers.conftest import RECORDINGS
+from tests.workers.fleet import Fleet
+from tests.workers.site import Killed, Site
+from workers.budgets import exceeded
+
+WEB = BudgetKey("project", "web", Period.TOTAL)  # no midnight can come in between
+LABELS = {"project": "web"}
+COST_USD = 0.0117  # of the recording
+MONDAY = 1_795_392_000.0  # 2026-11-23 00:00 UTC
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def queue(site: Site) -> str:
+    recording = str(RECORDINGS / "a_parallel_tools.jsonl")
+    return site.queue(labels=LABELS, options={"recording": recording})
+
+
+def stand(site: Site) -> tuple[float, float]:
+    (budget,) = site.ledger.budgets(site.now())
+    return budget.spent_usd, budget.reserved_usd
+
+
+def test_one_turn_spends_and_the_next_is_refused_before_an_agent_starts(fleet: Fleet, recording: Path) -> None:
+    fleet.start_worker()
+    fleet.ledger.set_budget(WEB, 0.015, 0.01, time.time())
+    first = fleet.run(fleet.recorded(recording, labels=LABELS))
+    assert (first.status, first.cost_usd) == (Status.COMPLETED, pytest.approx(COST_USD))
+    second = fleet.run(fleet.recorded(recording, labels=LABELS))
+    assert second.error is not None
+    assert (second.status, second.error.kind, second.error.retryable) == (Status.FAILED, "budget_exceeded", False)
+    assert second.error.message == (
+        "the budget project=web is $0.0150 in total: $0.0117 is spent, $0.00 reserved by running turns, and this "
+        "one would reserve $0.01; raise it with: runturn budget set project=web USD --per total"
+    )
+    assert (second.attempts, second.host, second.usage_source) == (0, None, "none")
+    assert [event["event"] for event in fleet.events(second.turn_id)] == ["turn_settled"]
+    until(lambda: not fleet.agents(), "the end of the first turn's agent")
+    assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED  # other turns go on
+    fleet.assert_nothing_left()
+
+
+def test_turn_starts_once_its_budget_was_raised(site: Site) -> None:
+    site.ledger.set_budget(WEB, 0.015, 0.01, site.now())
+    assert [asyncio.run(site.finish(queue(site))).status for _ in range(2)] == [Status.COMPLETED, Status.FAILED]
+    assert (site.starts, stand(site)) == (1, (COST_USD, 0.0))
+    site.ledger.set_budget(WEB, 0.03, 0.01, site.now())
+    assert asyncio.run(site.finish(queue(site))).status is Status.COMPLETED
+    assert (site.starts, stand(site)) == (2, (2 * COST_USD, 0.0))
+
+
+@pytest.mark.parametrize("where", ["before begin_attempt", "after begin_attempt", "before settle", "after settle"])
+def test_worker_that_is_killed_has_reserved_once_and_counted_once(site: Site, where: str) -> None:
+    site.ledger.set_budget(WEB, 0.01, 0.01, site.now())
+    turn_id = queue(site)
+
+    def die(step: str) -> None:
+        if step == where:
+            raise Killed
+
+    with pytest.raises(Killed):
+        asyncio.run(site.work(turn_id, die))
+    assert (
+        stand(site)
+        == {
+            "before begin_attempt": (0.0, 0.0),
+            "after begin_attempt": (0.0, 0.01),
+            "before settle": (0.0, 0.01),
+            "after settle": (COST_USD, 0.0),
+        }[where]
+    )
+    if where != "after settle":
+        result = asyncio.run(site.finish(turn_id))
+        assert isinstance(result, TurnResult)
+        assert result.status is Status.COMPLETED
+    assert (site.starts, stand(site)) == (1, (COST_USD, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("budget", "wanted", "text"),
+    [
+        (
+            Budget("project", "web", Period.DAY, 50.0, 1.0, 49.5, 0.25, MONDAY),
+            1.0,
+            "the budget project=web is $50.00 a day: $49.50 is spent, $0.25 reserved by running turns, and this "
+            "one would reserve $1.00; queue the turn again from 2026-11-23 00:00 UTC on, when the next day "
+            "begins, or raise it with: runturn budget set project=web USD --per day",
+        ),
+        (
+            Budget("team", "the blue one", Period.MONTH, 5.0, 1.0, 0.0, 0.0, MONDAY),
+            6.0,
+            "the budget team=the blue one is $5.00 a month: $0.00 is spent, $0.00 reserved by running turns, and "
+            "this one would reserve $6.00; lower the turn's max_cost_usd, "
+            "or raise it with: runturn budget set 'team=the blue one' USD --per month",
+        ),
+    ],
+)
+def test_message_says_which_budget_how_it_stands_and_what_to_do(budget: Budget, wanted: float, text: str) -> None:
+    error = exceeded(OverBudget(budget, wanted))
+    assert (error.message, error.retry) == (text, Retry.NEVER)

@@ -1,0 +1,107 @@
+"""Brings turns that were asked for into the ledger. From then on, their messages are not needed any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from adapters.errors import InvalidRequest
+from adapters.request import TURN_ID, TurnRequest
+from adapters.result import TurnResult
+from ops.errors import LedgerUnavailable, UnknownTurn
+from ops.ledger import Busy
+from workers.equipment import Equipment
+from workers.outcome import refused
+from workers.patience import Patience
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a message asks for."""
+
+    task_id: str
+    document: object
+    due_at: float | None = None  # Unix time in seconds; None: now
+    timeout_ms: int | None = None  # Celery's time limit for the task
+    revoked: bool = False
+
+
+class Admission:
+    """All methods are to be called on the loop."""
+
+    def __init__(
+        self, equipment: Equipment, admitted: Callable[[], None], answer: Callable[[TurnResult], None]
+    ) -> None:
+        """`admitted` is called for turns that wait to be taken, `answer` for those that have their result."""
+        self._equipment = equipment
+        self._admitted = admitted
+        self._answer = answer
+        self._patiently = Patience("")
+
+    def leave(self) -> None:
+        """Give up what the ledger does not answer to."""
+        self._patiently.leave()
+
+    async def admit(self, arrival: Arrival) -> None:
+        """Record what a message asks for; it may be acknowledged then. Raises Detached when the worker leaves."""
+        try:
+            request = self._parse(arrival)
+        except InvalidRequest as error:
+            await self._refuse(arrival, error)
+            return
+        ledger, now = self._equipment.ledger, self._equipment.clock()
+        result = await self._patiently(ledger.admit, request, arrival.task_id, now, arrival.due_at)
+        if arrival.revoked:
+            await self._patiently(ledger.cancel, request.turn_id, now)
+        if result is not None:
+            self._answer(result)
+        else:
+            self._admitted()
+
+    def _parse(self, arrival: Arrival) -> TurnRequest:
+        document = arrival.document
+        if isinstance(document, Mapping) and "agent" not in document:
+            document = {**document, "agent": self._equipment.settings.agent.kind}
+        request = TurnRequest.parse(document, turn_id=arrival.task_id)
+        limits = [limit for limit in (request.turn_timeout_ms, arrival.timeout_ms) if limit is not None]
+        return request.model_copy(update={"turn_timeout_ms": min(limits, default=None)})
+
+    async def _refuse(self, arrival: Arrival, error: InvalidRequest) -> None:
+        """Answer a request that cannot be run; it is on record all the same."""
+        given: Mapping[str, object] = arrival.document if isinstance(arrival.document, Mapping) else {}
+        turn_id = str(given.get("turn_id", arrival.task_id))
+        if re.fullmatch(TURN_ID, turn_id) is None:
+            turn_id = arrival.task_id
+        agent = str(given.get("agent"))
+        known = agent if agent in self._equipment.registry.names else "unknown"  # it becomes a label of metrics
+        result = refused(turn_id, error)
+        settled = await self._patiently(
+            self._equipment.ledger.refuse, turn_id, known, result, arrival.task_id, self._equipment.clock()
+        )
+        if isinstance(settled, Busy):
+            log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
+        else:
+            self._answer(settled.result)
+
+
+async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running: bool) -> None:
+    """Have the turns of these Celery tasks cancelled, those that are `running` only if so asked."""
+    ledger = equipment.ledger
+
+    def cancel(task_id: str) -> None:
+        # Without a task there is no turn yet: its message is on its way, and finds itself revoked.
+        with contextlib.suppress(UnknownTurn):
+            ledger.cancel(ledger.turn_of(task_id) or task_id, equipment.clock(), running=running)
+
+    for task_id in task_ids:
+        try:
+            await asyncio.to_thread(cancel, task_id)
+        except LedgerUnavailable as error:
+            log.warning("a revoked task was not cancelled: repeat it", task_id=task_id, error=str(error))

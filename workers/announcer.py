@@ -1,0 +1,120 @@
+"""Tells Celery, and through it Flower and `inspect`, what becomes of turns.
+
+A turn may run in another worker than the one that received its message, or long after that message. So Celery's
+view of a running turn, a `Request`, is made here when the turn starts, and holds nothing of what was asked.
+Everything happens on the thread of Celery's loop; calls from other threads are posted there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+from celery import Celery
+from celery.worker import state
+from celery.worker.request import Request
+
+from adapters.result import TurnResult
+from ops.ledger import Claim
+from workers.app import TASK, described
+from workers.errands import Errands
+
+
+class Announcer:
+    """Celery's requests of the turns that run here. All methods may be called from any thread."""
+
+    def __init__(self, app: Celery, errands: Errands) -> None:
+        self.consumer: Any = None  # Celery's, once it is connected; on its thread
+        self._app = app
+        self._errands = errands
+        self._requests: dict[str, Request] = {}
+        self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
+        self._numbers = count(1)
+
+    def started(self, claim: Claim) -> None:
+        """A turn is worked on here."""
+        self._post(lambda: self._start(claim))
+
+    def parked(self, turn_id: str, message: str) -> None:
+        """It comes back later."""
+        self._post(lambda: self._end(turn_id, "task-retried", exception=message))
+
+    def settled(self, result: TurnResult) -> None:
+        """It has its result."""
+        self._post(lambda: self._succeed(result))
+
+    def let_go(self, turn_id: str) -> None:
+        """It is not worked on here any more, and another worker tells the rest."""
+        self._post(lambda: self._end(turn_id, None))
+
+    def told(self, task_id: str, result: TurnResult) -> None:
+        """A task other than the turn's own has its result, too."""
+        if task_id != result.turn_id:
+            self._post(lambda: self._send("task-succeeded", task_id, result=repr(result), runtime=0.0))
+
+    def turn(self, number: int) -> str | None:
+        """The turn that Celery calls by a number."""
+        return self._turns.get(number)
+
+    @property
+    def numbers(self) -> list[int]:
+        """What Celery calls the turns that run here."""
+        return list(self._turns)
+
+    def _post(self, call: Callable[[], object]) -> None:
+        self._errands.post(call)
+
+    def _start(self, claim: Claim) -> None:
+        if self.consumer is None:
+            return
+        self._end(claim.turn_id, None)  # claimed again, by the worker that had it before
+        number = next(self._numbers)
+        request = self._requests[claim.turn_id] = self._request(claim)
+        self._turns[number] = claim.turn_id
+        request.on_accepted(number, time.monotonic())
+
+    def _request(self, claim: Claim) -> Request:
+        headers = {
+            "id": claim.turn_id,
+            "task": TASK,
+            "root_id": claim.turn_id,
+            "argsrepr": described(claim.request),
+            "kwargsrepr": "{}",
+            "retries": len(claim.attempts),
+        }
+        body: tuple[list[object], dict[str, object], dict[str, object]] = ([], {}, {})
+        message = SimpleNamespace(headers=headers, body=body, delivery_info={}, properties={})
+        return Request(
+            message,
+            app=self._app,
+            hostname=self.consumer.hostname,
+            eventer=self.consumer.event_dispatcher,
+            body=body,
+            headers=headers,
+            decoded=True,
+        )
+
+    def _succeed(self, result: TurnResult) -> None:
+        request = self._requests.get(result.turn_id)
+        if request is not None:
+            runtime = time.time() - request.time_start if request.time_start else 0.0
+            self._end(result.turn_id, "task-succeeded", result=repr(result), runtime=runtime)
+
+    def _end(self, turn_id: str, event: str | None, **fields: object) -> None:
+        request = self._requests.pop(turn_id, None)
+        if request is None:
+            return
+        self._turns.pop(request.worker_pid, None)
+        terminated = request._already_revoked  # then Celery has announced it, once
+        if not terminated:
+            state.task_ready(request, successful=event == "task-succeeded")
+        if event is not None and not terminated:
+            self._send(event, turn_id, **fields)
+
+    def _send(self, event: str, task_id: str, **fields: object) -> None:
+        dispatcher = self.consumer and self.consumer.event_dispatcher
+        if dispatcher and dispatcher.enabled:
+            dispatcher.send(event, uuid=task_id, **fields)

@@ -1,0 +1,129 @@
+"""`runturn budget`: what turns with a label may cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, TypeVar
+
+import click
+from pydantic import Field, TypeAdapter, ValidationError
+
+from adapters.errors import InvalidRequest
+from adapters.request import Label, Name, invalid
+from ops.ledger import Budget, BudgetKey, Period
+from workers.budgets import PER, moment, usd
+from workers.cli.context import Context, pass_context
+from workers.cli.options import json_option, pair
+from workers.cli.show import print_json, print_table
+
+_RESERVE_USD = 1.0  # the default, unless the limit is lower
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+_VALUE: TypeAdapter[str] = TypeAdapter(Label)
+# Bounds within which neither a sum in billionths overflows nor an amount becomes nothing.
+_LIMIT: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0.0001, le=10_000_000, allow_inf_nan=False)])
+_RESERVE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0.0001, le=10_000, allow_inf_nan=False)])
+
+T = TypeVar("T")
+
+_label_argument = click.argument("label", metavar="LABEL=VALUE")
+_per_option = click.option(
+    "--per",
+    "period",
+    type=click.Choice([period.value for period in Period]),
+    required=True,
+    help="Days, weeks (from Monday) and months begin at 00:00 UTC; a total never begins anew.",
+)
+
+
+@click.group()
+def budget() -> None:
+    """Limit what turns with a label may cost.
+
+    A turn whose label has a budget reserves money when it starts: its max_cost_usd, else what --reserve says. If
+    that is more than what is left, it fails with budget_exceeded, and no agent is started.
+    """
+
+
+@budget.command("set")
+@_label_argument
+@click.argument("amount", metavar="USD", type=float)
+@_per_option
+@click.option(
+    "--reserve",
+    type=float,
+    metavar="USD",
+    help="For each running turn without max_cost_usd. [default: 1, or USD if that is less]",
+)
+@pass_context
+def set_budget(context: Context, label: str, amount: float, period: str, reserve: float | None) -> int:
+    """Set a budget, or change one.
+
+    What was spent in the running period counts.
+    """
+    key = _key(label, period)
+    limit = _checked(_LIMIT, amount, "USD")
+    each = min(_RESERVE_USD, limit) if reserve is None else _checked(_RESERVE, reserve, "reserve")
+    if each > limit:
+        raise InvalidRequest(f"is more than the whole budget of {usd(limit)}", field="reserve")
+    now = context.ledger.set_budget(key, limit, each, time.time())
+    click.echo(
+        f"{_name(now)}: {usd(now.limit_usd)} {PER[now.period]}, "
+        f"{usd(now.spent_usd)} spent, {usd(now.reserved_usd)} reserved"
+    )
+    return 0
+
+
+@budget.command("list")
+@json_option
+@pass_context
+def list_budgets(context: Context, as_json: bool) -> int:
+    """List all budgets, and what is left of them."""
+    rows = context.ledger.budgets(time.time())
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return 0
+    columns = ("budget", "per", "limit", "spent", "reserved", "left", "begins anew")
+    print_table(columns, (_row(row) for row in rows), right=("limit", "spent", "reserved", "left"))
+    return 0
+
+
+@budget.command("remove")
+@_label_argument
+@_per_option
+@pass_context
+def remove_budget(context: Context, label: str, period: str) -> int:
+    """Remove a budget; its turns go on."""
+    key = _key(label, period)
+    if not context.ledger.remove_budget(key):
+        raise InvalidRequest(f"{label} has no budget per {period}; see runturn budget list", field="label")
+    return 0
+
+
+def _key(label: str, period: str) -> BudgetKey:
+    name, value = pair(label, "label")
+    return BudgetKey(_checked(_NAME, name, "label"), _checked(_VALUE, value, "label"), Period(period))
+
+
+def _checked(adapter: TypeAdapter[T], value: T, field: str) -> T:
+    """A value within its bounds. Raises InvalidRequest that names the field."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise invalid(error, field) from error
+
+
+def _row(row: Budget) -> tuple[str, ...]:
+    left = max(row.limit_usd - row.spent_usd - row.reserved_usd, 0.0)
+    anew = moment(row.resets_at) if row.resets_at is not None else "never"
+    return (
+        _name(row),
+        row.period,
+        *(f"${amount:,.4f}" for amount in (row.limit_usd, row.spent_usd, row.reserved_usd, left)),
+        anew,
+    )
+
+
+def _name(row: Budget) -> str:
+    return f"{row.name}={row.value}"

@@ -1,0 +1,112 @@
+"""How a worker receives turns' messages: Celery's strategy for the task `runturn.run_turn`.
+
+Celery hands a message to a pool and acknowledges it when the task has ended. Here a message only brings the news
+of a turn: it is acknowledged as soon as the ledger has that, within milliseconds, and never matters again. So no
+timeout of a broker can hit a turn that runs, however long that takes, and a copy of a message does no harm.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+from celery.worker import state
+from celery.worker.request import Request
+from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
+
+from workers.admission import Arrival
+from workers.announcer import Announcer
+from workers.errands import Errands
+
+Admit = Callable[[Arrival, Callable[[bool], None]], None]
+
+log = structlog.get_logger(__name__)
+
+
+class Reception:
+    """The strategy; Celery calls it with the task, its application and the consumer at each connection."""
+
+    def __init__(self, admit: Admit, announcer: Announcer, errands: Errands) -> None:
+        """`admit` calls back, from any thread, with whether the message can be acknowledged."""
+        self._admit = admit
+        self._announcer = announcer
+        self._errands = errands
+        self._in_hand: set[Request] = set()  # Celery refers to them weakly
+
+    def __call__(self, task: Any, app: Celery, consumer: Any) -> Callable[..., None]:
+        """Return what takes messages from now on."""
+        self._announcer.consumer = consumer
+
+        def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
+            decoded, headers, is_decoded, utc = _protocol_2(app, message, body)
+            request = Request(
+                message,
+                on_ack=ack,
+                on_reject=reject,
+                app=app,
+                hostname=consumer.hostname,
+                eventer=consumer.event_dispatcher,
+                task=task,
+                connection_errors=consumer.connection_errors,
+                body=decoded,
+                headers=headers,
+                decoded=is_decoded,
+                utc=utc,
+            )
+            self._receive(consumer, request)
+
+        return receive
+
+    def _receive(self, consumer: Any, request: Request) -> None:
+        signals.task_received.send(sender=consumer, request=request)
+        request.send_event(
+            "task-received",
+            name=request.name,
+            args=request.argsrepr,
+            kwargs=request.kwargsrepr,
+            root_id=request.root_id,
+            parent_id=request.parent_id,
+            retries=request.request_dict.get("retries", 0),
+            eta=request.eta and request.eta.isoformat(),
+            expires=request.expires and request.expires.isoformat(),
+        )
+        self._in_hand.add(request)
+        state.reserved_requests.add(request)  # `workers.visibility` keeps it fresh
+        arrival = _arrival(request)
+        self._admit(arrival, lambda admitted: self._errands.post(lambda: self._done(request, arrival, admitted)))
+
+    def _done(self, request: Request, arrival: Arrival, admitted: bool) -> None:
+        self._in_hand.discard(request)
+        state.reserved_requests.discard(request)
+        if not admitted:
+            return  # the broker gives it to the next worker
+        if arrival.revoked:
+            request.revoked()  # announces it, and acknowledges
+        request.acknowledge()
+
+
+def _protocol_2(app: Celery, message: Any, body: Any) -> tuple[Any, dict[str, Any], bool, bool]:
+    """A message as the second version of Celery's protocol, as Celery's own strategy reads it."""
+    if body is None and "args" not in message.payload:
+        return message.body, message.headers, False, app.uses_utc_timezone()
+    converted = hybrid_to_proto2(message, message.payload) if "args" in message.payload else None
+    body, headers, decoded, utc = converted or proto1_to_proto2(message, body)
+    return body, headers, decoded, utc
+
+
+def _arrival(request: Request) -> Arrival:
+    args: list[object] = list(request.args or ())
+    hard, soft = request.time_limits
+    limit_s = soft or hard or request.task.soft_time_limit or request.task.time_limit
+    expired = request.expires is not None and time.time() > request.expires.timestamp()
+    return Arrival(
+        task_id=request.id,
+        document=args[0] if len(args) == 1 else None,
+        due_at=request.eta.timestamp() if request.eta is not None else None,
+        timeout_ms=math.ceil(limit_s * 1000) if limit_s else None,
+        revoked=expired or request.id in state.revoked,
+    )
