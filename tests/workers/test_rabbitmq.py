@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.brokers.rabbitmq import RabbitMQ, Vhost
 from tests.waiting import until
 from tests.workers.fleet import slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
-from workers.app import QUEUE
+from workers.app import QUEUE, create_app, send
 from workers.brokers import DEAD_QUEUE
 
 Fault = Callable[[Vhost], None]
@@ -134,6 +135,24 @@ def test_turn_longer_than_the_consumer_timeout_runs_once(tmp_path: Path, recordi
         names = [event["event"] for event in fleet.events(turn_id)]
         assert names.count("session_started") == names.count("attempt_started") == 1
         assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+        assert worker.process.poll() is None, worker.log.read_text()
+        _empty(vhost)
+
+
+def test_message_held_beyond_the_consumer_timeout_does_not_end_the_worker(tmp_path: Path, recording: Path) -> None:
+    with ExitStack() as stack:
+        vhost = stack.enter_context(RabbitMQ(consumer_timeout_s=1)).new_vhost()
+        fleet = stack.enter_context(RabbitFleet(tmp_path, vhost))
+        worker = fleet.start_worker()
+        request = fleet.recorded(recording)
+        with closing(sqlite3.connect(fleet.state.ledger_url.removeprefix("sqlite:///"))) as other:
+            other.execute("BEGIN IMMEDIATE")  # the ledger takes nothing, so the message stays unacknowledged
+            send(create_app(vhost.url), request)
+            until(lambda: b"PRECONDITION_FAILED" in worker.log.read_bytes(), "RabbitMQ to lose patience")
+            other.rollback()
+        until(lambda: fleet.ledger.result(request.turn_id), "the turn to be settled")
+        names = [event["event"] for event in fleet.events(request.turn_id)]
+        assert names.count("session_started") == names.count("attempt_started") == 1
         assert worker.process.poll() is None, worker.log.read_text()
         _empty(vhost)
 
