@@ -17,7 +17,7 @@ from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Busy
 from workers.equipment import Equipment
 from workers.outcome import refused
-from workers.patience import Patience
+from workers.patience import Detached, Patience
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +31,26 @@ class Arrival:
     due_at: float | None = None  # Unix time in seconds; None: now
     timeout_ms: int | None = None  # Celery's time limit for the task
     revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The ledger has it: the message can be acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """The worker has to leave: the message is the next one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """This runturn can make nothing of it, but another one may: the message has to be put aside."""
+
+    reason: str
+
+
+Outcome = Admitted | LeftAlone | Unreadable
 
 
 class Admission:
@@ -49,13 +69,25 @@ class Admission:
         """Give up what the ledger does not answer to."""
         self._patiently.leave()
 
-    async def admit(self, arrival: Arrival) -> None:
-        """Record what a message asks for; it may be acknowledged then. Raises Detached when the worker leaves."""
+    async def admit(self, arrival: Arrival) -> Outcome:
+        """Record what a message asks for."""
+        try:
+            return await self._admit(arrival)
+        except Detached:
+            return LeftAlone()
+        except Exception as error:
+            log.exception("a message could not be dealt with", task_id=arrival.task_id)
+            return Unreadable(f"it could not be dealt with ({type(error).__name__}): see the worker's log")
+
+    async def _admit(self, arrival: Arrival) -> Outcome:
+        version = arrival.document.get("version", 1) if isinstance(arrival.document, Mapping) else 1
+        if version != 1 and isinstance(version, int):
+            return Unreadable(f"version {version} of the request is not known here: upgrade the workers")
         try:
             request = self._parse(arrival)
         except InvalidRequest as error:
             await self._refuse(arrival, error)
-            return
+            return Admitted()
         ledger, now = self._equipment.ledger, self._equipment.clock()
         result = await self._patiently(ledger.admit, request, arrival.task_id, now, arrival.due_at)
         if arrival.revoked:
@@ -64,6 +96,7 @@ class Admission:
             self._answer(result)
         else:
             self._admitted()
+        return Admitted()
 
     def _parse(self, arrival: Arrival) -> TurnRequest:
         document = arrival.document

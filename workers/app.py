@@ -8,18 +8,26 @@ from celery import Celery
 
 from adapters.request import TurnRequest
 from workers import serialization
-from workers.brokers import transport_options
+from workers.brokers import (
+    QUEUE,
+    results_url,
+    transport_options,
+    turn_queue,
+)
 
 TASK: Final = "runturn.run_turn"
-QUEUE: Final = "runturn"
 
 
 def create_app(broker_url: str, result_url: str | None = None) -> Celery:
-    """An application on that broker. Results are kept there too unless `result_url` names another place."""
+    """An application on that broker. A Redis keeps results, too, unless `result_url` names another place.
+
+    A RabbitMQ does not: without `result_url`, results are in the ledger only.
+    """
     serialization.install()
-    app = Celery("runturn", broker=broker_url, backend=result_url or broker_url, set_as_current=False)
+    app = Celery("runturn", broker=broker_url, backend=results_url(broker_url, result_url), set_as_current=False)
     app.conf.update(
         task_default_queue=QUEUE,
+        task_queues=[turn_queue(broker_url)],
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],
@@ -28,29 +36,21 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         worker_prefetch_multiplier=1,
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
+        # After a lost connection, Celery would widen the prefetch again from the threads that acknowledge: with
+        # RabbitMQ, those and the consumer wait for each other's answers, and nothing is acknowledged any more.
+        worker_enable_prefetch_count_reduction=False,
         worker_hijack_root_logger=False,
         worker_send_task_events=True,
         task_send_sent_event=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,  # for as long as it takes
+        # RabbitMQ closes the channel of a worker that holds a message for too long, say while the ledger is away.
+        broker_channel_error_retry=True,
         broker_transport_options=transport_options(broker_url),
         # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.answers`).
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
     return app
-
-
-def send(app: Celery, request: TurnRequest) -> None:
-    """Send a turn's message. Raises kombu's OperationalError."""
-    # The agent is always named: workers put their own default in its place if it is not.
-    named = {"turn_id": request.turn_id, "agent": request.agent}
-    handle = app.send_task(
-        TASK,
-        args=[request.model_dump(mode="json", exclude_defaults=True) | named],
-        task_id=request.turn_id,
-        argsrepr=described(request),
-    )
-    handle.backend = None  # nobody waits on it, and its destructor would talk to the broker
 
 
 def described(request: TurnRequest) -> str:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from kombu import Consumer, Exchange
+from kombu import Consumer, Exchange, Queue
+
+QUEUE: Final = "runturn"
+DEAD_QUEUE: Final = "runturn.dead"  # RabbitMQ puts there what it gives up on; workers empty it into the ledger
 
 # How long a message may stay unacked before the Redis transport hands it out again. Workers keep the messages of
 # running turns fresh (see `workers.visibility`), so this is only how soon a killed worker's turns come back.
 VISIBILITY_TIMEOUT_S: Final = 30.0
 
+OTHERWISE_DECLARED: Final = (
+    "the broker has a queue of runturn's name that somebody declared in another way; delete it there, "
+    "or use another virtual host"
+)
 _EVENTS = "runturn.events"
+
+# RabbitMQ's own default from version 4.0 on. A message is delivered again when its worker is killed before the
+# ledger has the turn, or when connections are cut: one that meets that twenty times is the cause of it.
+_DELIVERY_LIMIT = 20
+_CONFIRM_S = 10.0
 
 
 def speaks_redis(broker_url: str) -> bool:
@@ -18,11 +30,60 @@ def speaks_redis(broker_url: str) -> bool:
     return broker_url.startswith(("redis", "valkey"))
 
 
+def speaks_amqp(broker_url: str) -> bool:
+    """Whether it is a RabbitMQ."""
+    return broker_url.startswith(("amqp", "pyamqp"))
+
+
 def transport_options(broker_url: str) -> dict[str, object]:
     """What kombu is told about a broker that keeps turns' messages."""
-    if not speaks_redis(broker_url):
-        return {}
-    return {"visibility_timeout": VISIBILITY_TIMEOUT_S, "socket_keepalive": "socket" not in broker_url}
+    if speaks_redis(broker_url):
+        return {
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "unacked_mutex_expire": 10,  # s; a worker that is killed while it restores messages holds it
+            "socket_keepalive": "socket" not in broker_url,
+        }
+    if speaks_amqp(broker_url):
+        return {"confirm_publish": True}  # a message that is sent is on a disk, of most of the cluster's nodes
+    return {}
+
+
+def publish_options(broker_url: str) -> dict[str, object]:
+    """What is said with each message: RabbitMQ has to have a queue for it, and to confirm it in time.
+
+    It confirms nothing while it is short of memory or disk; a producer has to hear of that.
+    """
+    return {"mandatory": True, "confirm_timeout": _CONFIRM_S} if speaks_amqp(broker_url) else {}
+
+
+def results_url(broker_url: str, given: str | None) -> str:
+    """Where Celery keeps results unless it is given a place: not in RabbitMQ, which is a queue and no store."""
+    return given or (broker_url if speaks_redis(broker_url) else "disabled://")
+
+
+def turn_queue(broker_url: str) -> Queue:
+    """The queue of all turns. Whoever declares it says the same of it, or RabbitMQ closes the channel (406)."""
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": _DELIVERY_LIMIT,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": DEAD_QUEUE,
+        # RabbitMQ lets go of a dead letter when the other queue has it, and not before. It asks for the overflow
+        # behaviour with it; there is no limit to overflow.
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    return Queue(
+        QUEUE,
+        Exchange(QUEUE, type="direct"),
+        routing_key=QUEUE,
+        queue_arguments=arguments if speaks_amqp(broker_url) else None,
+    )
+
+
+def dead_queue() -> Queue:
+    """Where RabbitMQ puts what it gives up on. Bound to nothing: dead letters come by its name."""
+    return Queue(DEAD_QUEUE, queue_arguments={"x-queue-type": "quorum"})
 
 
 def events_exchange(broker_url: str) -> Exchange:

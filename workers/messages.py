@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from amqp.exceptions import MessageNacked, PreconditionFailed
 from celery import Celery
 from kombu.exceptions import OperationalError
 
 from adapters.request import TurnRequest
-from workers.app import TASK
+from workers.app import TASK, described
+from workers.brokers import OTHERWISE_DECLARED, publish_options
 from workers.errors import BrokerUnavailable
 
 
@@ -20,12 +22,16 @@ def send(app: Celery, requests: Sequence[TurnRequest]) -> None:
     the process lives, whether anybody wants it or not.
     """
     with app.producer_or_acquire() as producer:
-        faults = (OperationalError, OSError, *producer.connection.connection_errors)
+        faults = (OperationalError, OSError, MessageNacked, *producer.connection.connection_errors)
+        options = publish_options(app.conf.broker_url)
         for sent, request in enumerate(requests):
             try:
-                app.amqp.send_task_message(producer, TASK, _message(app, request))
+                app.amqp.send_task_message(producer, TASK, _message(app, request), **options)
+            except PreconditionFailed as error:
+                why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
+                raise BrokerUnavailable(_explained(why, sent, len(requests))) from error
             except faults as error:
-                raise BrokerUnavailable(_explained(error, sent, len(requests))) from error
+                raise BrokerUnavailable(_explained(str(error) or repr(error), sent, len(requests))) from error
 
 
 def _message(app: Celery, request: TurnRequest) -> Any:
@@ -35,13 +41,12 @@ def _message(app: Celery, request: TurnRequest) -> Any:
         request.turn_id,
         TASK,
         args=[request.model_dump(mode="json", exclude_defaults=True) | named],
-        # prompts are not for monitors and logs
-        argsrepr=f"({request.agent} on {request.host or 'any host'})",
+        argsrepr=described(request),
         create_sent_event=app.conf.task_send_sent_event,
     )
 
 
-def _explained(error: Exception, sent: int, count: int) -> str:
+def _explained(why: str, sent: int, count: int) -> str:
     if count == 1:
-        return f"the turn could not be queued: {error}"
-    return f"{sent} of {count} turns were queued, then: {error}; queue all of them again, none runs twice"
+        return f"the turn could not be queued: {why}"
+    return f"{sent} of {count} turns were queued, then: {why}; queue all of them again, none runs twice"

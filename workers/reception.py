@@ -18,11 +18,11 @@ from celery.worker import state
 from celery.worker.request import Request
 from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 
-from workers.admission import Arrival
+from workers.admission import Admitted, Arrival, LeftAlone, Outcome, Unreadable
 from workers.announcer import Announcer
 from workers.errands import Errands
 
-Admit = Callable[[Arrival, Callable[[bool], None]], None]
+Admit = Callable[[Arrival, Callable[[Outcome], None]], None]
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Reception:
     """The strategy; Celery calls it with the task, its application and the consumer at each connection."""
 
     def __init__(self, admit: Admit, announcer: Announcer, errands: Errands) -> None:
-        """`admit` calls back, from any thread, with whether the message can be acknowledged."""
+        """`admit` calls back, from any thread, with what is to become of the message."""
         self._admit = admit
         self._announcer = announcer
         self._errands = errands
@@ -77,16 +77,23 @@ class Reception:
         self._in_hand.add(request)
         state.reserved_requests.add(request)  # `workers.visibility` keeps it fresh
         arrival = _arrival(request)
-        self._admit(arrival, lambda admitted: self._errands.post(lambda: self._done(request, arrival, admitted)))
+        self._admit(
+            arrival,
+            lambda outcome: self._errands.post(lambda: self._done(consumer, request, arrival, outcome)),
+        )
 
-    def _done(self, request: Request, arrival: Arrival, admitted: bool) -> None:
+    def _done(self, consumer: Any, request: Request, arrival: Arrival, outcome: Outcome) -> None:
         self._in_hand.discard(request)
         state.reserved_requests.discard(request)
-        if not admitted:
-            return  # the broker gives it to the next worker
-        if arrival.revoked:
-            request.revoked()  # announces it, and acknowledges
-        request.acknowledge()
+        match outcome:
+            case Admitted():
+                if arrival.revoked:
+                    request.revoked()  # announces it, and acknowledges
+                request.acknowledge()
+            case Unreadable(reason):
+                consumer.bury(request.message, reason)
+            case LeftAlone():
+                pass  # the broker gives it to the next worker
 
 
 def _protocol_2(app: Celery, message: Any, body: Any) -> tuple[Any, dict[str, Any], bool, bool]:

@@ -18,13 +18,12 @@ import structlog
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
-from workers.admission import Admission, Arrival, cancel_tasks
+from workers.admission import Admission, Arrival, Outcome, cancel_tasks
 from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.keeper import Keeper
-from workers.patience import Detached
 from workers.retention import keep_forgetting
 from workers.run import Left, RunOutcome, TurnRun
 from workers.scheduler import Scheduler
@@ -107,8 +106,8 @@ class Runtime:
         if self._finishes:
             self._idle.wait()
 
-    def admit(self, arrival: Arrival, done: Callable[[bool], None]) -> None:
-        """Record what a message asks for; calls `done` with whether it can be acknowledged."""
+    def admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
+        """Record what a message asks for; calls `done` with what is to become of the message."""
         self._on_loop(self._admit(arrival, done))
 
     def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
@@ -152,16 +151,8 @@ class Runtime:
             self._idle.set()
         self._nudge()
 
-    async def _admit(self, arrival: Arrival, done: Callable[[bool], None]) -> None:
-        try:
-            await self._admission.admit(arrival)
-        except Detached:
-            done(False)
-        except Exception:
-            log.exception("a message could not be dealt with", task_id=arrival.task_id)
-            done(False)
-        else:
-            done(True)
+    async def _admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
+        done(await self._admission.admit(arrival))
 
     async def _work(self, run: TurnRun) -> None:
         metrics, claim = self._equipment.metrics, run.claim

@@ -1,5 +1,6 @@
 """The books: turns, attempts, usage, sessions and events, in SQLite or PostgreSQL."""
 
+from ops.ledger.dead_letters import DeadLetter, DeadLetterBook, DeadLetterRow
 from ops.ledger.ledger import Ledger
 from ops.ledger.periods import Period
 from ops.ledger.records import (
@@ -40,6 +41,9 @@ __all__ = [
     "Claim",
     "CostKey",
     "CostRow",
+    "DeadLetter",
+    "DeadLetterBook",
+    "DeadLetterRow",
     "Forgotten",
     "HostBusy",
     "InUse",

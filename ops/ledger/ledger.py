@@ -33,6 +33,7 @@ from ops.ledger import (
     waiters,
 )
 from ops.ledger.database import Database
+from ops.ledger.dead_letters import DeadLetterBook
 from ops.ledger.money import nano
 from ops.ledger.records import (
     Attempt,
@@ -67,6 +68,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.dead_letters = DeadLetterBook(database)
 
     @classmethod
     def open(cls, url: str) -> Self:

@@ -206,3 +206,19 @@ events = Table(
     Column("last_seq", BigInteger, nullable=False),
     Column("lines", LargeBinary, nullable=False),  # joined by newlines
 )
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("letter_id", Text, primary_key=True),
+    Column("received_at", Double, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("task_id", Text),
+    Column("queue", Text, nullable=False),
+    Column("content_type", Text),
+    Column("content_encoding", Text),
+    Column("headers", Text, nullable=False),
+    Column("body_bytes", BigInteger, nullable=False),
+    Column("body", LargeBinary),  # NULL: it was too long
+    Index("dead_letters_by_age", "received_at"),
+)

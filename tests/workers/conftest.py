@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers.fixtures import rabbitmq, vhost
 from tests.model_api import ModelApi, Script
 from tests.model_api.cli import claude_binary, claude_environment
 from tests.workers.fleet import Fleet
+
+__all__ = ["rabbitmq", "vhost"]  # fixtures
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "claude-code"
 

@@ -33,7 +33,7 @@ from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
-from workers.admission import Arrival
+from workers.admission import Admitted, Arrival, Outcome, Unreadable
 from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.app import create_app
@@ -347,9 +347,9 @@ class running:
         parked = row.wait_reason is not None and row.due_at != former
         return Parked(row.wait_reason or "") if parked else self._site.ledger.result(turn_id)
 
-    def admit(self, task_id: str, document: object) -> bool:
-        """Have a message received; returns whether it is to be acknowledged."""
-        answered: Queue[bool] = Queue()
+    def admit(self, task_id: str, document: object) -> Outcome:
+        """Have a message received."""
+        answered: Queue[Outcome] = Queue()
         self.runtime.admit(Arrival(task_id, document), answered.put)
         return answered.get(timeout=30)
 
@@ -358,16 +358,14 @@ async def _keep_untidy(_: Equipment) -> None:
     """See `keep_tidy`."""
 
 
-def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_stays_with_the_broker(
-    site: Site,
-) -> None:
+def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_put_aside(site: Site) -> None:
     def fail(point: str) -> None:
         if point == "before admit":
             raise ValueError("a fault of ours")
 
     document = site.request(options={"lines": ["{}"]}).model_dump(mode="json", exclude_defaults=True)
     with capture_logs() as logs, running(site, fail) as worker:
-        assert worker.admit("task", document) is False
+        assert isinstance(worker.admit("task", document), Unreadable)
     (entry,) = [entry for entry in logs if entry["log_level"] == "error"]
     assert (entry["task_id"], entry["event"]) == ("task", "a message could not be dealt with")
 
@@ -378,7 +376,7 @@ def test_faulty_copy_of_a_turn_changes_nothing_and_is_answered_with_it(site: Sit
     assert request is not None
     document = request.model_dump(mode="json", exclude_defaults=True)
     with running(site) as worker:
-        assert worker.admit("copy", document | {"newer_field": True, "turn_id": turn_id})
+        assert worker.admit("copy", document | {"newer_field": True, "turn_id": turn_id}) == Admitted()
         assert site.ledger.turn(turn_id).state == "queued"
         assert site.ledger.waiters(turn_id) == {"copy"}
         result = worker(turn_id)
@@ -393,7 +391,8 @@ def test_copy_of_a_settled_turn_is_answered_at_once(site: Site) -> None:
     assert request is not None
     asyncio.run(site.finish(turn_id))
     with running(site) as worker:
-        assert worker.admit("late", request.model_dump(mode="json", exclude_defaults=True) | {"turn_id": turn_id})
+        document = request.model_dump(mode="json", exclude_defaults=True)
+        assert worker.admit("late", document | {"turn_id": turn_id}) == Admitted()
         assert worker.app.AsyncResult("late").get(timeout=10)["turn_id"] == turn_id
         until(lambda: not site.ledger.waiters(turn_id), "the task to be noted as told")
     assert site.ledger.turn(turn_id).state == "settled"

@@ -16,6 +16,7 @@ from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.site import Site
 from tests.workers.test_faults import running
+from workers.admission import Admitted
 from workers.bus import Publisher, Subscription
 
 SAID = [AssistantText("hello")]
@@ -66,7 +67,8 @@ def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Pa
 
     request = site.request(options={"recording": str(recording)}, turn_id="asked")
     with running(site, fail_once) as worker:
-        assert worker.admit("asked-again", request.model_dump(mode="json", exclude_defaults=True))
+        document = request.model_dump(mode="json", exclude_defaults=True)
+        assert worker.admit("asked-again", document) == Admitted()
         outcome = worker("asked")
         assert isinstance(outcome, TurnResult)
         assert outcome.status is Status.COMPLETED

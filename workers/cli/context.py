@@ -118,7 +118,8 @@ class Context:
             app.connection_for_write().transport_cls  # noqa: B018  # looked up, and so checked, here
         except _MEANINGLESS as error:
             raise SettingsError(
-                f"names no broker that this installation can talk to ({error}); redis://HOST:PORT/0 is one",
+                f"names no broker that this installation can talk to ({error}); redis://HOST:PORT/0 is one, "
+                "amqp://USER:PASSWORD@HOST/VHOST another",
                 field="broker_url",
                 where="RUNTURN_BROKER_URL",
             ) from error

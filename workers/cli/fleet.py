@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 import threading
+import time
 
 import click
 import structlog
@@ -20,6 +21,8 @@ from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
 from workers.cli.show import print_json, printable
 from workers.cli.status import COMPLETED, FAILED
+from workers.consumer import install
+from workers.dead_letters import DeadLetters
 from workers.doctor import examine
 
 log = structlog.get_logger(__name__)
@@ -121,7 +124,11 @@ def _work(context: Context, concurrency: int | None, *, with_totals: bool, finis
         settings, context.state, context.ledger, context.app, WorkerMetrics(registry), finishes=finishes
     )
     slots = concurrency or settings.agent.max_concurrent_agents
-    with MetricsServer(registry, settings.metrics_host, settings.metrics_port) as server:
+    with (
+        MetricsServer(registry, settings.metrics_host, settings.metrics_port) as server,
+        DeadLetters(context.ledger.dead_letters, time.time) as dead_letters,
+    ):
+        install(context.app, dead_letters)
         log.info("worker starts", slots=slots, metrics=server.url, state_dir=str(context.state.root))
         return worker.run(f"runturn@{platform.node()}.{os.getpid()}", slots)
 

@@ -160,3 +160,17 @@ def upgrade() -> None:
         sa.Column("last_seq", sa.BigInteger, nullable=False),
         sa.Column("lines", sa.LargeBinary, nullable=False),
     )
+    op.create_table(
+        "dead_letters",
+        sa.Column("letter_id", sa.Text, primary_key=True),
+        sa.Column("received_at", sa.Double, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("task_id", sa.Text),
+        sa.Column("queue", sa.Text, nullable=False),
+        sa.Column("content_type", sa.Text),
+        sa.Column("content_encoding", sa.Text),
+        sa.Column("headers", sa.Text, nullable=False),
+        sa.Column("body_bytes", sa.BigInteger, nullable=False),
+        sa.Column("body", sa.LargeBinary),
+    )
+    op.create_index("dead_letters_by_age", "dead_letters", ["received_at"])

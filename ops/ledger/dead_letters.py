@@ -1,0 +1,91 @@
+"""Messages that no worker could read, kept until somebody looks at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from ops.ledger.database import Database, insert_new
+from ops.ledger.schema import dead_letters
+
+MAX_BODY_BYTES = 32 * 1024 * 1024  # the longest valid request is well below
+MAX_LETTERS = 10_000  # the oldest ones fall out: whoever sends that many mends the sender first
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    """What is known of a message, without its body."""
+
+    letter_id: str  # follows from the message: the same one again is kept once
+    received_at: float  # Unix time in seconds
+    reason: str  # why it could not be read
+    task_id: str | None  # as far as it names one
+    queue: str  # where it came from, and goes to if it is sent again
+    content_type: str | None
+    content_encoding: str | None
+    headers: dict[str, Any]  # JSON values
+    body_bytes: int  # its length; a body longer than MAX_BODY_BYTES is not kept
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message as it was."""
+
+    row: DeadLetterRow
+    body: bytes | None  # None: it was too long to be kept
+
+
+class DeadLetterBook:
+    """The ledger's dead letters. Every operation is one short transaction, and raises LedgerUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def keep(self, letter: DeadLetter) -> bool:
+        """Keep a message; False: it is kept already. Acknowledge it after: killed in between, it comes again."""
+        with self._database.write() as connection:
+            return _keep(connection, letter)
+
+    def list(self, limit: int) -> list[DeadLetterRow]:
+        """The newest ones first."""
+        newest = sa.select(*_ROW).order_by(dead_letters.c.received_at.desc(), dead_letters.c.letter_id)
+        with self._database.read() as connection:
+            return [_row(row) for row in connection.execute(newest.limit(limit)).mappings()]
+
+    def find(self, letter_id: str) -> DeadLetter | None:
+        """One of them."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                sa.select(dead_letters).where(dead_letters.c.letter_id == letter_id)
+            ).mappings().one_or_none()  # fmt: skip
+        return DeadLetter(_row(found), found["body"]) if found else None
+
+    def remove(self, letter_id: str) -> bool:
+        """Forget one; False: there is none of that id."""
+        with self._database.write() as connection:
+            gone = sa.delete(dead_letters).where(dead_letters.c.letter_id == letter_id)
+            return connection.execute(gone).rowcount == 1
+
+
+_ROW = [column for column in dead_letters.c if column.name != "body"]
+
+
+def _keep(connection: Connection, letter: DeadLetter) -> bool:
+    row = letter.row
+    body = letter.body if row.body_bytes <= MAX_BODY_BYTES else None
+    values = {column.name: getattr(row, column.name) for column in _ROW if column.name != "headers"}
+    new = insert_new(connection, dead_letters, **values, headers=orjson.dumps(row.headers).decode(), body=body)
+    if new:
+        newest = dead_letters.c.received_at.desc(), dead_letters.c.letter_id
+        surplus = sa.select(dead_letters.c.letter_id).order_by(*newest).offset(MAX_LETTERS)
+        connection.execute(sa.delete(dead_letters).where(dead_letters.c.letter_id.in_(surplus)))
+    return new
+
+
+def _row(row: sa.RowMapping) -> DeadLetterRow:
+    values = {column.name: row[column.name] for column in _ROW}
+    return DeadLetterRow(**{**values, "headers": orjson.loads(row["headers"])})

@@ -1,0 +1,178 @@
+"""RabbitMQ as the broker: turns run, and outlive what becomes of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from kombu import Connection, Queue
+
+from adapters.result import Status
+from tests.brokers.rabbitmq import RabbitMQ, Vhost
+from tests.waiting import until
+from tests.workers.fleet import slow_recording
+from tests.workers.rabbit_fleet import RabbitFleet
+from workers.app import QUEUE, create_app, send
+from workers.brokers import DEAD_QUEUE
+
+Fault = Callable[[Vhost], None]
+
+PRODUCER = """
+import sys
+from celery import Celery
+from kombu import Queue
+
+app = Celery(broker=sys.argv[1])
+request = {"prompt": "do it", "workspace": sys.argv[2], "agent": "scripted", "options": {"recording": sys.argv[3]}}
+app.send_task("runturn.run_turn", args=[request], task_id="by-name", queue=Queue("runturn", no_declare=True))
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, vhost: Vhost) -> Iterator[RabbitFleet]:
+    """A fleet without a worker yet."""
+    with RabbitFleet(tmp_path, vhost) as fleet:
+        yield fleet
+
+
+def stopped_and_started(vhost: Vhost) -> None:
+    vhost.server.stop()
+    vhost.server.start()
+
+
+def killed_and_started(vhost: Vhost) -> None:
+    vhost.server.sync()
+    vhost.server.kill()
+    vhost.server.start()
+
+
+def cut_off(vhost: Vhost) -> None:
+    vhost.close_connections()
+
+
+def _empty(vhost: Vhost) -> None:
+    until(lambda: not vhost.messages(QUEUE), "all messages to be acked")
+    assert not vhost.messages(DEAD_QUEUE)
+
+
+def test_turn_runs_and_the_broker_holds_nothing_but_what_is_needed(fleet: RabbitFleet, recording: Path) -> None:
+    worker = fleet.start_worker()
+    result = fleet.run(fleet.recorded(recording))
+    assert result.status is Status.COMPLETED
+    assert fleet.events(result.turn_id)[-1]["event"] == "turn_settled"
+    _empty(fleet.vhost)
+    queues = fleet.vhost.list_queues("type", "durable")
+    kept = {name: columns for name, columns in queues.items() if "pidbox" not in name}
+    assert kept == {QUEUE: ("quorum", "true"), DEAD_QUEUE: ("quorum", "true")}
+    ours = {name for name in fleet.vhost.list_exchanges() if "celery" not in name}
+    assert ours == {QUEUE, "runturn.events.topic"}
+    assert not [name for name in fleet.vhost.list_exchanges() if "delayed" in name]
+    worker.terminate()
+    assert worker.wait() == 0
+    fleet.assert_nothing_left()
+
+
+def test_watcher_sees_events_live(fleet: RabbitFleet, recording: Path, tmp_path: Path) -> None:
+    fleet.start_worker()
+    turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 200)))
+    numbers = [event["seq"] for event in fleet.client.events(turn_id)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert fleet.result(turn_id).status is Status.COMPLETED
+
+
+def test_any_producer_needs_the_name_of_the_queue_only(fleet: RabbitFleet, recording: Path) -> None:
+    fleet.start_worker()
+    said = subprocess.run(
+        [sys.executable, "-c", PRODUCER, fleet.vhost.url, str(fleet.workspace), str(recording)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    until(lambda: fleet.ledger.result("by-name"), "the turn to be settled")
+    assert fleet.result("by-name").status is Status.COMPLETED
+    _empty(fleet.vhost)
+
+
+@pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started])
+def test_queued_turns_outlive_the_broker(fleet: RabbitFleet, recording: Path, fault: Fault) -> None:
+    turns = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(5)]
+    fault(fleet.vhost)
+    fleet.start_worker()
+    assert {fleet.result(turn_id).status for turn_id in turns} == {Status.COMPLETED}
+    _empty(fleet.vhost)
+
+
+@pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started, cut_off])
+def test_running_turn_and_its_worker_outlive_the_broker(
+    fleet: RabbitFleet, recording: Path, tmp_path: Path, fault: Fault
+) -> None:
+    worker = fleet.start_worker()
+    turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 500)))
+    until(lambda: len(fleet.events(turn_id)) > 2, "the turn to be under way")
+    fault(fleet.vhost)
+    assert fleet.result(turn_id).status is Status.COMPLETED
+    names = [event["event"] for event in fleet.events(turn_id)]
+    assert names.count("session_started") == names.count("attempt_started") == 1
+    assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+    assert worker.process.poll() is None, worker.log.read_text()
+    _empty(fleet.vhost)
+    fleet.assert_nothing_left()
+
+
+def test_turn_longer_than_the_consumer_timeout_runs_once(tmp_path: Path, recording: Path) -> None:
+    with ExitStack() as stack:
+        vhost = stack.enter_context(RabbitMQ(consumer_timeout_s=1)).new_vhost()
+        fleet = stack.enter_context(RabbitFleet(tmp_path, vhost))
+        worker = fleet.start_worker()
+        turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 500)))
+        assert fleet.result(turn_id).status is Status.COMPLETED
+        names = [event["event"] for event in fleet.events(turn_id)]
+        assert names.count("session_started") == names.count("attempt_started") == 1
+        assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+        assert worker.process.poll() is None, worker.log.read_text()
+        _empty(vhost)
+
+
+def test_message_held_beyond_the_consumer_timeout_does_not_end_the_worker(tmp_path: Path, recording: Path) -> None:
+    with ExitStack() as stack:
+        vhost = stack.enter_context(RabbitMQ(consumer_timeout_s=1)).new_vhost()
+        fleet = stack.enter_context(RabbitFleet(tmp_path, vhost))
+        worker = fleet.start_worker()
+        request = fleet.recorded(recording)
+        with closing(sqlite3.connect(fleet.state.ledger_url.removeprefix("sqlite:///"))) as other:
+            other.execute("BEGIN IMMEDIATE")  # the ledger takes nothing, so the message stays unacknowledged
+            send(create_app(vhost.url), request)
+            until(lambda: b"PRECONDITION_FAILED" in worker.log.read_bytes(), "RabbitMQ to lose patience")
+            other.rollback()
+        until(lambda: fleet.ledger.result(request.turn_id), "the turn to be settled")
+        names = [event["event"] for event in fleet.events(request.turn_id)]
+        assert names.count("session_started") == names.count("attempt_started") == 1
+        assert worker.process.poll() is None, worker.log.read_text()
+        _empty(vhost)
+
+
+def test_turn_that_cannot_be_queued_says_so(fleet: RabbitFleet) -> None:
+    fleet.vhost.server.stop()
+    try:
+        said = fleet.command("enqueue", "do it")
+    finally:
+        fleet.vhost.server.start()
+    assert said.returncode == 3
+    assert "no broker answers" in said.stderr
+
+
+def test_queue_that_was_declared_in_another_way_is_named_and_not_used(fleet: RabbitFleet, recording: Path) -> None:
+    with Connection(fleet.vhost.url) as connection:
+        Queue(QUEUE)(connection.default_channel).declare()
+    for command in (["worker"], ["enqueue", "do it", "--agent", "scripted", "-o", f"recording={recording}"]):
+        said = fleet.command(*command)
+        assert said.returncode in (2, 3), said.stderr
+        assert "declared in another way; delete it there" in said.stderr
+        assert "inequivalent arg 'x-queue-type'" in said.stderr or "x-dead-letter" in said.stderr
+        assert "Traceback" not in said.stderr

@@ -1,0 +1,131 @@
+"""Celery's consumer as runturn has it: the part of a worker that receives messages.
+
+Celery throws away what it cannot read; here it is put aside (see `workers.dead_letters`), and nothing in a message
+ends the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import structlog
+from amqp.exceptions import PreconditionFailed
+from celery import Celery, bootsteps
+from celery.exceptions import WorkerShutdown
+from celery.worker.consumer import Consumer
+from kombu import Consumer as QueueConsumer
+from kombu import Message
+
+from workers import transit
+from workers.brokers import OTHERWISE_DECLARED, dead_queue
+from workers.dead_letters import DeadLetters, fault, given_up, unreadable
+
+# What Celery starts with a quorum queue: dozens of exchanges and queues that hold messages until they are due.
+# Turns that wait, wait in the ledger.
+_UNWANTED = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
+_PREFETCH = 10
+_SETTING_TO_CHANGE = 2  # exit status
+
+log = structlog.get_logger(__name__)
+
+
+class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
+    """Receives messages of turns. Workers use the class that `install` makes of it."""
+
+    dead_letters: ClassVar[DeadLetters]
+
+    class Blueprint(Consumer.Blueprint):  # type: ignore[misc]  # as above
+        """The consumer's parts."""
+
+        default_steps = (
+            *(step for step in Consumer.Blueprint.default_steps if step != _UNWANTED),
+            "workers.consumer:DeadQueue",
+        )
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Connect again, unless that is of no use."""
+        if isinstance(exc, PreconditionFailed) and exc.method_name == "Queue.declare":
+            log.error(OTHERWISE_DECLARED, error=exc.reply_text)
+            raise WorkerShutdown(_SETTING_TO_CHANGE)
+        super().on_connection_error_after_connected(exc)
+
+    def bury(self, message: Message, reason: str) -> None:
+        """Put a message aside, and acknowledge it when the ledger has it. Returns at once."""
+        if not message.acknowledged:
+            acknowledge = partial(message.ack_log_error, log, self.connection_errors)
+            self.dead_letters.bury(message, reason, partial(self.call_soon, acknowledge))
+
+    def on_decode_error(self, message: Message, exc: Exception) -> None:
+        """The body cannot be read."""
+        self.bury(message, unreadable(message, exc))
+
+    def on_unknown_message(self, body: object, message: Message) -> None:
+        """It is no message of Celery's."""
+        self.bury(message, "not a Celery message")
+
+    def on_unknown_task(self, body: object, message: Message, exc: Exception) -> None:
+        """It is for somebody else."""
+        self.bury(message, f"there is no task {message.headers.get('task')!r}")
+
+    def on_invalid_task(self, body: object, message: Message, exc: Exception) -> None:
+        """Its headers make no sense."""
+        self.bury(message, f"not a valid task: {exc}")
+
+    def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[[Message], None]:
+        """What is called with each message."""
+        receive = super().create_task_handler(*arguments, **options)
+        of_broker = (*self.connection_errors, *self.channel_errors)
+
+        def received(message: Message) -> None:
+            if reason := fault(message):
+                self.bury(message, reason)
+                return
+            try:
+                receive(message)
+            except of_broker:
+                raise
+            except Exception as error:
+                log.exception("a message could not be received")
+                self.bury(message, f"it could not be received: {type(error).__name__}: {error}")
+
+        return received
+
+
+class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
+    """Brings what RabbitMQ has given up on into the ledger."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        self._consumer: QueueConsumer | None = None
+        super().__init__(consumer, **kwargs)
+
+    def start(self, consumer: TurnConsumer) -> None:
+        """The consumer is connected."""
+        if consumer.connection.transport.driver_type == "amqp":
+            self._consumer = QueueConsumer(
+                consumer.connection.channel(),
+                [dead_queue()],
+                on_message=lambda message: consumer.bury(message, given_up(message)),
+                prefetch_count=_PREFETCH,
+            )
+            self._consumer.consume()
+
+    def stop(self, consumer: TurnConsumer) -> None:
+        """The consumer is leaving, or has lost its connection."""
+        if self._consumer is not None:
+            try:
+                self._consumer.channel.close()
+            except (*consumer.connection_errors, *consumer.channel_errors):
+                log.debug("the connection was gone")
+            self._consumer = None
+
+    shutdown = stop
+
+
+def install(app: Celery, dead_letters: DeadLetters) -> None:
+    """Have the application's workers receive messages this way."""
+    transit.install()
+    app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), {"dead_letters": dead_letters})
