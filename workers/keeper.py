@@ -18,6 +18,7 @@ from workers.fencing import OWNER_TTL_S
 from workers.run import RunOutcome, TurnRun
 
 _PERIOD_S = 1.0
+_RENEWAL_S = OWNER_TTL_S / 3  # between two that prolong claims, which costs a write a turn
 _ROUND_S = 5.0  # between two rounds of what is less urgent
 
 log = structlog.get_logger(__name__)
@@ -44,6 +45,7 @@ class Keeper:
         self._runs: dict[str, TurnRun] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = False
+        self._next_renewal = 0.0
         self._next_round = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
@@ -98,24 +100,33 @@ class Keeper:
     def _run(self) -> None:
         while not self._stopping.wait(_PERIOD_S):
             try:
-                self._renew()
+                self._look_after()
                 self._make_rounds()
             except LedgerUnavailable as error:
                 log.warning("the ledger does not answer", error=str(error))
             except Exception:
                 log.exception("keeping claims failed")  # without this thread, this worker would lose all its turns
 
-    def _renew(self) -> None:
+    def _look_after(self) -> None:
         runs = list(self._runs.values())
-        held_until = self._monotonic() + OWNER_TTL_S
-        renewal = self._ledger.renew([run.claim for run in runs], self._clock(), OWNER_TTL_S)
+        if not runs:
+            return
+        claims = [run.claim for run in runs]
+        asked_at = self._monotonic()
+        renewing = asked_at >= self._next_renewal
+        if renewing:
+            standing = self._ledger.renew(claims, self._clock(), OWNER_TTL_S)
+            self._next_renewal = asked_at + _RENEWAL_S
+        else:
+            standing = self._ledger.standing(claims)
         for run in runs:
             assert self._loop is not None  # noqa: S101  # it carries these runs
-            if run.claim.turn_id not in renewal.held:
+            if run.claim.turn_id not in standing.held:
                 self._loop.call_soon_threadsafe(run.lose)
                 continue
-            self._loop.call_soon_threadsafe(run.renewed, held_until)
-            if run.claim.turn_id in renewal.cancelled:
+            if renewing:
+                self._loop.call_soon_threadsafe(run.renewed, asked_at + OWNER_TTL_S)
+            if run.claim.turn_id in standing.cancelled:
                 self._loop.call_soon_threadsafe(run.cancel)
 
     def _make_rounds(self) -> None:

@@ -130,6 +130,18 @@ def renew(connection: Connection, claims: Collection[Claim], now: float, ttl: fl
     )
 
 
+def standing(connection: Connection, claims: Collection[Claim]) -> Renewal:
+    """What has become of claims."""
+    columns = (turns.c.turn_id, turns.c.owner, turns.c.epoch, turns.c.cancel_requested)
+    wanted = {(claim.turn_id, claim.owner, claim.epoch) for claim in claims}
+    query = sa.select(*columns).where(turns.c.turn_id.in_([claim.turn_id for claim in claims]))
+    rows = [row for row in connection.execute(query) if tuple(row)[:3] in wanted]
+    return Renewal(
+        held=frozenset(row.turn_id for row in rows),
+        cancelled=frozenset(row.turn_id for row in rows if row.cancel_requested),
+    )
+
+
 def release(connection: Connection, claims: Collection[Claim], now: float) -> None:
     """Let go of running turns."""
     if claims:

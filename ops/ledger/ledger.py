@@ -146,6 +146,11 @@ class Ledger:
         with self._database.write() as connection:
             return claims.renew(connection, held, now, ttl)
 
+    def standing(self, claimed: Collection[Claim]) -> Renewal:
+        """What has become of claims, without prolonging them: nothing is written, so it may be asked often."""
+        with self._database.read() as connection:
+            return claims.standing(connection, claimed)
+
     def release(self, held: Collection[Claim], now: float) -> None:
         """Let go of running turns, so that they can be taken at once. A stale claim changes nothing.
 

@@ -232,3 +232,13 @@ def test_released_turns_are_free_at_once(ledger: Ledger) -> None:
     assert taken(ledger, 2.0) == ["t1", "t2"]
     ledger.release(held, 3.0)
     assert taken(ledger, 3.0) == ["t3"]  # of the others, the claims are stale
+
+
+def test_claims_are_looked_at_without_being_prolonged(ledger: Ledger) -> None:
+    kept, cancelled, lost = (claimed(ledger, name, now=1.0) for name in ("kept", "cancelled", "lost"))
+    ledger.cancel("cancelled", 2.0)
+    assert isinstance(ledger.claim("lost", "w2", 50.0, TTL), Claim)
+    expected = Renewal(frozenset({"kept", "cancelled"}), frozenset({"cancelled"}))
+    assert ledger.standing([kept, cancelled, lost]) == expected
+    assert ledger.standing([]) == Renewal(frozenset(), frozenset())
+    assert sorted(taken(ledger, 1.0 + TTL)) == ["cancelled", "kept"]
