@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tests.bench.fold import fold_rate
 from tests.bench.latency import first_event_latency
+from tests.bench.overhead import overhead
 from tests.bench.rows import Rows
 from tests.bench.ssh import ssh_start, ssh_throughput
 
@@ -23,6 +24,7 @@ BENCHES: list[Callable[[], Rows]] = [
     first_event_latency,
     ssh_start,
     ssh_throughput,
+    overhead,
 ]
 
 
