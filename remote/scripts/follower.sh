@@ -1,5 +1,6 @@
 # The follower: the far end of one attachment. It says that it is ready, streams `events` from an offset, and takes
-# lines: a number is a heartbeat, C cancels the turn. The end of its input detaches; the turn lives on.
+# lines: a number is a heartbeat, C cancels the turn. Of a turn that has ended, E asks for the end of what its agent
+# wrote to stderr, and R has the spool removed. The end of its input detaches; the turn lives on.
 #
 # A heartbeat says how many seconds before it was sent the sender had our answer. So one that a cut link has kept for
 # longer than `stale` seconds is told from a fresh one, and renews nothing: somebody may count on the lease's end.
@@ -87,6 +88,8 @@ listen() {
     while IFS= read -r line; do
         case $line in
         C) cancel ;;
+        E) tell_stderr ;;
+        R) remove ;;
         *[!0-9]*) ;;
         ?*) if fresh "$line"; then beat; fi ;;
         esac
@@ -118,6 +121,31 @@ beat() {
 cancel() {
     want_end cancel
     if running watcher; then kill -USR1 "${value%% *}"; fi
+}
+
+# tell_stderr: its last 64 KiB, between two marks.
+tell_stderr() {
+    still_tail
+    answer "RT-STDERR $nonce"
+    if [ -s "$spool/err" ]; then tail -c 65536 "$spool/err"; fi
+    answer "RT-END $nonce"
+}
+
+# still_tail: whatever comes from now on is ours.
+still_tail() {
+    if alive $tail; then
+        kill -KILL "${tail%% *}"
+        wait "${tail%% *}"
+    fi
+    tail=
+} 2>/dev/null
+
+# remove: this shell ends with it.
+remove() {
+    still_tail
+    await_disuse
+    answer "RT-REMOVING $nonce"
+    exec rm -rf "$spool" "$root/.$id".??????
 }
 
 # The marker will not come by `events`: the next attachment gets it from replay.
