@@ -81,7 +81,7 @@ stream() {
     start_time $!
     tail="$! $started_at"
     # The supervisor of a turn that has just begun may not have signed yet.
-    if ! running supervisor && [ "$value" ]; then watch_over; fi
+    if ! running supervisor && [ "$value" ] && ! ended; then watch_over; fi
 }
 
 listen() {

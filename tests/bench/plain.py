@@ -16,4 +16,6 @@ app.conf.task_default_queue = QUEUE
 @app.task(name="plain.run")  # type: ignore[untyped-decorator]  # Celery has no types
 def run(argv: list[str], cwd: str) -> str:
     """Run a command; its output."""
-    return subprocess.run(argv, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        argv, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    ).stdout
