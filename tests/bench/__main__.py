@@ -17,6 +17,7 @@ from tests.bench.latency import first_event_latency
 from tests.bench.overhead import overhead
 from tests.bench.rows import Rows
 from tests.bench.ssh import ssh_start, ssh_throughput
+from tests.bench.thousand import thousand_turns
 
 # To add a bench: write a function that returns its rows, and name it here.
 BENCHES: list[Callable[[], Rows]] = [
@@ -25,6 +26,7 @@ BENCHES: list[Callable[[], Rows]] = [
     ssh_start,
     ssh_throughput,
     overhead,
+    thousand_turns,
 ]
 
 
