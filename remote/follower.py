@@ -183,15 +183,16 @@ class Follower:
 
     async def remove_spool(self) -> None:
         """Remove the spool, after the turn's end, and detach. Raises HostError; SpawnRefused (spool_in_use)."""
-        attachment, self._attachment = self._attachment, None
+        attachment = self._attachment
         if attachment is not None:
             try:
-                return await attachment.remove_spool()
+                await attachment.remove_spool()
             except HostUnreachable:
-                pass
+                attachment = None
             finally:
-                await attachment.close()
-        await remove_spool(self._host, self._spool)
+                await self._drop()
+        if attachment is None:
+            await remove_spool(self._host, self._spool)
 
     async def detach(self) -> None:
         """Stop following. The turn goes on."""

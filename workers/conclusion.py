@@ -55,8 +55,8 @@ class Conclusion:
     ) -> TurnResult | Parked:
         """Book an attempt that is over, and park or settle its turn.
 
-        `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied. With the
-        `run` that has seen the attempt end, its host is asked over the channel that is there already.
+        `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied. The
+        `run` that has seen the attempt's end has the channel to remove it over.
         """
         equipment, error = self._equipment, self._by_policy(attempt, judged.error)
         decision = self._decide(error, attempt.attempt) if error else None

@@ -1,8 +1,8 @@
 """Many turns at once in one worker process, over SSH on a host whose sshd has the limits that it comes with.
 
-Their agents print what a conductor writes to them: one event a second each, with the time in it. An event's latency
-is from there to whoever watches live, so past agent, spool, follower, sshd, worker and broker. All of them share this
-machine; how much of it the worker takes is what is measured, and what the rest took is told beside it.
+Their agents print what a conductor writes to them: one event a second each, with the time in it. An event's
+latency is from there to whoever watches live, so through agent, spool, follower, sshd, worker and broker. All of
+them share this machine; beside the worker's share, the whole is told.
 """
 
 from __future__ import annotations
