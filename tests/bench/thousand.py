@@ -7,7 +7,6 @@ them share this machine; beside the worker's share, the whole is told.
 
 from __future__ import annotations
 
-import base64
 import os
 import statistics
 import tempfile
@@ -181,7 +180,7 @@ class _Audience:
                 self._take(orjson.loads(message["data"]), time.time())
 
     def _take(self, message: dict[str, Any], now: float) -> None:
-        batch = orjson.loads(base64.b64decode(message["body"]))
+        batch = orjson.loads(message["body"])
         for event in batch["events"]:
             if event["event"] == "session_started":
                 self.heard.add(batch["turn_id"])
