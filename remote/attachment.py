@@ -6,13 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.framing import LineOverflow
 from remote.host import Channel, Host
 from remote.spool import Batch, Exit
-from remote.stream import Answer, EventStream, Ready, Refused, Wanted
+from remote.stream import Answer, EventStream, Ready, Refused, Removing, StderrTail, Wanted
 from remote.turn import Request
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ async def attach(
     except BaseException:
         await channel.close()
         raise
-    return Attachment(host, channel, EventStream(offset, ready, max_line), rest, beats)
+    return Attachment(host, channel, nonce, EventStream(offset, ready, max_line), rest, beats, answer_s)
 
 
 class StartWithheld(Exception):
@@ -61,11 +64,22 @@ class StartWithheld(Exception):
 class Attachment:
     """An attached channel. Its heartbeats hold the turn's lease until it is closed."""
 
-    def __init__(self, host: Host, channel: Channel, stream: EventStream, rest: bytes, beats: Beats) -> None:
+    def __init__(
+        self,
+        host: Host,
+        channel: Channel,
+        nonce: str,
+        stream: EventStream,
+        rest: bytes,
+        beats: Beats,
+        answer_s: float,
+    ) -> None:
         self._host = host
         self._channel = channel
+        self._nonce = nonce
         self._stream = stream
         self._rest = rest  # came together with the answer
+        self._answer_s = answer_s
         self._beats = asyncio.create_task(_beat(channel, beats))
 
     @property
@@ -80,10 +94,7 @@ class Attachment:
 
     async def read(self) -> list[Batch]:
         """Return the next lines, possibly none. Raises LineTooLong, and HostUnreachable at the channel's end."""
-        chunk = self._rest or await self._channel.read()
-        self._rest = b""
-        if not chunk:
-            raise HostUnreachable(self._host.name, "the channel ended")
+        chunk = await self._chunk()
         try:
             return self._stream.feed(chunk)
         except LineOverflow as error:
@@ -93,10 +104,42 @@ class Attachment:
         """Ask the host to end the turn. Raises HostUnreachable."""
         await self._channel.write(b"C\n")
 
+    async def stderr_tail(self) -> bytes:
+        """The end of what the agent wrote to stderr; only once the turn has ended. Raises HostUnreachable."""
+        return await self._ask(b"E\n", StderrTail(self._nonce).feed)
+
+    async def remove_spool(self) -> None:
+        """Have the spool of an ended turn removed; closes the attachment.
+
+        Raises HostUnreachable, and SpawnRefused (spool_in_use).
+        """
+        said = await self._ask(b"R\n", Answer(self._nonce).feed)
+        if isinstance(said, Refused):
+            raise SpawnRefused(self._host.name, said.code, said.detail)
+        assert isinstance(said, Removing)  # noqa: S101 - what else it could say belongs to a start
+        await self.close()  # which waits until it is done
+
     async def close(self) -> None:
         """End the channel, and with it the heartbeats."""
         self._beats.cancel()
         await self._channel.close()
+
+    async def _ask(self, word: bytes, understood: Callable[[bytes], T | None]) -> T:
+        """Send a word, and read on until the answer is understood."""
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await self._channel.write(word)
+                while (said := understood(await self._chunk())) is None:
+                    pass
+                return said
+        except TimeoutError as error:
+            raise HostUnreachable(self._host.name, f"no answer for {self._answer_s} s") from error
+
+    async def _chunk(self) -> bytes:
+        chunk, self._rest = self._rest or await self._channel.read(), b""
+        if not chunk:
+            raise HostUnreachable(self._host.name, "the channel ended")
+        return chunk
 
 
 async def _handshake(

@@ -22,6 +22,7 @@ from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
 from remote.spool import Batch, Exit, Spool
 from remote.turn import Attach, Request, start_request
+from remote.upkeep import read_stderr_tail, remove_spool
 
 _PERMIT_S = 0.5  # between two looks whether a start is permitted
 
@@ -167,6 +168,31 @@ class Follower:
         if self._attachment:
             with contextlib.suppress(HostUnreachable):  # the next attachment asks again
                 await self._attachment.cancel()
+
+    async def stderr_tail(self) -> bytes:
+        """The end of what the agent wrote to stderr, at most 64 KiB; after the turn's end.
+
+        Like `remove_spool`, it asks over the channel that is there already, and over a new one if that is lost.
+        Raises HostError.
+        """
+        if self._attachment is not None:
+            with contextlib.suppress(HostUnreachable):
+                return await self._attachment.stderr_tail()
+            await self._drop()
+        return await read_stderr_tail(self._host, self._spool)
+
+    async def remove_spool(self) -> None:
+        """Remove the spool, after the turn's end, and detach. Raises HostError; SpawnRefused (spool_in_use)."""
+        attachment = self._attachment
+        if attachment is not None:
+            try:
+                await attachment.remove_spool()
+            except HostUnreachable:
+                attachment = None
+            finally:
+                await self._drop()
+        if attachment is None:
+            await remove_spool(self._host, self._spool)
 
     async def detach(self) -> None:
         """Stop following. The turn goes on."""

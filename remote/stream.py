@@ -34,6 +34,11 @@ class Refused:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Removing:
+    """The host removes the spool, and ends the channel then."""
+
+
 class Answer:
     """Finds the host's answers in what a channel prints. Start-up files of its shell may print before them."""
 
@@ -41,10 +46,11 @@ class Answer:
         self._ready = f"\nRT-READY {nonce} ".encode()
         self._refused = f"\nRT-REFUSED {nonce} ".encode()
         self._wanted = f"\nRT-SEND {nonce} ".encode()
+        self._removing = f"\nRT-REMOVING {nonce}\n".encode()
         self._seen = b""
         self.rest = b""  # what followed the answer
 
-    def feed(self, chunk: bytes) -> Ready | Refused | Wanted | None:
+    def feed(self, chunk: bytes) -> Ready | Refused | Wanted | Removing | None:
         """Return an answer once it is complete. After Wanted, the answer proper is still to come."""
         self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
         if words := self._after(self._ready):
@@ -53,6 +59,8 @@ class Answer:
         if words := self._after(self._refused):
             code, _, detail = words.partition(" ")
             return Refused(code, detail.strip())
+        if self._removing in self._seen:
+            return Removing()
         if words := self._after(self._wanted):
             self._seen = self.rest
             return Wanted(words)
@@ -65,6 +73,25 @@ class Answer:
             return None
         self.rest = rest
         return words.decode("utf-8", "replace")
+
+
+class StderrTail:
+    """Finds the end of an agent's stderr in what a channel prints. The last of the output may come before it."""
+
+    def __init__(self, nonce: str) -> None:
+        self._begin = f"\nRT-STDERR {nonce}\n".encode()
+        self._end = f"\nRT-END {nonce}\n".encode()
+        self._seen = b""
+
+    def feed(self, chunk: bytes) -> bytes | None:
+        """Return it once it is complete."""
+        self._seen += chunk
+        before, begun, text = self._seen.partition(self._begin)
+        if not begun:
+            self._seen = before[-len(self._begin) :]
+            return None
+        text, complete, _ = text.partition(self._end)
+        return text if complete else None
 
 
 class EventStream:

@@ -95,6 +95,7 @@ class AttemptRun:
     async def run(self, host: TurnHost, command: Command | None) -> Ended:
         """Start the agent unless it is there already (`command` None: it must be), and follow it to its end.
 
+        Its channel stays open then, for what is asked after the end: until `close`.
         Raises Detached; TurnError when there is nothing to follow, because of a command that no shell could run or
         because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
         refuses or stays away.
@@ -113,7 +114,8 @@ class AttemptRun:
             async with self._checking_limits(), self._attached(follower):
                 await self._read(follower)
         finally:
-            await follower.detach()
+            if follower.exit is None:
+                await follower.detach()
         if follower.exit is None:
             if self._asked is not None and self._never_started(follower):
                 raise self._asked
@@ -130,6 +132,21 @@ class AttemptRun:
         """Leave the agent to the next worker."""
         self._detaching = True
         self._pass_on()
+
+    async def stderr_tail(self) -> bytes:
+        """The end of what the agent wrote to stderr, after its end. Raises HostError."""
+        assert self._follower is not None  # noqa: S101 - there was an end
+        return await self._follower.stderr_tail()
+
+    async def remove_spool(self) -> None:
+        """Remove what its host keeps of it, after its end. Raises HostError."""
+        assert self._follower is not None  # noqa: S101 - there was an end
+        await self._follower.remove_spool()
+
+    async def close(self) -> None:
+        """Nothing more is asked."""
+        if self._follower is not None:
+            await self._follower.detach()
 
     def redacted(self, data: bytes) -> str:
         """Text of this attempt without its secrets."""

@@ -10,19 +10,21 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import structlog
-from kombu import Connection, Consumer, Producer, Queue
+from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 
-from workers.brokers import events_exchange, unlist
+from workers.brokers import events_exchange, speaks_redis, unlist
+from workers.fanout import RedisFanout
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
+_MOST_AT_ONCE = 100  # in one trip to the broker
 _SUBSCRIBE_S = 0.001
 
 log = structlog.get_logger(__name__)
@@ -50,6 +52,7 @@ class Publisher:
         self._url = broker_url
         self._exchange = events_exchange(broker_url)
         self._queue: queue.Queue[tuple[str, bytes] | None] = queue.Queue(_MOST_WAITING)
+        self._over = False
         self._thread = threading.Thread(target=self._run, name="events-publisher", daemon=True)
         self._thread.start()
 
@@ -61,7 +64,7 @@ class Publisher:
             b",".join(events),
         )
         with contextlib.suppress(queue.Full):  # the broker hangs; those who watch read the ledger
-            self._queue.put_nowait((turn_id, body))
+            self._queue.put_nowait((routing_key(turn_id), body))
 
     def close(self) -> None:
         """Send what is waiting, then stop."""
@@ -71,24 +74,47 @@ class Publisher:
 
     def _run(self) -> None:
         connection = Connection(self._url, connect_timeout=5)
-        producer: Producer | None = None
-        while (item := self._queue.get()) is not None:
-            turn_id, body = item
+        sender: RedisFanout | _Sender | None = None
+        while waiting := self._next():
             try:
-                producer = producer or Producer(connection, exchange=self._exchange, auto_declare=True)
-                producer.publish(
-                    body,
-                    routing_key=routing_key(turn_id),
-                    content_type="application/json",
-                    content_encoding="utf-8",
-                    retry=False,
-                )
+                sender = sender or self._sender(connection)
+                sender.send(waiting)
             except Exception as error:  # transports raise what their servers' clients raise
-                log.debug("an event was not published", error=repr(error))
-                producer = None  # the next batch opens the connection anew
+                log.debug("events were not published", error=repr(error))
+                sender = None  # the next batch opens the connection anew
                 with contextlib.suppress(Exception):
                     connection.close()
         connection.close()
+
+    def _next(self) -> list[tuple[str, bytes]]:
+        """Wait for something, and take it with what has come meanwhile; nothing at the end."""
+        waiting: list[tuple[str, bytes]] = []
+        with contextlib.suppress(queue.Empty):
+            while not self._over and len(waiting) < _MOST_AT_ONCE:
+                item = self._queue.get(block=not waiting)
+                if item is None:
+                    self._over = True
+                else:
+                    waiting.append(item)
+        return waiting
+
+    def _sender(self, connection: Connection) -> RedisFanout | _Sender:
+        kind = RedisFanout if speaks_redis(self._url) else _Sender
+        return kind(connection, self._exchange)
+
+
+class _Sender:
+    """Sends as kombu does."""
+
+    def __init__(self, connection: Connection, exchange: Exchange) -> None:
+        self._producer = Producer(connection, exchange=exchange, auto_declare=True)
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Send JSON documents, each with its routing key. Raises what the transport does."""
+        for key, body in messages:
+            self._producer.publish(
+                body, routing_key=key, content_type="application/json", content_encoding="utf-8", retry=False
+            )
 
 
 class Subscription:

@@ -13,6 +13,7 @@ from adapters.fold import TurnState
 from adapters.result import TurnResult
 from ops.ledger import Attempt, AttemptEnd, Claim
 from remote.upkeep import remove_spool
+from workers.attempt import AttemptRun
 from workers.equipment import Equipment
 from workers.lifecycle import AttemptEnded, TurnSettled
 from workers.outcome import finished, refused
@@ -50,10 +51,12 @@ class Conclusion:
         code: int | None = None,
         *,
         spool_stays: bool = False,
+        run: AttemptRun | None = None,
     ) -> TurnResult | Parked:
         """Book an attempt that is over, and park or settle its turn.
 
-        `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied.
+        `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied. The
+        `run` that has seen the attempt's end has the channel to remove it over.
         """
         equipment, error = self._equipment, self._by_policy(attempt, judged.error)
         decision = self._decide(error, attempt.attempt) if error else None
@@ -77,7 +80,8 @@ class Conclusion:
             outcome = await self._settle(result, seq + 1, ended)
         if not spool_stays:
             host = equipment.hosts.get(attempt.host)
-            await tolerant(remove_spool(host.host, host.spool(attempt.spool_id)), None)
+            removing = run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id))
+            await tolerant(removing, None)
         return outcome
 
     async def of_unread(self, attempt: Attempt, error: TurnError, *, started: bool = True) -> TurnResult | Parked:

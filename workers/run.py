@@ -153,6 +153,14 @@ class TurnRun:
             # Should we be killed after a heartbeat, nobody may count from before it.
             await self._patiently(self._ledger.reached, self.claim)
         try:
+            return await self._see_through(run, attempt, adapter, host, command)
+        finally:
+            await run.close()
+
+    async def _see_through(
+        self, run: AttemptRun, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command
+    ) -> RunOutcome:
+        try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
             judged = _doubted(await judge(adapter, run, ended, command, host.host, host.spool(attempt.spool_id)))
         except Detached:
@@ -163,7 +171,9 @@ class TurnRun:
             if _is_final(fault, run):
                 return await self._unread(run, attempt, fault)
             return await self._out_of_reach(run, attempt, fault)
-        return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, judged, ended.exit.code)
+        return await self._conclusion.of_attempt(
+            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run
+        )
 
     async def _detached(self, run: AttemptRun) -> Parked:
         """Leave, if the worker is to. Else the turn was to end just when its host set out to start the agent."""

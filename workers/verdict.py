@@ -16,7 +16,7 @@ from adapters.fold import TurnState
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
-from remote.upkeep import free_bytes, read_session_files, read_stderr_tail
+from remote.upkeep import free_bytes, read_session_files
 from workers.attempt import AttemptRun, Ended
 
 _ENOUGH_BYTES = 65_536  # free under the spool, below which an agent cannot be expected to print
@@ -32,7 +32,7 @@ async def judge(
 
     Raises HostUnreachable when those are needed and cannot be had now: the bill must not depend on the link.
     """
-    stderr = await tolerant(read_stderr_tail(host, spool), b"")
+    stderr = await tolerant(run.stderr_tail(), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
     judged = await observe(adapter, run.state, end, command, host, spool)
     why = _why(judged.error, ended, end)

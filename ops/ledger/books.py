@@ -18,6 +18,14 @@ from ops.ledger.records import AttemptEnd, Claim
 from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
 from ops.ledger.turn_rows import change, held
 
+# Made once, as in `turn_rows`.
+_END_ONCE = attempts.update().where(
+    attempts.c.turn_id == sa.bindparam("of_turn"),
+    attempts.c.attempt == sa.bindparam("number"),
+    attempts.c.ended_at.is_(None),
+)
+_USED = usage.insert()
+
 
 def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: float) -> bool:
     """Book an attempt of a turn that the caller holds."""
@@ -30,16 +38,14 @@ def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: fl
 
 def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:
     """Book an attempt of a turn that is locked. Its end is written first: it can be written only once."""
-    this = sa.and_(attempts.c.turn_id == turn_id, attempts.c.attempt == ended.attempt)
-    once = sa.and_(this, attempts.c.ended_at.is_(None))
-    end = attempts.update().where(once).values(
-        ended_at=now,
-        outcome=ended.outcome,
-        exit_code=ended.exit_code,
-        usage_source=ended.usage.source,
-        usage_complete=ended.usage.complete,
-    )  # fmt: skip
-    if connection.execute(end).rowcount == 0:
+    end = {
+        "ended_at": now,
+        "outcome": ended.outcome,
+        "exit_code": ended.exit_code,
+        "usage_source": ended.usage.source,
+        "usage_complete": ended.usage.complete,
+    }
+    if connection.execute(_END_ONCE, {"of_turn": turn_id, "number": ended.attempt, **end}).rowcount == 0:
         return False
     enter(connection, turn_id, ended.attempt, agent, ended.usage)
     budgets.settle(connection, turn_id, ended.attempt, known_cost(ended.usage), now)
@@ -50,10 +56,8 @@ def enter(connection: Connection, turn_id: str, attempt: int, agent: str, used: 
     """Write down what an attempt used, and add it to the totals."""
     observed = used.source.observed
     for model, amount in sorted(used.by_model.items()):  # sorted: two bookings lock totals in one order
-        row = usage.insert().values(
-            turn_id=turn_id, attempt=attempt, model=model, observed=observed, **_amounts(amount)
-        )
-        connection.execute(row)
+        row = {"turn_id": turn_id, "attempt": attempt, "model": model, "observed": observed}
+        connection.execute(_USED, {**row, **_amounts(amount)})
         _add_to_totals(connection, {"agent": agent, "model": model, "observed": observed}, amount)
 
 

@@ -17,14 +17,22 @@ _LARGE = {turns.c.request, turns.c.result}  # up to 10 MB each: read where they 
 SMALL = [column for column in turns.c if column not in _LARGE]
 _ATTEMPT = [attempts.c[name] for name in Attempt.__dataclass_fields__]
 
+# Made once: to build a statement takes longer than to execute it.
+_THIS = turns.c.turn_id == sa.bindparam("this")  # not the column's name, which an UPDATE would take for a value
+_ROW = sa.select(*SMALL).where(_THIS).with_for_update(key_share=True)
+_CHANGE = turns.update().where(_THIS)
+_REQUEST = sa.select(turns.c.request).where(_THIS)
+_RESULT = sa.select(turns.c.result).where(_THIS)
+_ATTEMPTS = sa.select(*_ATTEMPT).where(attempts.c.turn_id == sa.bindparam("this")).order_by(attempts.c.attempt)
+_OPEN_ATTEMPT = _ATTEMPTS.where(attempts.c.ended_at.is_(None))
+
 
 def locked(connection: Connection, turn_id: str) -> RowMapping:
     """The turn's row, held until the transaction ends; raises UnknownTurn. Always the first lock to be taken.
 
     SQLite has one writer at a time anyway. FOR NO KEY UPDATE: rows that refer to the turn need not wait.
     """
-    query = sa.select(*SMALL).where(turns.c.turn_id == turn_id).with_for_update(key_share=True)
-    row = connection.execute(query).mappings().first()
+    row = connection.execute(_ROW, {"this": turn_id}).mappings().first()
     if row is None:
         raise UnknownTurn(turn_id)
     return row
@@ -40,29 +48,27 @@ def held(connection: Connection, claim: Claim) -> RowMapping:
 
 def change(connection: Connection, turn_id: str, **values: Any) -> None:
     """Update a turn that is locked."""
-    connection.execute(turns.update().where(turns.c.turn_id == turn_id).values(**values))
+    connection.execute(_CHANGE, {"this": turn_id, **values})
 
 
 def stored_request(connection: Connection, turn_id: str) -> TurnRequest:
     """What was asked."""
-    document = connection.scalar(sa.select(turns.c.request).where(turns.c.turn_id == turn_id))
+    document = connection.scalar(_REQUEST, {"this": turn_id})
     return TurnRequest.model_validate_json(document or "")
 
 
 def stored_result(connection: Connection, turn_id: str) -> TurnResult:
     """The result of a turn that is settled."""
-    document = connection.scalar(sa.select(turns.c.result).where(turns.c.turn_id == turn_id))
+    document = connection.scalar(_RESULT, {"this": turn_id})
     return TurnResult.model_validate_json(document or "")
 
 
 def attempts_of(connection: Connection, turn_id: str) -> tuple[Attempt, ...]:
     """All attempts of a turn, first to last."""
-    query = sa.select(*_ATTEMPT).where(attempts.c.turn_id == turn_id).order_by(attempts.c.attempt)
-    return tuple(Attempt(**row) for row in connection.execute(query).mappings())
+    return tuple(Attempt(**row) for row in connection.execute(_ATTEMPTS, {"this": turn_id}).mappings())
 
 
 def open_attempt(connection: Connection, turn_id: str) -> Attempt | None:
     """The attempt whose agent may be running."""
-    query = sa.select(*_ATTEMPT).where(attempts.c.turn_id == turn_id, attempts.c.ended_at.is_(None))
-    row = connection.execute(query).mappings().first()
+    row = connection.execute(_OPEN_ATTEMPT, {"this": turn_id}).mappings().first()
     return Attempt(**row) if row else None

@@ -1,5 +1,6 @@
 # The follower: the far end of one attachment. It says that it is ready, streams `events` from an offset, and takes
-# lines: a number is a heartbeat, C cancels the turn. The end of its input detaches; the turn lives on.
+# lines: a number is a heartbeat, C cancels the turn. Of a turn that has ended, E asks for the end of what its agent
+# wrote to stderr, and R has the spool removed. The end of its input detaches; the turn lives on.
 #
 # A heartbeat says how many seconds before it was sent the sender had our answer. So one that a cut link has kept for
 # longer than `stale` seconds is told from a fresh one, and renews nothing: somebody may count on the lease's end.
@@ -76,17 +77,29 @@ replay() {
 
 # stream: what the agent prints, when it prints it; without inotify, within a second.
 stream() {
-    tail -c "+$((offset + 1))" -f "$spool/events" </dev/null &
+    patience=
+    if crowded && tail -s 0.15 -c 0 "$spool/turn" 2>/dev/null; then patience="-s 0.15"; fi
+    tail -c "+$((offset + 1))" $patience -f "$spool/events" </dev/null &
     start_time $!
     tail="$! $started_at"
     # The supervisor of a turn that has just begun may not have signed yet.
-    if ! running supervisor && [ "$value" ]; then watch_over; fi
+    if ! running supervisor && [ "$value" ] && ! ended; then watch_over; fi
+}
+
+# crowded: does the kernel have no more inotify for another tail, maybe? It gives each user so many (128 as a rule).
+# Then tail looks again every second, or as often as it is told: 0.15 s costs a thousand tails less than a core.
+crowded() {
+    read -r most 2>/dev/null </proc/sys/fs/inotify/max_user_instances || return 1
+    set -- "$root"/[A-Za-z0-9]*
+    [ "$#" -gt "$((most / 2))" ]
 }
 
 listen() {
     while IFS= read -r line; do
         case $line in
         C) cancel ;;
+        E) tell_stderr ;;
+        R) remove ;;
         *[!0-9]*) ;;
         ?*) if fresh "$line"; then beat; fi ;;
         esac
@@ -118,6 +131,31 @@ beat() {
 cancel() {
     want_end cancel
     if running watcher; then kill -USR1 "${value%% *}"; fi
+}
+
+# tell_stderr: its last 64 KiB, between two marks.
+tell_stderr() {
+    still_tail
+    answer "RT-STDERR $nonce"
+    if [ -s "$spool/err" ]; then tail -c 65536 "$spool/err"; fi
+    answer "RT-END $nonce"
+}
+
+# still_tail: whatever comes from now on is ours.
+still_tail() {
+    if alive $tail; then
+        kill -KILL "${tail%% *}"
+        wait "${tail%% *}"
+    fi
+    tail=
+} 2>/dev/null
+
+# remove: this shell ends with it.
+remove() {
+    still_tail
+    await_disuse
+    answer "RT-REMOVING $nonce"
+    exec rm -rf "$spool" "$root/.$id".??????
 }
 
 # The marker will not come by `events`: the next attachment gets it from replay.

@@ -3,37 +3,69 @@
 #
 # "kill -NAME -GROUP" is the only form that dash, bash and busybox all take for a group.
 
-# marked: the pids of all processes of this turn.
-marked() {
-    if printf 'a\0b\0' | grep -qzx b; then
-        grep -lszxF "RUNTURN_SPOOL=$spool" /proc/[0-9]*/environ | tr -dc '0-9\n'
-    elif cat /proc/[0-9]*/environ | tr '\0' '\n' | grep -qxF "RUNTURN_SPOOL=$spool"; then
-        marked_one_by_one
-    fi 2>/dev/null
-}
+# find_members: the pids of all processes of this turn, in `members`. It takes one process if grep knows -z: then grep
+# finds itself, first of all. What it is to look at, it is told from outside, or it would be among them once more.
+find_members() {
+    set -- /proc/[0-9]*/environ
+    found=$(RUNTURN_SPOOL=$spool grep -lszxF "RUNTURN_SPOOL=$spool" /proc/self/environ "$@")
+    case $found in
+    /proc/self/environ*) found=${found#/proc/self/environ} ;;
+    *) find_one_by_one ;;
+    esac
+    members=
+    for environ in $found; do
+        environ=${environ#/proc/}
+        members="$members ${environ%/*}"
+    done
+} 2>/dev/null
 
 # Without grep -z: two processes for each process of the host, so only when there is something to find.
-marked_one_by_one() {
+find_one_by_one() {
+    found=
+    cat /proc/[0-9]*/environ | tr '\0' '\n' | grep -qxF "RUNTURN_SPOOL=$spool" || return 0
     for environ in /proc/[0-9]*/environ; do
         [ -r "$environ" ] && tr '\0' '\n' <"$environ" | grep -qxF "RUNTURN_SPOOL=$spool" || continue
-        environ=${environ#/proc/}
-        echo "${environ%/*}"
+        found="$found $environ"
     done
 }
 
-# marked_outside GROUP: without those whom a signal to the group reaches. A second one could mean something else.
-marked_outside() {
-    for member in $(marked); do
+# find_strays GROUP: the members whom a signal to the group does not reach, in `strays`. To the others, a second
+# signal could mean something else.
+find_strays() {
+    strays=
+    find_members
+    for member in $members; do
         read -r stat <"/proc/$member/stat" || continue
         set -- "$1" ${stat##*) }
-        if [ "$4" != "$1" ]; then echo "$member"; fi
-    done 2>/dev/null
-}
+        if [ "$4" != "$1" ]; then strays="$strays $member"; fi
+    done
+} 2>/dev/null
 
 # pause: wait as short a time as this host's sleep can, and add it to `waited`, in tenths of a second.
 pause() {
     if sleep 0.1; then waited=$((waited + 1)); else sleep 1 && waited=$((waited + 10)); fi
 } 2>/dev/null
+
+# await_disuse: before a spool is removed, with the drafts of its starts that were cut off. A supervisor needs a moment
+# to sign, after its start, and to put down the end, after its marker. Callers define `refuse CODE DETAIL`.
+await_disuse() {
+    load_turn || return 0
+    waited=0
+    while { held || starting; } && [ "$waited" -lt 5 ]; do pause; done
+    if held; then refuse spool_in_use "$spool"; fi
+}
+
+# held: not ended, and somebody is there to end it.
+held() {
+    ended && return 1
+    running supervisor || running watcher
+}
+
+starting() {
+    ended && return 1
+    get supervisor
+    [ -z "$value" ]
+}
 
 # end_agent: climb the ladder until the agent is gone. INT is the agent's alone, which ends its own tools on it; the
 # other signals go to everything that belongs to the turn.
@@ -43,7 +75,7 @@ end_agent() {
     for rung in $ladder KILL:50; do
         running agent || return 0
         strays=
-        if [ "${rung%:*}" != INT ]; then strays=$(marked_outside "$group"); fi
+        if [ "${rung%:*}" != INT ]; then find_strays "$group"; fi
         # It signs just before it leads its group.
         if ! kill -0 "-$group"; then strays="$strays $group"; fi
         kill "-${rung%:*}" "-$group" $strays
@@ -66,7 +98,7 @@ sweep() {
 press() {
     waited=0
     while [ "$waited" -lt "$2" ]; do
-        members=$(marked)
+        find_members
         [ "$members" ] || return 0
         if [ "$1" = KILL ] || [ "$waited" = 0 ]; then kill "-$1" $members; fi
         pause

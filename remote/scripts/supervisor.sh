@@ -28,7 +28,8 @@ launch() {
     cd -- "$1" || exit 126
     shift
     export RUNTURN_SPOOL="$spool"
-    set -- "$(command -v setsid)" "$@"
+    locate setsid
+    set -- "$located" "$@"
     # Where sh is bash, it could take bytes of a value for quotes in the host's locale, which the last lines bring back.
     set -- "${LC_ALL-}" "$@"
     LC_ALL=C
@@ -36,6 +37,18 @@ launch() {
     shift
     unset RUNTURN_ENVIRONMENT RUNTURN_SCRIPT OLDPWD
     exec "$@"
+}
+
+# locate PROGRAM: `located`, where the PATH leads to it; the agent's own PATH may not. `command -v` would need a process
+# for its answer.
+locate() {
+    located=$1
+    rest=$PATH:
+    while [ "$rest" ]; do
+        directory=${rest%%:*}
+        rest=${rest#*:}
+        if [ -f "$directory/$1" ] && [ -x "$directory/$1" ]; then located=$directory/$1 rest=; fi
+    done
 }
 
 # conclude CODE: the agent has exited.

@@ -129,28 +129,12 @@ remove_drafts() {
     done
 }
 
-# remove_spool ROOT ID: with the drafts of starts that were cut off. A supervisor needs a moment to sign, after its
-# start, and to put down the end, after its marker.
+# remove_spool ROOT ID
 remove_spool() {
-    place "$1" "$2"
-    if load_turn; then
-        waited=0
-        while { held || starting; } && [ "$waited" -lt 5 ]; do pause; done
-        if held; then refuse spool_in_use "$spool"; fi
-    fi
-    rm -rf "$spool" "$root/.$2".??????
-}
-
-# held: not ended, and somebody is there to end it.
-held() {
-    ended && return 1
-    running supervisor || running watcher
-}
-
-starting() {
-    ended && return 1
-    get supervisor
-    [ -z "$value" ]
+    id=$2
+    place "$1" "$id"
+    await_disuse
+    rm -rf "$spool" "$root/.$id".??????
 }
 
 # probe SECONDS ARGV...: run a foreign program, and kill it with its group after so long.

@@ -15,8 +15,10 @@ from rich.table import Table
 from tests.bench.capacity import capacity_check
 from tests.bench.fold import fold_rate
 from tests.bench.latency import first_event_latency
+from tests.bench.overhead import overhead
 from tests.bench.rows import Rows
 from tests.bench.ssh import ssh_start, ssh_throughput
+from tests.bench.thousand import thousand_turns
 
 # To add a bench: write a function that returns its rows, and name it here.
 BENCHES: list[Callable[[], Rows]] = [
@@ -25,6 +27,8 @@ BENCHES: list[Callable[[], Rows]] = [
     ssh_start,
     ssh_throughput,
     capacity_check,
+    overhead,
+    thousand_turns,
 ]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kombu import Producer
 
 from adapters.events import AssistantText
 from adapters.result import Status, TurnResult
@@ -18,6 +16,7 @@ from tests.workers.site import Site
 from tests.workers.test_faults import running
 from workers.admission import Admitted
 from workers.bus import Publisher, Subscription
+from workers.fanout import RedisFanout
 
 SAID = [AssistantText("hello")]
 OPTIONS = {"lines": ["{}"]}
@@ -89,18 +88,19 @@ def test_scheduler_outlives_a_fault(site: Site) -> None:
 
 
 def test_publisher_outlives_a_fault(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    failures = iter([RuntimeError("as from a client library")])
-    publish = Producer.publish
+    failures = [RuntimeError("as from a client library")]
+    send = RedisFanout.send
 
-    def fail_once(producer: Producer, *args: Any, **kwargs: Any) -> Any:
-        if failure := next(failures, None):
-            raise failure
-        return publish(producer, *args, **kwargs)
+    def fail_once(sender: RedisFanout, messages: Sequence[tuple[str, bytes]]) -> None:
+        if failures:
+            raise failures.pop()
+        send(sender, messages)
 
-    monkeypatch.setattr(Producer, "publish", fail_once)
+    monkeypatch.setattr(RedisFanout, "send", fail_once)
     publisher = Publisher(fleet.broker.url)
     with Subscription(fleet.broker.url, "t") as subscription:
         publisher.publish("t", 1, [b"{}"])
+        until(lambda: not failures, "the fault")
         publisher.publish("t", 2, [b"{}"])
         (batch,) = until(lambda: list(subscription.batches(1.0)), "the second event")
     publisher.close()
