@@ -1,0 +1,263 @@
+"""A real RabbitMQ: a node of the test's own, with its own name, ports, cookie and data.
+
+Nothing of the system's installation is touched but its programs. Erlang starts its name server (epmd) as a daemon
+that stays for good; here it is a child like the others, on a port of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import amqp
+
+from tests.ssh.needs import missing, need
+from tests.waiting import until
+
+_DEBIAN = Path("/usr/lib/rabbitmq/bin")  # what is in the PATH there changes to another user, and to its home
+_PORTS = range(15_000, 32_000)  # the kernel gives none of these to a client, so a restart finds its port free
+_START_S = 90.0  # two or three on an idle machine
+_STOP_S = 60.0
+
+
+class RabbitMQ:
+    """A server on 127.0.0.1. Its data outlive `stop` and `kill`, for the next `start`, but not its context.
+
+    A consumer that holds a message for longer than `consumer_timeout_s` has its channel closed, as the server does
+    after 30 minutes by default.
+    """
+
+    def __init__(self, *, consumer_timeout_s: float | None = None) -> None:
+        self._server = _program("rabbitmq-server")
+        self._control = _program("rabbitmqctl")
+        self._epmd = need("epmd")
+        self.folder = Path(tempfile.mkdtemp(prefix="rt-rabbit-"))
+        self.port, distribution, names = _free_ports(3)
+        self._environment = _environment(self.folder, self.port, distribution, names)
+        self._names_port = names
+        self._vhosts = count(1)
+        self._node: subprocess.Popen[bytes] | None = None
+        self._names: subprocess.Popen[bytes] | None = None
+        self.log = self.folder / "log"
+        self._configure(consumer_timeout_s)
+
+    def new_vhost(self) -> Vhost:
+        """An empty place of its own, for one test."""
+        vhost = Vhost(self, f"test{next(self._vhosts)}")
+        self.control("add_vhost", vhost.name)
+        self.control("set_permissions", "-p", vhost.name, "guest", ".*", ".*", ".*")
+        return vhost
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start it, on the data that it has, and wait until it takes connections."""
+        if self._names is None:
+            self._names = subprocess.Popen(
+                [self._epmd, "-port", str(self._names_port), "-address", "127.0.0.1", "-relaxed_command_check"],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            until(lambda: _listens(self._names_port), "Erlang's name server")
+        with self.log.open("ab") as log:
+            # Its own group, so that a Ctrl-C at the tests does not reach it before they end it.
+            self._node = subprocess.Popen(
+                [self._server],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until(self._answers, f"RabbitMQ, whose log is {self.log}", _START_S)
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        if self._node is not None:
+            self._node.send_signal(signal.SIGTERM)
+            try:
+                self._node.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._reap()
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        if self._node is not None:
+            self._node.kill()
+            self._node.wait()
+            self._reap()
+
+    def close(self) -> None:
+        """Kill it, and remove everything."""
+        self.kill()
+        if self._names is not None:
+            self._names.kill()
+            self._names.wait()
+            self._names = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def control(self, *arguments: str) -> str:
+        """What `rabbitmqctl` says; it takes about half a second."""
+        said = subprocess.run(
+            [self._control, "--quiet", *arguments],
+            env=self._environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_START_S,
+        )
+        assert said.returncode == 0, said.stderr or said.stdout
+        return said.stdout
+
+    def _configure(self, consumer_timeout_s: float | None) -> None:
+        lines = [
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}",
+            "disk_free_limit.absolute = 1MB",  # a full disk of the machine is no test
+            "log.console = true",
+            "log.console.level = warning",
+            "log.file = false",
+        ]
+        if consumer_timeout_s is not None:
+            lines.append(f"consumer_timeout = {round(consumer_timeout_s * 1000)}")
+        (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
+        # It looks for overdue consumers once a minute, unless it is told otherwise.
+        (self.folder / "advanced.config").write_text("[{rabbit, [{channel_tick_interval, 500}]}].\n")
+        (self.folder / "enabled_plugins").write_text("[].\n")
+        cookie = self.folder / ".erlang.cookie"
+        cookie.write_text("runturntest")
+        cookie.chmod(0o400)
+
+    def _answers(self) -> bool:
+        assert self._node is not None
+        assert self._node.poll() is None, self.log.read_text(errors="replace")
+        try:
+            with amqp.Connection(host=f"127.0.0.1:{self.port}", connect_timeout=5):
+                return True
+        except (OSError, amqp.AMQPError):
+            return False
+
+    def _reap(self) -> None:
+        self._node = None
+        until(lambda: not _listens(self.port), "RabbitMQ to be gone")
+
+
+class Vhost:
+    """A virtual host: its queues are nobody else's."""
+
+    def __init__(self, server: RabbitMQ, name: str) -> None:
+        self.server = server
+        self.name = name
+
+    @property
+    def url(self) -> str:
+        """Where Celery and kombu find it."""
+        return f"amqp://guest:guest@127.0.0.1:{self.server.port}/{self.name}"
+
+    def list_queues(self, *columns: str) -> dict[str, tuple[str, ...]]:
+        """Columns of all queues, by name: how many messages they hold, unacked ones included, if none is named.
+
+        Counts come late, of quorum queues by seconds: wait for what you expect.
+        """
+        table = self._list("queues", "name", *(columns or ("messages",)))
+        return {name: tuple(values) for name, *values in table}
+
+    def list_exchanges(self) -> set[str]:
+        """The names of all exchanges but those that every virtual host has."""
+        return {name for (name,) in self._list("exchanges", "name") if name and not name.startswith("amq.")}
+
+    def messages(self, queue: str) -> int:
+        """How many messages a queue holds, unacked ones included; 0 also if there is no such queue."""
+        return int(self.list_queues().get(queue, ("0",))[0])
+
+    def close_connections(self) -> None:
+        """Have the server close all connections, as an operator does."""
+        self.server.control("close_all_connections", "--vhost", self.name, "test")
+
+    def _list(self, what: str, *columns: str) -> list[list[str]]:
+        said = self.server.control(f"list_{what}", "--no-table-headers", "-p", self.name, *columns)
+        return [line.split("\t") for line in said.splitlines()]
+
+
+def _program(name: str) -> str:
+    own = _DEBIAN / name
+    return str(own) if own.exists() else need(name)
+
+
+def _environment(folder: Path, port: int, distribution: int, names: int) -> Mapping[str, str]:
+    return {
+        "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin",
+        "LANG": "C.UTF-8",
+        "HOME": str(folder),  # of the cookie
+        "ERL_EPMD_PORT": str(names),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"runturn{port}@localhost",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_DIST_PORT": str(distribution),
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "generated"),
+        "RABBITMQ_SCHEMA_DIR": str(folder / "schema"),
+        "RABBITMQ_LOG_BASE": str(folder),
+        "RABBITMQ_LOGS": "-",
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, instead of waiting for it
+        # One scheduler that does not spin: several of these share a small machine.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+            "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
+        ),
+        "RABBITMQ_CTL_ERL_ARGS": "+S 1:1 +sbwt none",
+    }
+
+
+def _free_ports(count: int) -> list[int]:
+    start = os.getpid() % len(_PORTS)  # tests that run side by side look in different places
+    free: list[int] = []
+    for offset in range(len(_PORTS)):
+        port = _PORTS[(start * 37 + offset) % len(_PORTS)]
+        if _is_free(port):
+            free.append(port)
+        if len(free) == count:
+            return free
+    return missing(f"{count} free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(5)
+        return client.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,49 @@
+"""The RabbitMQ that other tests build on."""
+
+from __future__ import annotations
+
+import os
+
+import amqp
+import psutil
+import pytest
+
+from tests.brokers.rabbitmq import RabbitMQ
+from tests.waiting import until
+
+
+def test_data_outlive_every_end_and_no_process_does() -> None:
+    before = _erlang()
+    with RabbitMQ() as server:
+        vhost = server.new_vhost()
+        _publish(vhost.name, server.port)
+        server.stop()
+        server.start()
+        until(lambda: vhost.messages("kept") == 1, "the message")
+        server.kill()
+        server.start()
+        until(lambda: vhost.list_queues("messages", "type") == {"kept": ("1", "quorum")}, "the message")
+        assert not vhost.list_exchanges()
+        with amqp.Connection(host=f"127.0.0.1:{server.port}", virtual_host=vhost.name) as connection:
+            vhost.close_connections()
+            with pytest.raises(amqp.ConnectionForced):
+                connection.drain_events(timeout=20)
+    assert _erlang() <= before
+    assert not server.folder.exists()
+
+
+def _publish(vhost: str, port: int) -> None:
+    with amqp.Connection(host=f"127.0.0.1:{port}", virtual_host=vhost, confirm_publish=True) as connection:
+        channel = connection.channel()
+        channel.queue_declare("kept", durable=True, auto_delete=False, arguments={"x-queue-type": "quorum"})
+        channel.basic_publish(amqp.Message("a", delivery_mode=2), routing_key="kept")
+
+
+def _erlang() -> set[int]:
+    """The processes of Erlang that this one started."""
+    ours = {process.pid for process in psutil.Process(os.getpid()).children(recursive=True)}
+    return {
+        process.pid
+        for process in psutil.process_iter(["name", "status"])
+        if process.pid in ours and process.info["name"] in {"epmd", "beam.smp"}
+    }
