@@ -1,4 +1,4 @@
-"""The chaos run: `make chaos`. Exit status 0 only if nothing was lost, nothing ran twice, and the bill is right."""
+"""The chaos run: `make chaos`. 0 only if nothing was lost, nothing ran twice, and the books are right."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import orjson
 
 from adapters.result import Status, TurnResult
 from adapters.usage import ModelUsage, Tokens
+from ops.errors import UnknownTurn
 from ops.ledger import State
 from tests.chaos.stage import Stage
 from tests.chaos.workload import SONNET, Kind, Turn
@@ -79,7 +80,11 @@ def _priced(used: Usage) -> ModelUsage:
 def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> None:
     found.billed_tokens += bill.tokens.total
     found.billed_usd += bill.cost_usd or 0.0
-    result, row = stage.ledger.result(turn.id), stage.ledger.turn(turn.id)
+    try:
+        result, row = stage.ledger.result(turn.id), stage.ledger.turn(turn.id)
+    except UnknownTurn:
+        found.faults.append(f"{turn.id} is lost: the ledger does not know it")
+        return
     if result is None or row.state is not State.SETTLED:
         found.faults.append(f"{turn.id} is not settled: {row}")
         return

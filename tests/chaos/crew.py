@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.chaos.story import Story
 from tests.waiting import until
 from tests.workers.fleet import Worker
 
@@ -20,7 +21,8 @@ _LOOK_S = 0.5
 class Crew:
     """Use as a context manager. A worker that leaves is replaced, whyever it leaves."""
 
-    def __init__(self, size: int, logs: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, size: int, logs: Path, environment: Mapping[str, str], story: Story) -> None:
+        self._story = story
         self._size = size
         self._logs = logs
         self._environment = environment
@@ -57,7 +59,9 @@ class Crew:
 
     def kill(self, rng: random.Random) -> None:
         """One of them, as the kernel does when memory is short."""
-        self._one_less(rng).kill()
+        worker = self._one_less(rng)
+        self._story.tell(f"{worker.log.name} is killed")
+        worker.kill()
         self._start()
 
     def terminate(self, rng: random.Random) -> None:
@@ -100,6 +104,7 @@ class Crew:
 
     def _tell(self, worker: Worker) -> None:
         was_ready = _is_ready(worker)
+        self._story.tell(f"{worker.log.name} gets SIGTERM")
         worker.terminate()
         thread = threading.Thread(target=self._time, args=(worker, was_ready, time.monotonic()), daemon=True)
         self._watchers.append(thread)

@@ -34,7 +34,9 @@ def perform(form: Form, root: Path, name: str, open_broker: OpenBroker, seed: in
         faults = _recover(stage, watchers)
         found = audit(stage)
         found.faults += [*stage.crew.faults, *faults]
-        rows = [stage.ledger.turn(turn.id) for turn in stage.workload.turns]
+        attempts = sum(
+            result.attempts for turn in stage.workload.turns if (result := stage.ledger.result(turn.id))
+        )
         log.info("what the workers logged", errors=dict(stage.crew.errors()))
     return Report(
         broker=name,
@@ -43,7 +45,7 @@ def perform(form: Form, root: Path, name: str, open_broker: OpenBroker, seed: in
         audit=found,
         blows=storm.log,
         exits_s=stage.crew.exits_s,
-        attempts=sum(row.attempts for row in rows),
+        attempts=attempts,
         took_s=time.monotonic() - began_at,
     )
 

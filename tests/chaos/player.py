@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.usage import ModelUsage, Tokens
+from ops.ledger.schema import TOKEN_KINDS
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "claude-code"
 
@@ -35,6 +36,7 @@ _COUNTED = """#!/bin/sh
 echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
 exec {program} "$@"
 """
+_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")  # as TOKEN_KINDS
 
 Bill = dict[str, ModelUsage]
 
@@ -118,24 +120,17 @@ def _paced(lines: Sequence[str], length_s: float) -> str:
 
 
 def _billed(report: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], Bill]:
-    """A report with a bill of its own, so that no sum is right by accident."""
+    """A report with a bill of its own, so that no sum is right by accident: above what its lines tell of."""
     bill: Bill = {}
     for model, used in report["modelUsage"].items():
-        tokens = Tokens(*(rng.randrange(1, 10_000) for _ in range(4)))
+        tokens = Tokens(*(used[name] + rng.randrange(1, 10_000) for name in _COUNTS))
         bill[model] = ModelUsage(tokens, rng.randrange(1, 10**6) / 10**6)
-        used |= {
-            "inputTokens": tokens.input_tokens,
-            "outputTokens": tokens.output_tokens,
-            "cacheReadInputTokens": tokens.cache_read_input_tokens,
-            "cacheCreationInputTokens": tokens.cache_creation_input_tokens,
-            "costUSD": bill[model].cost_usd,
-        }
+        used |= {**dict(zip(_COUNTS, _counts(tokens), strict=True)), "costUSD": bill[model].cost_usd}
     total = sum((used.tokens for used in bill.values()), Tokens())
-    report["usage"] |= {
-        "input_tokens": total.input_tokens,
-        "output_tokens": total.output_tokens,
-        "cache_read_input_tokens": total.cache_read_input_tokens,
-        "cache_creation_input_tokens": total.cache_creation_input_tokens,
-    }
+    report["usage"] |= dict(zip(TOKEN_KINDS, _counts(total), strict=True))
     report["total_cost_usd"] = sum(used.cost_usd or 0.0 for used in bill.values())
     return report, bill
+
+
+def _counts(tokens: Tokens) -> list[int]:
+    return [getattr(tokens, kind) for kind in TOKEN_KINDS]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from celery import Celery
 
 from ops.ledger import Ledger
+from tests.chaos.story import Story
 from tests.chaos.timeline import Timeline
 from tests.chaos.workload import Sending, Turn, Way
 from workers.app import QUEUE, TASK, create_app
@@ -19,7 +20,8 @@ _AGAIN_S = 1.0
 class Producer:
     """Sends by runturn's client, and as somebody does who knows nothing but Celery."""
 
-    def __init__(self, broker_url: str, result_url: str, ledger: Ledger, patience_s: float) -> None:
+    def __init__(self, broker_url: str, result_url: str, ledger: Ledger, patience_s: float, story: Story) -> None:
+        self._story = story
         self._app = create_app(broker_url, result_url)
         self._plain = Celery(broker=broker_url, set_as_current=False)  # waits for no answer, so it has no backend
         self.client = Client(self._app, ledger)
@@ -34,7 +36,7 @@ class Producer:
             for sending in turn.sendings:
                 self._timeline.at(sending.at_s, self._insisting(lambda t=turn, s=sending: self.send(t, s)))
             if turn.cancel_at_s is not None:
-                self._timeline.at(turn.cancel_at_s, self._insisting(lambda t=turn: self.client.cancel(t.id)))
+                self._timeline.at(turn.cancel_at_s, self._insisting(lambda t=turn: self._cancel(t)))
 
     def play(self) -> None:
         """Send everything at its time. Raises what the last try of a sending has raised."""
@@ -52,7 +54,12 @@ class Producer:
             document = turn.request.model_dump(mode="json", exclude_defaults=True)
             handle = self._plain.send_task(TASK, args=[document], task_id=sending.task_id, queue=QUEUE)
             handle.backend = None
+        self._story.tell(f"{turn.id} is sent by {sending.way}, as task {sending.task_id}")
         self.sent.add(sending.task_id)
+
+    def _cancel(self, turn: Turn) -> None:
+        left = self.client.cancel(turn.id)
+        self._story.tell(f"{turn.id} is cancelled{'' if left else ', too late'}")
 
     def answered(self, task_id: str) -> bool:
         """Whether the task's result is there."""
@@ -68,7 +75,8 @@ class Producer:
         def insist() -> None:
             try:
                 deed()
-            except Exception:
+            except Exception as error:
+                self._story.tell(f"a producer tries again: {error!r:.120}")
                 if time.monotonic() > ends:
                     raise
                 self.tries += 1

@@ -23,7 +23,7 @@ class Report:
     seed: int
     form: Form
     audit: Audit
-    blows: list[tuple[float, str]]
+    blows: list[str]
     exits_s: list[float]  # from SIGTERM to the exit, of all that were told
     attempts: int
     took_s: float
@@ -66,13 +66,9 @@ def _rows(report: Report) -> dict[str, str]:
         for name, value in report.audit.figures().items()
     }
     rows["attempts"] = str(report.attempts)
-    for name, count in sorted(Counter(_kind(name) for _, name in report.blows if "over" not in name).items()):
+    for name, count in sorted(Counter(report.blows).items()):
         rows[name] = str(count)
     rows["slowest exit after SIGTERM"] = f"{max(report.exits_s, default=0.0):.1f} s"
     rows["took"] = f"{report.took_s:.0f} s"
     rows["verdict"] = "nothing lost" if not report.faults else f"{len(report.faults)} faults"
     return rows
-
-
-def _kind(blow: str) -> str:
-    return blow.partition(", for")[0]

@@ -16,6 +16,7 @@ from tests.chaos.crew import Crew
 from tests.chaos.form import Form
 from tests.chaos.player import Players
 from tests.chaos.producer import Producer
+from tests.chaos.story import Story
 from tests.chaos.workload import Workload, scripts
 from tests.model_api import ModelApi
 from tests.model_api.cli import claude_binary, claude_environment
@@ -46,6 +47,7 @@ class Stage:
     players: Players
     crew: Crew
     producer: Producer
+    story: Story
     workload: Workload
 
     @property
@@ -81,7 +83,8 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
         environment = _environment(form, root, hosts, players, api, broker, url)
         ledger = stack.enter_context(Ledger.open(url))
         (root / "workspace").mkdir()
-        names = [host.name for host in hosts]
+        names, story = [host.name for host in hosts], Story(root / "story")
+        patience_s = form.calm_s + form.storm_s + form.recovery_s
         yield Stage(
             form=form,
             root=root,
@@ -92,8 +95,9 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
             ledger=ledger,
             api=api,
             players=players,
-            crew=stack.enter_context(Crew(2, _folder(root / "logs"), environment)),
-            producer=Producer(broker.url, broker.result_url, ledger, form.calm_s + form.storm_s + form.recovery_s),
+            crew=stack.enter_context(Crew(2, _folder(root / "logs"), environment, story)),
+            producer=Producer(broker.url, broker.result_url, ledger, patience_s, story),
+            story=story,
             workload=Workload(form, rng, players, str(root / "workspace"), names),
         )
 

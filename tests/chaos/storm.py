@@ -34,7 +34,7 @@ class Storm:
         self._stage = stage
         self._rng = rng
         self._timeline = Timeline()
-        self.log: list[tuple[float, str]] = []  # when what happened
+        self.log: list[str] = []  # the names of all blows, as they fell
         form = stage.form
         targets = [
             self._workers(),
@@ -58,15 +58,23 @@ class Storm:
             at_s = from_s + self._rng.uniform(0.0, free_s * 0.9)
             self._timeline.at(at_s, self._noted(blow.name, blow.lasts_s, blow.strike))
             if blow.mend is not None:
-                self._timeline.at(at_s + blow.lasts_s, self._noted(f"{blow.name}: over", 0.0, blow.mend))
+                self._timeline.at(at_s + blow.lasts_s, self._mended(blow.name, blow.mend))
             from_s += free_s + blow.lasts_s
 
     def _noted(self, name: str, lasts_s: float, deed: Callable[[], object]) -> Callable[[], None]:
         def strike() -> None:
-            self.log.append((self._timeline.now, f"{name}, for {lasts_s:.1f} s" if lasts_s else name))
+            self.log.append(name)
+            self._stage.story.tell(f"{name}, for {lasts_s:.1f} s" if lasts_s else name)
             deed()
 
         return strike
+
+    def _mended(self, name: str, deed: Callable[[], object]) -> Callable[[], None]:
+        def mend() -> None:
+            deed()
+            self._stage.story.tell(f"{name}: that is over")
+
+        return mend
 
     def _workers(self) -> list[Blow]:
         crew, rng = self._stage.crew, self._rng
