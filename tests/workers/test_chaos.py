@@ -1,4 +1,4 @@
-"""Chaos in its short form: whatever is killed, stopped and cut off, no turn is lost, run twice or booked wrongly."""
+"""Chaos in its short form: whatever is killed, stopped and cut off, no turn is lost, run twice or booked wrong."""
 
 from __future__ import annotations
 
