@@ -11,13 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.chaos.broker import Valkey
+from tests.chaos.broker import BROKERS
 from tests.chaos.form import FULL
 from tests.chaos.performance import perform
 from tests.chaos.report import last_line, show
 from tests.ssh.links import Link
-
-BROKERS = {"valkey": Valkey}
 
 
 def main() -> int:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import psutil
 import redis
+from kombu import Queue
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.brokers.rabbitmq import RabbitMQ
 from tests.waiting import until
+from workers.app import QUEUE
 from workers.embedded import EmbeddedBroker
 
 _RESULTS = b"celery-task-meta-"
@@ -25,6 +29,7 @@ class Broker(Protocol):
 
     url: str
     result_url: str  # where results are kept
+    plain: dict[str, Any]  # what a producer that knows nothing but Celery has to configure
 
     def kill(self) -> None:
         """As when the power fails."""
@@ -44,6 +49,8 @@ class Broker(Protocol):
 
 class Valkey(AbstractContextManager["Valkey"]):
     """The embedded one, which is a real Valkey; it keeps the results, too."""
+
+    plain: dict[str, Any] = {}  # noqa: RUF012  # of all of them
 
     def __init__(self, directory: Path) -> None:
         self._server = EmbeddedBroker(directory)
@@ -102,3 +109,50 @@ class Valkey(AbstractContextManager["Valkey"]):
             lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
             "the end of the broker",
         )
+
+
+class Rabbitmq(AbstractContextManager["Rabbitmq"]):
+    """A server of its own. It is no store, so a Valkey that nothing happens to keeps the results."""
+
+    # Workers have declared the queue, with all that it needs. A message is sent when it is on a disk.
+    plain: dict[str, Any] = {  # noqa: RUF012  # of all of them
+        "task_queues": [Queue(QUEUE, no_declare=True)],
+        "broker_transport_options": {"confirm_publish": True},
+    }
+
+    def __init__(self, directory: Path) -> None:
+        self._server = RabbitMQ()
+        self._results = Valkey(directory)
+        self.result_url = self._results.url
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self._server)
+            stack.enter_context(self._results)
+            self._vhost = self._server.new_vhost()
+            self._stack = stack.pop_all()
+        self.url = self._vhost.url
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
+    def drop_connections(self) -> None:
+        self._vhost.close_connections()
+
+    def messages(self) -> dict[str, int]:
+        held = {name: int(count) for name, (count,) in self._vhost.list_queues().items()}
+        return {name: count for name, count in held.items() if count}
+
+
+BROKERS: dict[str, Callable[[Path], AbstractContextManager[Broker]]] = {"valkey": Valkey, "rabbitmq": Rabbitmq}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,20 +14,24 @@ from tests.chaos.audit import audit
 from tests.chaos.form import Form
 from tests.chaos.report import Report
 from tests.chaos.stage import OpenBroker, Stage, open_stage
-from tests.chaos.storm import Storm
+from tests.chaos.storm import Storm, Targets, everything
 from tests.chaos.watcher import Watcher
 from tests.chaos.workload import Kind
 from tests.waiting import until
 
+ChooseTargets = Callable[[Stage, random.Random], Targets]
+
 log = structlog.get_logger(__name__)
 
 
-def perform(form: Form, root: Path, name: str, open_broker: OpenBroker, seed: int) -> Report:
-    """Play it all. Raises AssertionError, naming it, for what is waited for in vain."""
+def perform(
+    form: Form, root: Path, name: str, open_broker: OpenBroker, seed: int, targets: ChooseTargets = everything
+) -> Report:
+    """Play it all in an empty directory, `root`. What is waited for in vain is among the report's faults."""
     rng = random.Random(seed)
     began_at = time.monotonic()
     with open_stage(form, root, open_broker, rng) as stage:
-        storm = Storm(stage, rng)
+        storm = Storm(stage, targets(stage, rng), rng)
         stage.crew.wait_ready(form.recovery_s)
         log.info("the storm is coming", broker=name, root=str(root))
         watchers = _storm(stage, storm)
@@ -46,6 +51,7 @@ def perform(form: Form, root: Path, name: str, open_broker: OpenBroker, seed: in
         blows=storm.log,
         exits_s=stage.crew.exits_s,
         attempts=attempts,
+        workers=len(stage.crew.all),
         took_s=time.monotonic() - began_at,
     )
 
@@ -96,7 +102,7 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
     return faults + [f"workers took {', '.join(late)} to leave; {form.exit_s:.0f} s are allowed"] * bool(late)
 
 
-def _waited(condition: object, what: object, ends_at: float) -> list[str]:
+def _waited(condition: Callable[[], bool], what: Callable[[], str], ends_at: float) -> list[str]:
     try:
         until(condition, "", max(ends_at - time.monotonic(), 5.0))
     except AssertionError:

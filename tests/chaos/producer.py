@@ -8,6 +8,7 @@ from collections.abc import Callable
 from celery import Celery
 
 from ops.ledger import Ledger
+from tests.chaos.broker import Broker
 from tests.chaos.story import Story
 from tests.chaos.timeline import Timeline
 from tests.chaos.workload import Sending, Turn, Way
@@ -20,10 +21,11 @@ _AGAIN_S = 1.0
 class Producer:
     """Sends by runturn's client, and as somebody does who knows nothing but Celery."""
 
-    def __init__(self, broker_url: str, result_url: str, ledger: Ledger, patience_s: float, story: Story) -> None:
+    def __init__(self, broker: Broker, ledger: Ledger, patience_s: float, story: Story) -> None:
         self._story = story
-        self._app = create_app(broker_url, result_url)
-        self._plain = Celery(broker=broker_url, set_as_current=False)  # waits for no answer, so it has no backend
+        self._app = create_app(broker.url, broker.result_url)
+        self._plain = Celery(broker=broker.url, set_as_current=False)  # waits for no answer, so it has no backend
+        self._plain.conf.update(broker.plain)
         self.client = Client(self._app, ledger)
         self._patience_s = patience_s
         self._timeline = Timeline()

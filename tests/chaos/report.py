@@ -26,6 +26,7 @@ class Report:
     blows: list[str]
     exits_s: list[float]  # from SIGTERM to the exit, of all that were told
     attempts: int
+    workers: int  # that were ever started
     took_s: float
 
     @property
@@ -66,6 +67,7 @@ def _rows(report: Report) -> dict[str, str]:
         for name, value in report.audit.figures().items()
     }
     rows["attempts"] = str(report.attempts)
+    rows["workers"] = str(report.workers)
     for name, count in sorted(Counter(report.blows).items()):
         rows[name] = str(count)
     rows["slowest exit after SIGTERM"] = f"{max(report.exits_s, default=0.0):.1f} s"

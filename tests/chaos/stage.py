@@ -96,7 +96,7 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
             api=api,
             players=players,
             crew=stack.enter_context(Crew(2, _folder(root / "logs"), environment, story)),
-            producer=Producer(broker.url, broker.result_url, ledger, patience_s, story),
+            producer=Producer(broker, ledger, patience_s, story),
             story=story,
             workload=Workload(form, rng, players, str(root / "workspace"), names),
         )

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.chaos.form import Form
 from tests.chaos.stage import Stage
 from tests.chaos.timeline import Timeline
 from tests.ssh.links import Link
@@ -27,25 +28,20 @@ class Blow:
     mend: Callable[[], object] | None = None
 
 
+Targets = list[list[Blow]]  # the blows against each
+
+
 class Storm:
     """Seeded: the same seed strikes the same targets at the same moments."""
 
-    def __init__(self, stage: Stage, rng: random.Random) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, targets: Targets, rng: random.Random) -> None:
+        self._story = stage.story
         self._rng = rng
         self._timeline = Timeline()
         self.log: list[str] = []  # the names of all blows, as they fell
-        form = stage.form
-        targets = [
-            self._workers(),
-            self._broker(),
-            self._ledger(),
-            *(self._link(number, link) for number, link in enumerate(stage.links)),
-            *(self._host(host.name, host.sshd) for host in stage.hosts),
-        ]
         for blows in targets:
             rng.shuffle(blows)
-            self._spread(blows, form.calm_s, form.storm_s)
+            self._spread(blows, stage.form.calm_s, stage.form.storm_s)
 
     def rage(self) -> None:
         """All of it, up to the last thing that is mended."""
@@ -56,65 +52,90 @@ class Storm:
         free_s = max(storm_s - sum(blow.lasts_s for blow in blows), 0.0) / max(len(blows), 1)
         for blow in blows:
             at_s = from_s + self._rng.uniform(0.0, free_s * 0.9)
-            self._timeline.at(at_s, self._noted(blow.name, blow.lasts_s, blow.strike))
+            self._timeline.at(at_s, self._struck(blow))
             if blow.mend is not None:
                 self._timeline.at(at_s + blow.lasts_s, self._mended(blow.name, blow.mend))
             from_s += free_s + blow.lasts_s
 
-    def _noted(self, name: str, lasts_s: float, deed: Callable[[], object]) -> Callable[[], None]:
+    def _struck(self, blow: Blow) -> Callable[[], None]:
         def strike() -> None:
-            self.log.append(name)
-            self._stage.story.tell(f"{name}, for {lasts_s:.1f} s" if lasts_s else name)
-            deed()
+            self.log.append(blow.name)
+            self._story.tell(f"{blow.name}, for {blow.lasts_s:.1f} s" if blow.lasts_s else blow.name)
+            blow.strike()
 
         return strike
 
     def _mended(self, name: str, deed: Callable[[], object]) -> Callable[[], None]:
         def mend() -> None:
             deed()
-            self._stage.story.tell(f"{name}: that is over")
+            self._story.tell(f"{name}: that is over")
 
         return mend
 
-    def _workers(self) -> list[Blow]:
-        crew, rng = self._stage.crew, self._rng
-        kinds = [
-            Blow("a worker is killed", lambda: crew.kill(rng)),
-            Blow("a worker gets SIGTERM", lambda: crew.terminate(rng)),
-        ]
-        return [kinds[n % 2] for n in range(self._stage.form.worker_blows)]
 
-    def _broker(self) -> list[Blow]:
-        broker = self._stage.broker
-        kinds = [
-            lambda: Blow("the broker is killed", broker.kill, self._between(_BROKER_AWAY_S), broker.start),
-            lambda: Blow("the broker is stopped", broker.stop, self._between(_BROKER_AWAY_S), broker.start),
-            lambda: Blow("connections to the broker are dropped", broker.drop_connections),
-        ]
-        return [kinds[n % 3]() for n in range(self._stage.form.broker_blows)]
+def everything(stage: Stage, rng: random.Random) -> Targets:
+    """All kinds of blows, as many of each as the form says."""
+    return [
+        _workers(stage, rng),
+        _broker(stage, rng),
+        _ledger(stage, rng),
+        *(_link(number, link, stage.form, rng) for number, link in enumerate(stage.links)),
+        *(_host(host.name, host.sshd, stage.form, rng) for host in stage.hosts),
+    ]
 
-    def _ledger(self) -> list[Blow]:
-        database, away_s = self._stage.database, self._stage.form.ledger_away_s
-        kinds = [
-            Blow("the ledger is killed", database.kill, away_s, database.start),
-            Blow("the ledger is stopped", database.stop, away_s, database.start),
-            Blow("the ledger falls silent", database.freeze, away_s, database.thaw),
-        ]
-        return self._rng.sample(kinds, len(kinds))[: self._stage.form.ledger_blows]
 
-    def _link(self, number: int, link: Link) -> list[Blow]:
-        form, name = self._stage.form, f"the link to h{number + 2} is cut"
-        cuts_s = [self._between(_SHORT_CUT_S) for _ in range(form.link_blows)]
-        if form.long_cuts:
-            cuts_s[0] = form.lease_s + _BEYOND_LEASE_S
-        return [Blow(name, link.cut, cut_s, link.mend) for cut_s in cuts_s]
+def outage(what: set[str]) -> Callable[[Stage, random.Random], Targets]:
+    """The broker, the ledger or both are away once, for as long as the form says."""
 
-    def _host(self, name: str, sshd: Sshd) -> list[Blow]:
-        kinds = [
-            lambda: Blow(f"the sessions of {name}'s sshd are killed", sshd.kill_sessions),
-            lambda: Blow(f"{name}'s sshd is stopped", sshd.stop, self._between(_HOST_AWAY_S), sshd.start),
-        ]
-        return [kinds[n % 2]() for n in range(self._stage.form.host_blows)]
+    def targets(stage: Stage, _: random.Random) -> Targets:
+        away_s, broker, database = stage.form.ledger_away_s, stage.broker, stage.database
+        blows = {
+            "broker": Blow("the broker is stopped", broker.stop, away_s, broker.start),
+            "ledger": Blow("the ledger is stopped", database.stop, away_s, database.start),
+        }
+        return [[blow] for name, blow in blows.items() if name in what]
 
-    def _between(self, limits: tuple[float, float]) -> float:
-        return self._rng.uniform(*limits)
+    return targets
+
+
+def _workers(stage: Stage, rng: random.Random) -> list[Blow]:
+    kinds = [
+        Blow("a worker is killed", lambda: stage.crew.kill(rng)),
+        Blow("a worker gets SIGTERM", lambda: stage.crew.terminate(rng)),
+    ]
+    return [kinds[n % 2] for n in range(stage.form.worker_blows)]
+
+
+def _broker(stage: Stage, rng: random.Random) -> list[Blow]:
+    broker = stage.broker
+    kinds = [
+        lambda: Blow("the broker is killed", broker.kill, rng.uniform(*_BROKER_AWAY_S), broker.start),
+        lambda: Blow("the broker is stopped", broker.stop, rng.uniform(*_BROKER_AWAY_S), broker.start),
+        lambda: Blow("connections to the broker are dropped", broker.drop_connections),
+    ]
+    return [kinds[n % 3]() for n in range(stage.form.broker_blows)]
+
+
+def _ledger(stage: Stage, rng: random.Random) -> list[Blow]:
+    database, away_s = stage.database, stage.form.ledger_away_s
+    kinds = [
+        Blow("the ledger is killed", database.kill, away_s, database.start),
+        Blow("the ledger is stopped", database.stop, away_s, database.start),
+        Blow("the ledger falls silent", database.freeze, away_s, database.thaw),
+    ]
+    return rng.sample(kinds, len(kinds))[: stage.form.ledger_blows]
+
+
+def _link(number: int, link: Link, form: Form, rng: random.Random) -> list[Blow]:
+    cuts_s = [rng.uniform(*_SHORT_CUT_S) for _ in range(form.link_blows)]
+    if form.long_cuts:
+        cuts_s[0] = form.lease_s + _BEYOND_LEASE_S
+    return [Blow(f"the link to h{number + 2} is cut", link.cut, cut_s, link.mend) for cut_s in cuts_s]
+
+
+def _host(name: str, sshd: Sshd, form: Form, rng: random.Random) -> list[Blow]:
+    kinds = [
+        lambda: Blow(f"the sessions of {name}'s sshd are killed", sshd.kill_sessions),
+        lambda: Blow(f"{name}'s sshd is stopped", sshd.stop, rng.uniform(*_HOST_AWAY_S), sshd.start),
+    ]
+    return [kinds[n % 2]() for n in range(form.host_blows)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.chaos.broker import Valkey
+from tests.chaos.broker import BROKERS
 from tests.chaos.form import SHORT
 from tests.chaos.performance import perform
 from tests.chaos.report import show
@@ -19,7 +19,7 @@ SEED = 20261121
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "open_broker"), [("valkey", Valkey)])
+@pytest.mark.parametrize(("name", "open_broker"), list(BROKERS.items()))
 def test_no_storm_costs_a_turn_or_a_token(tmp_path: Path, name: str, open_broker: OpenBroker) -> None:
     need("sshd")
     need_links()
