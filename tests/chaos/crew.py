@@ -116,8 +116,10 @@ class Crew:
         except Exception:
             self.faults.append(f"{worker.log.name}: had not left 60 s after SIGTERM")
             return
+        took_s = time.monotonic() - told_at
+        self._story.tell(f"{worker.log.name} has left, {took_s:.1f} s after SIGTERM, with exit status {status}")
         if was_ready:
-            self.exits_s.append(time.monotonic() - told_at)
+            self.exits_s.append(took_s)
             if status != 0:
                 self.faults.append(f"{worker.log.name}: exit status {status} after SIGTERM")
 
@@ -126,6 +128,7 @@ class Crew:
             for worker in self._now():
                 status = worker.process.poll()
                 if status is not None and self._dropped(worker):
+                    self._story.tell(f"{worker.log.name} has left by itself, with exit status {status}")
                     if _is_ready(worker) or status != _UNAVAILABLE:
                         self.faults.append(f"{worker.log.name}: left by itself with exit status {status}")
                     self.replaced += 1

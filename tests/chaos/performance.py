@@ -75,7 +75,6 @@ def _storm(stage: Stage, storm: Storm) -> list[Watcher]:
 def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
     """Until nothing is left to be done; returns what was seen to be wrong. The workers have left then."""
     form, ledger, producer = stage.form, stage.ledger, stage.producer
-    ends_at = time.monotonic() + form.recovery_s
     stage.crew.wait_ready(form.recovery_s)
     open_turns = {turn.id for turn in stage.workload.turns}
 
@@ -83,7 +82,7 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
         open_turns.difference_update({turn_id for turn_id in open_turns if ledger.result(turn_id) is not None})
         return not open_turns
 
-    faults = _waited(all_settled, lambda: f"turns that are not settled: {sorted(open_turns)}", ends_at)
+    faults = _waited(stage, all_settled, lambda: f"turns that are not settled: {sorted(open_turns)}")
     for turn, sending in stage.workload.late():
         producer.send(turn, sending)
     unanswered = set(producer.sent)
@@ -92,21 +91,25 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
         unanswered.difference_update({task_id for task_id in unanswered if producer.answered(task_id)})
         return not unanswered
 
-    faults += _waited(all_answered, lambda: f"tasks without an answer: {sorted(unanswered)}", ends_at)
-    faults += _waited(lambda: not stage.processes(), lambda: f"processes: {stage.processes()}", ends_at)
-    faults += _waited(lambda: not stage.spooled(), lambda: f"spools: {stage.spooled()}", ends_at)
-    faults += _waited(lambda: not stage.broker.messages(), lambda: f"messages: {stage.broker.messages()}", ends_at)
+    faults += _waited(stage, all_answered, lambda: f"tasks without an answer: {sorted(unanswered)}")
+    faults += _waited(stage, lambda: not stage.processes(), lambda: f"processes: {stage.processes()}")
+    faults += _waited(stage, lambda: not stage.spooled(), lambda: f"spools: {stage.spooled()}")
+    faults += _waited(stage, lambda: not stage.broker.messages(), lambda: f"messages: {stage.broker.messages()}")
     faults += _missed(stage, watchers)
     stage.crew.dismiss()
     late = [f"{exit_s:.1f} s" for exit_s in stage.crew.exits_s if exit_s > form.exit_s]
     return faults + [f"workers took {', '.join(late)} to leave; {form.exit_s:.0f} s are allowed"] * bool(late)
 
 
-def _waited(condition: Callable[[], bool], what: Callable[[], str], ends_at: float) -> list[str]:
+def _waited(stage: Stage, condition: Callable[[], bool], what: Callable[[], str]) -> list[str]:
+    """What is wrong if the condition does not come true in time."""
+    left = what()
+    began_at = time.monotonic()
     try:
-        until(condition, "", max(ends_at - time.monotonic(), 5.0))
+        until(condition, left, stage.form.recovery_s)
     except AssertionError:
         return [what()]
+    stage.story.tell(f"{time.monotonic() - began_at:.1f} s later there are none of these any more: {left:.200}")
     return []
 
 

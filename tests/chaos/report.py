@@ -40,7 +40,8 @@ def show(reports: list[Report], console: Console) -> None:
     title = (
         f"chaos, seed {reports[0].seed}: {reports[0].form.turns} scripted turns and {reports[0].form.real} real"
     )
-    table = Table(title=title, title_justify="left")
+    console.print(title)
+    table = Table()
     table.add_column("")
     for report in reports:
         table.add_column(report.broker, justify="right")

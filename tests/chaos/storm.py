@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.chaos.form import Form
@@ -32,30 +33,35 @@ Targets = list[list[Blow]]  # the blows against each
 
 
 class Storm:
-    """Seeded: the same seed strikes the same targets at the same moments."""
+    """Seeded: the same seed strikes the same targets at the same moments.
+
+    Each target has a thread: a broker that takes seconds to start keeps no link from being mended.
+    """
 
     def __init__(self, stage: Stage, targets: Targets, rng: random.Random) -> None:
         self._story = stage.story
         self._rng = rng
-        self._timeline = Timeline()
+        self._timelines = [self._spread(blows, stage.form.calm_s, stage.form.storm_s) for blows in targets]
         self.log: list[str] = []  # the names of all blows, as they fell
-        for blows in targets:
-            rng.shuffle(blows)
-            self._spread(blows, stage.form.calm_s, stage.form.storm_s)
 
     def rage(self) -> None:
         """All of it, up to the last thing that is mended."""
-        self._timeline.play()
+        with ThreadPoolExecutor(len(self._timelines), "storm") as pool:
+            for raging in [pool.submit(timeline.play) for timeline in self._timelines]:
+                raging.result()
 
-    def _spread(self, blows: list[Blow], from_s: float, storm_s: float) -> None:
+    def _spread(self, blows: list[Blow], from_s: float, storm_s: float) -> Timeline:
         """Each somewhere in a part of the storm of its own; the parts are as long as the blows need."""
+        timeline = Timeline()
+        self._rng.shuffle(blows)
         free_s = max(storm_s - sum(blow.lasts_s for blow in blows), 0.0) / max(len(blows), 1)
         for blow in blows:
             at_s = from_s + self._rng.uniform(0.0, free_s * 0.9)
-            self._timeline.at(at_s, self._struck(blow))
+            timeline.at(at_s, self._struck(blow))
             if blow.mend is not None:
-                self._timeline.at(at_s + blow.lasts_s, self._mended(blow.name, blow.mend))
+                timeline.at(at_s + blow.lasts_s, self._mended(blow.name, blow.mend))
             from_s += free_s + blow.lasts_s
+        return timeline
 
     def _struck(self, blow: Blow) -> Callable[[], None]:
         def strike() -> None:
@@ -99,9 +105,10 @@ def outage(what: set[str]) -> Callable[[Stage, random.Random], Targets]:
 
 
 def _workers(stage: Stage, rng: random.Random) -> list[Blow]:
+    choice = random.Random(rng.random())  # of a worker, when the time has come; other targets are struck meanwhile
     kinds = [
-        Blow("a worker is killed", lambda: stage.crew.kill(rng)),
-        Blow("a worker gets SIGTERM", lambda: stage.crew.terminate(rng)),
+        Blow("a worker is killed", lambda: stage.crew.kill(choice)),
+        Blow("a worker gets SIGTERM", lambda: stage.crew.terminate(choice)),
     ]
     return [kinds[n % 2] for n in range(stage.form.worker_blows)]
 
