@@ -15,7 +15,7 @@ from tests.chaos.stage import Stage
 from tests.chaos.workload import SONNET, Kind, Turn
 from tests.model_api import Usage
 
-_CENT_PARTS = 1e-6  # US dollars; a bill is a sum of floats
+_NANO = 1e-9  # US dollars, in which the ledger counts
 _COMPLETE = (Kind.PLAIN, Kind.RETRIED, Kind.BROKEN, Kind.REAL)
 
 
@@ -39,7 +39,7 @@ class Audit:
     def figures(self) -> dict[str, int | float]:
         """For the last line of the report."""
         named = {name: value for name, value in vars(self).items() if name != "faults"}
-        return {name: round(value, 6) if isinstance(value, float) else value for name, value in named.items()}
+        return {name: round(value, 9) if isinstance(value, float) else value for name, value in named.items()}
 
 
 def audit(stage: Stage) -> Audit:
@@ -93,7 +93,7 @@ def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> Non
         found.faults.append(f"{turn.id} is {result.status}, after {result.attempts} attempts: {result.error}")
     _check_events(stage, found, turn, result)
     spent = row.spent
-    if (spent.tokens, round(spent.cost_usd or 0.0, 6)) != (bill.tokens, round(bill.cost_usd or 0.0, 6)):
+    if (spent.tokens, round(spent.cost_usd or 0.0, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
         found.faults.append(
             f"{turn.id} is billed {bill}, booked {spent.tokens} for {spent.cost_usd}; {_attempts(stage, turn)}"
         )
@@ -137,8 +137,8 @@ def _check_totals(stage: Stage, found: Audit) -> None:
     found.double_settled += max(sum(row.turns for row in totals.outcomes) - found.settled, 0)
     if found.booked_tokens != found.billed_tokens:
         found.faults.append(f"booked are {found.booked_tokens} tokens, billed {found.billed_tokens}")
-    if abs(found.booked_usd - found.billed_usd) > _CENT_PARTS:
-        found.faults.append(f"booked are ${found.booked_usd:.6f}, billed ${found.billed_usd:.6f}")
+    if abs(found.booked_usd - found.billed_usd) > _NANO:
+        found.faults.append(f"booked are ${found.booked_usd:.9f}, billed ${found.billed_usd:.9f}")
     if found.settled != found.turns or found.double_settled:
         found.faults.append(f"of {found.turns} turns {found.settled} are settled, {found.double_settled} twice")
 
@@ -163,6 +163,8 @@ def _check_rest(stage: Stage, found: Audit) -> None:
     found.processes_left = len(processes)
     if processes:
         found.faults.append(f"left on the hosts: {'; '.join(processes)}")
+    if taken := stage.ledger.open_attempts():
+        found.faults.append(f"slots that are taken: {taken}")
     if spools := stage.spooled():
         found.faults.append(f"spools are left: {', '.join(spools)}")
 

@@ -46,6 +46,9 @@ class Broker(Protocol):
     def messages(self) -> dict[str, int]:
         """How many messages are where, those that are in a worker's hand included; places without any left out."""
 
+    def listeners(self) -> list[str]:
+        """Where live events go to: as long as somebody is there, or for good if nobody clears it away."""
+
 
 class Valkey(AbstractContextManager["Valkey"]):
     """The embedded one, which is a real Valkey; it keeps the results, too."""
@@ -91,6 +94,11 @@ class Valkey(AbstractContextManager["Valkey"]):
         if "unacked" in sizes:
             sizes.pop("unacked_index", None)  # which names the same messages
         return {key: size for key, size in sizes.items() if size}
+
+    def listeners(self) -> list[str]:
+        with self._client() as client:
+            channels = [channel.decode() for channel in client.pubsub_channels() if b"runturn" in channel]
+            return channels + ["a pattern"] * int(client.pubsub_numpat())
 
     def _size(self, client: redis.Redis, key: bytes) -> int:
         sizes = {b"list": client.llen, b"hash": client.hlen, b"zset": client.zcard, b"set": client.scard}
@@ -153,6 +161,9 @@ class Rabbitmq(AbstractContextManager["Rabbitmq"]):
     def messages(self) -> dict[str, int]:
         held = {name: int(count) for name, (count,) in self._vhost.list_queues().items()}
         return {name: count for name, count in held.items() if count}
+
+    def listeners(self) -> list[str]:
+        return [name for name, (durable,) in self._vhost.list_queues("durable").items() if durable != "true"]
 
 
 BROKERS: dict[str, Callable[[Path], AbstractContextManager[Broker]]] = {"valkey": Valkey, "rabbitmq": Rabbitmq}

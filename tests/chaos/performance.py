@@ -97,6 +97,9 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
     faults += _waited(stage, lambda: not stage.broker.messages(), lambda: f"messages: {stage.broker.messages()}")
     faults += _missed(stage, watchers)
     stage.crew.dismiss()
+    faults += _waited(
+        stage, lambda: not stage.broker.listeners(), lambda: f"listeners: {stage.broker.listeners()}"
+    )
     late = [f"{exit_s:.1f} s" for exit_s in stage.crew.exits_s if exit_s > form.exit_s]
     return faults + [f"workers took {', '.join(late)} to leave; {form.exit_s:.0f} s are allowed"] * bool(late)
 
@@ -118,5 +121,5 @@ def _missed(stage: Stage, watchers: list[Watcher]) -> list[str]:
     for watcher in watchers:
         stored = [seq for seq, _ in stage.ledger.events(watcher.turn_id)]
         if not watcher.join(30.0) or watcher.error or watcher.seen != stored:
-            faults.append(f"watcher of {watcher.turn_id}: {watcher.error!r}, saw {watcher.seen} of {stored}")
+            faults.append(f"watcher of {watcher.turn_id}: {watcher.error}, saw {watcher.seen} of {stored}")
     return faults

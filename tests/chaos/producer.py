@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -30,7 +31,6 @@ class Producer:
         self._patience_s = patience_s
         self._timeline = Timeline()
         self.sent: set[str] = set()  # task ids
-        self.tries = 0  # in vain
 
     def plan(self, turns: list[Turn]) -> None:
         """Put all sendings and cancels on the timeline."""
@@ -72,16 +72,17 @@ class Producer:
 
     def _insisting(self, deed: Callable[[], object]) -> Callable[[], None]:
         """The same; what fails is tried again a second later, for a while."""
+        tries = itertools.count()
         ends = time.monotonic() + self._patience_s
 
         def insist() -> None:
             try:
                 deed()
             except Exception as error:
-                self._story.tell(f"a producer tries again: {error!r:.120}")
+                if next(tries) == 0:
+                    self._story.tell(f"a producer has to try again: {error!r:.160}")
                 if time.monotonic() > ends:
                     raise
-                self.tries += 1
                 self._timeline.after(_AGAIN_S, insist)
 
         return insist

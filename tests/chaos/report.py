@@ -59,7 +59,7 @@ def last_line(reports: list[Report]) -> str:
     sums: Counter[str] = Counter()
     for report in reports:
         sums.update(report.audit.figures())
-    return orjson.dumps({name: round(value, 6) for name, value in sums.items()}).decode()
+    return orjson.dumps({name: round(value, 9) for name, value in sums.items()}).decode()
 
 
 def _rows(report: Report) -> dict[str, str]:

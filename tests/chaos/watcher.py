@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from typing import Any
 
 from ops.errors import LedgerUnavailable
@@ -21,7 +22,7 @@ class Watcher:
         self._ledger = ledger
         self.turn_id = turn_id
         self.seen: list[int] = []
-        self.error: Exception | None = None
+        self.error: str | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watcher of {turn_id}", daemon=True)
         self._thread.start()
 
@@ -40,8 +41,8 @@ class Watcher:
                     time.sleep(_AGAIN_S)  # the books are away; whoever wants to see on asks again
                 else:
                     return
-        except Exception as error:
-            self.error = error
+        except Exception:
+            self.error = traceback.format_exc(limit=-4)
 
     @property
     def _last(self) -> int:
