@@ -20,8 +20,11 @@ from tests.waiting import until
 from workers.app import QUEUE
 from workers.embedded import EmbeddedBroker
 
-_RESULTS = b"celery-task-meta-"
-_BINDINGS = b"_kombu.binding."  # where to put messages: a table, and no message
+_NO_MESSAGES = (
+    b"celery-task-meta-",
+    b"_kombu.binding.",
+    b"unacked_mutex",
+)  # results, a table, a lock that expires
 
 
 class Broker(Protocol):
@@ -89,7 +92,7 @@ class Valkey(AbstractContextManager["Valkey"]):
 
     def messages(self) -> dict[str, int]:
         with self._client() as client:
-            keys = [key for key in client.scan_iter() if not key.startswith((_RESULTS, _BINDINGS))]
+            keys = [key for key in client.scan_iter() if not key.startswith(_NO_MESSAGES)]
             sizes = {key.decode(): self._size(client, key) for key in keys}
         if "unacked" in sizes:
             sizes.pop("unacked_index", None)  # which names the same messages
