@@ -165,8 +165,6 @@ def _check_rest(stage: Stage, found: Audit) -> None:
         found.faults.append(f"left on the hosts: {'; '.join(processes)}")
     if taken := stage.ledger.open_attempts():
         found.faults.append(f"slots that are taken: {taken}")
-    if spools := stage.spooled():
-        found.faults.append(f"spools are left: {', '.join(spools)}")
 
 
 def _attempts(stage: Stage, turn: Turn) -> str:

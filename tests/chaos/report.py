@@ -27,6 +27,9 @@ class Report:
     exits_s: list[float]  # from SIGTERM to the exit, of all that were told
     attempts: int
     workers: int  # that were ever started
+    spools: (
+        int  # that could not be removed while their hosts were out of reach; who tidies these does it, in an hour
+    )
     took_s: float
 
     @property
@@ -69,6 +72,7 @@ def _rows(report: Report) -> dict[str, str]:
     }
     rows["attempts"] = str(report.attempts)
     rows["workers"] = str(report.workers)
+    rows["spools to be tidied up"] = str(report.spools)
     for name, count in sorted(Counter(report.blows).items()):
         rows[name] = str(count)
     rows["slowest exit after SIGTERM"] = f"{max(report.exits_s, default=0.0):.1f} s"
