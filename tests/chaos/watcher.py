@@ -41,8 +41,8 @@ class Watcher:
                     time.sleep(_AGAIN_S)  # the books are away; whoever wants to see on asks again
                 else:
                     return
-        except Exception:
-            self.error = traceback.format_exc(limit=-4)
+        except Exception as error:
+            self.error = "".join(traceback.format_exception(error, limit=-2, chain=False))
 
     @property
     def _last(self) -> int:
