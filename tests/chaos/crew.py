@@ -25,7 +25,7 @@ class Crew:
         self._story = story
         self._size = size
         self._logs = logs
-        self._environment = environment
+        self.environment = environment
         self._lock = threading.Lock()
         self._serving: list[Worker] = []
         self._watchers: list[threading.Thread] = []
@@ -97,7 +97,7 @@ class Crew:
 
     def _start(self) -> None:
         log = Path(tempfile.mkstemp(prefix=f"worker-{len(self.all):02}-", suffix=".log", dir=self._logs)[1])
-        worker = Worker(log, self._environment)
+        worker = Worker(log, self.environment)
         with self._lock:
             self.all.append(worker)
             self._serving.append(worker)
