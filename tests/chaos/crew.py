@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 import threading
@@ -117,7 +118,8 @@ class Crew:
             self.faults.append(f"{worker.log.name}: had not left 60 s after SIGTERM")
             return
         took_s = time.monotonic() - told_at
-        self._story.tell(f"{worker.log.name} has left, {took_s:.1f} s after SIGTERM, with exit status {status}")
+        load = f"; the machine's load is {os.getloadavg()[0]:.0f}"
+        self._story.tell(f"{worker.log.name} has left, {took_s:.1f} s after SIGTERM, with {status}{load}")
         if was_ready:
             self.exits_s.append(took_s)
             if status != 0:
