@@ -47,7 +47,7 @@ FULL = Form(
     host_blows=4,
     watchers=6,
     exit_s=5.0,
-    recovery_s=300.0,
+    recovery_s=600.0,
 )
 
 # In CI, where four of these may share two cores.

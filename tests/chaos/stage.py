@@ -27,7 +27,7 @@ from tests.ssh.links import Link
 from tests.ssh.sshd import Sshd
 from tests.workers.ssh_logins import Login
 
-_SLOTS = 10  # agents of one worker
+_SLOTS = 15  # agents of one worker
 
 OpenBroker = Callable[[Path], AbstractContextManager[Broker]]
 
