@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-tools lint bench simulate lock clean
+.PHONY: install demo test test-tools lint bench simulate chaos outages lock clean
 
 install: $(INSTALLED)
 
@@ -42,6 +42,15 @@ bench: $(INSTALLED)
 simulate: $(INSTALLED)
 	$(BIN)/python -m ops.capacity
 	$(if $(CHECK),$(BIN)/python -m tests.bench capacity_check)
+
+# Hundreds of turns while everything around them is killed and cut off, on each broker: a quarter of an hour.
+# BROKER=valkey or rabbitmq: on that one only. SEED=N: that storm once more.
+chaos: $(INSTALLED) test-tools
+	@$(BIN)/python -m tests.chaos $(if $(BROKER),--broker $(BROKER)) $(if $(SEED),--seed $(SEED))
+
+# The broker, the ledger, or both are away for half a minute.
+outages: $(INSTALLED) test-tools
+	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
 
 # The locks carry names, versions and hashes, and no address.
 lock:

@@ -17,6 +17,7 @@ from kombu.utils.functional import maybe_list
 from workers.announcer import Announcer
 from workers.app import TASK
 from workers.errands import Errands
+from workers.garbage import collect_seldom
 from workers.pool import TurnPool
 from workers.reception import Reception
 from workers.runtime import Runtime
@@ -63,7 +64,7 @@ class CeleryWorker:
         self._app.steps["worker"].add(_leaving(self._runtime))
         _cancel_what_is_revoked(self._runtime)
         signals.setup_logging.connect(_leave_logging_alone)
-        signals.worker_ready.connect(_say_ready)
+        signals.worker_ready.connect(_start)
         # Celery warns root because of pickle, which is not accepted here.
         warnings.simplefilter("ignore", SecurityWarning)
 
@@ -128,5 +129,6 @@ def _leave_logging_alone(**_: object) -> None:
     logging.getLogger("celery").setLevel(logging.WARNING)
 
 
-def _say_ready(**_: object) -> None:
+def _start(**_: object) -> None:
+    collect_seldom()
     log.info("worker is ready")

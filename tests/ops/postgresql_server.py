@@ -6,6 +6,7 @@ are run directly, by an unprivileged user that exists anyway.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -19,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 _START_S = 20.0
@@ -42,16 +44,17 @@ class PostgresqlServer:
     def __init__(self, binaries: Path) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="runturn-pg-"))
         self._names = count()
+        self._binaries = binaries
+        self._process: subprocess.Popen[bytes] | None = None
         self._run_as: dict[str, Any] = {"cwd": self._directory}
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             user = _unprivileged()
             os.chown(self._directory, user.pw_uid, user.pw_gid)
             self._run_as |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        data = str(self._directory / "data")
         initialise = [
             str(binaries / "initdb"),
             "-D",
-            data,
+            self._data,
             "-U",
             "runturn",
             "-A",
@@ -61,14 +64,54 @@ class PostgresqlServer:
             "UTF8",
         ]
         subprocess.run([*initialise, "--locale=C"], check=True, capture_output=True, **self._run_as)
+        self.start()
+
+    def start(self) -> None:
+        """Listen; after `stop` and `kill`, on the same data. It answers on return."""
         options = ["-c", "listen_addresses=", "-c", "fsync=off"]
-        with (self._directory / "log").open("wb") as log:
+        with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(binaries / "postgres"), "-D", data, "-k", str(self._directory), *options],
+                [str(self._binaries / "postgres"), "-D", self._data, "-k", str(self._directory), *options],
                 stderr=log,
                 **self._run_as,
             )
         self._admin = self._connect()
+
+    def stop(self) -> None:
+        """End all sessions, then leave."""
+        self._admin.close()
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGINT)  # "fast"
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """End at once, as when the power fails."""
+        self._admin.close()
+        killed = self._processes()
+        for process in killed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(killed, 10)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """Fall silent: connections stay, and nobody answers."""
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def url(self, database: str) -> str:
         """The URL of a database."""
@@ -86,14 +129,19 @@ class PostgresqlServer:
 
     def close(self) -> None:
         """Stop the server and remove its data."""
-        self._admin.close()
-        self._process.send_signal(signal.SIGINT)  # "fast": ends sessions, then leaves
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def _data(self) -> str:
+        return str(self._directory / "data")
+
+    def _processes(self) -> list[psutil.Process]:
+        """The one that listens first: a stopped one starts no more."""
+        if self._process is None:
+            return []
+        listener = psutil.Process(self._process.pid)
+        return [listener, *listener.children(recursive=True)]
 
     def _connect(self) -> psycopg.Connection[Any]:
         deadline = time.monotonic() + _START_S
@@ -101,7 +149,7 @@ class PostgresqlServer:
             try:
                 return psycopg.connect(self.url("postgres"), autocommit=True)
             except psycopg.OperationalError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError((self._directory / "log").read_text()) from None
                 time.sleep(0.02)
 

