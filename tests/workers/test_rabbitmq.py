@@ -17,8 +17,9 @@ from tests.brokers.rabbitmq import RabbitMQ, Vhost
 from tests.waiting import until
 from tests.workers.fleet import slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
-from workers.app import QUEUE, create_app, send
+from workers.app import QUEUE, create_app
 from workers.brokers import DEAD_QUEUE
+from workers.messages import send
 
 Fault = Callable[[Vhost], None]
 
@@ -147,7 +148,7 @@ def test_message_held_beyond_the_consumer_timeout_does_not_end_the_worker(tmp_pa
         request = fleet.recorded(recording)
         with closing(sqlite3.connect(fleet.state.ledger_url.removeprefix("sqlite:///"))) as other:
             other.execute("BEGIN IMMEDIATE")  # the ledger takes nothing, so the message stays unacknowledged
-            send(create_app(vhost.url), request)
+            send(create_app(vhost.url), [request])
             until(lambda: b"PRECONDITION_FAILED" in worker.log.read_bytes(), "RabbitMQ to lose patience")
             other.rollback()
         until(lambda: fleet.ledger.result(request.turn_id), "the turn to be settled")
