@@ -21,6 +21,7 @@ from typing import Self
 import amqp
 
 from tests.ssh.needs import missing, need
+from tests.ssh.sessions import tie
 from tests.waiting import until
 
 _DEBIAN = Path("/usr/lib/rabbitmq/bin")  # what is in the PATH there changes to another user, and to its home
@@ -47,6 +48,7 @@ class RabbitMQ:
         self._vhosts = count(1)
         self._node: subprocess.Popen[bytes] | None = None
         self._names: subprocess.Popen[bytes] | None = None
+        self._ties: dict[int, subprocess.Popen[bytes]] = {}  # by the pid that they end if the tests are killed
         self.log = self.folder / "log"
         self._configure(consumer_timeout_s)
 
@@ -75,27 +77,32 @@ class RabbitMQ:
         if self._names is None:
             self._names = subprocess.Popen(
                 [self._epmd, "-port", str(self._names_port), "-address", "127.0.0.1", "-relaxed_command_check"],
+                cwd=self.folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
+            self._ties[self._names.pid] = tie(self._names.pid)
             until(lambda: _listens(self._names_port), "Erlang's name server")
         with self.log.open("ab") as log:
             # Its own group, so that a Ctrl-C at the tests does not reach it before they end it.
             self._node = subprocess.Popen(
                 [self._server],
+                cwd=self.folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+        self._ties[self._node.pid] = tie(self._node.pid)
         until(self._answers, f"RabbitMQ, whose log is {self.log}", _START_S)
 
     def stop(self) -> None:
         """Stop it in order."""
         if self._node is not None:
+            self._untie(self._node)
             self._node.send_signal(signal.SIGTERM)
             try:
                 self._node.wait(_STOP_S)
@@ -106,6 +113,7 @@ class RabbitMQ:
     def kill(self) -> None:
         """End it as a power cut does."""
         if self._node is not None:
+            self._untie(self._node)
             self._node.kill()
             self._node.wait()
             self._reap()
@@ -121,6 +129,7 @@ class RabbitMQ:
         """Kill it, and remove everything."""
         self.kill()
         if self._names is not None:
+            self._untie(self._names)
             self._names.kill()
             self._names.wait()
             self._names = None
@@ -130,6 +139,7 @@ class RabbitMQ:
         """What `rabbitmqctl` says; it takes about half a second."""
         said = subprocess.run(
             [self._control, "--quiet", *arguments],
+            cwd=self.folder,
             env=self._environment,
             check=False,
             capture_output=True,
@@ -166,6 +176,12 @@ class RabbitMQ:
                 return True
         except (OSError, amqp.AMQPError):
             return False
+
+    def _untie(self, process: subprocess.Popen[bytes]) -> None:
+        """Before a pid is given up: it may soon be somebody else's."""
+        if ended := self._ties.pop(process.pid, None):
+            ended.kill()
+            ended.communicate()
 
     def _reap(self) -> None:
         self._node = None
@@ -238,9 +254,10 @@ def _environment(folder: Path, port: int, distribution: int, names: int) -> Mapp
         "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, instead of waiting for it
         # One scheduler that does not spin: several of these share a small machine.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-            "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
+            "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
+            " +S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
         ),
-        "RABBITMQ_CTL_ERL_ARGS": "+S 1:1 +sbwt none",
+        "RABBITMQ_CTL_ERL_ARGS": "-start_epmd false +S 1:1 +sbwt none",
     }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 
 import amqp
 import psutil
@@ -47,3 +50,30 @@ def _erlang() -> set[int]:
         for process in psutil.process_iter(["name", "status"])
         if process.pid in ours and process.info["name"] in {"epmd", "beam.smp"}
     }
+
+
+def test_server_ends_with_tests_that_are_killed() -> None:
+    program = """
+from tests.brokers.rabbitmq import RabbitMQ
+server = RabbitMQ()
+server.start()
+print(server.folder, server._node.pid, server._names.pid, flush=True)
+input()
+"""
+    tests = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert tests.stdout is not None
+    folder, *pids = tests.stdout.readline().split()
+    tests.kill()
+    tests.communicate()
+    for pid in map(int, pids):
+        until(lambda pid=pid: not _lives(pid), "the server's end")  # type: ignore[misc]
+    shutil.rmtree(folder)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
