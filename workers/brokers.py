@@ -9,8 +9,8 @@ from kombu import Consumer, Exchange, Queue
 QUEUE: Final = "runturn"
 DEAD_QUEUE: Final = "runturn.dead"  # RabbitMQ puts there what it gives up on; workers empty it into the ledger
 
-# How long a message may stay unacked before the Redis transport hands it out again. Workers keep the messages of
-# running turns fresh (see `workers.visibility`), so this is only how soon a killed worker's turns come back.
+# How long a message may stay unacked before the Redis transport hands it out again. Workers keep what they hold
+# fresh (see `workers.transit`), so this is only how soon the messages of a killed worker come back.
 VISIBILITY_TIMEOUT_S: Final = 30.0
 
 OTHERWISE_DECLARED: Final = (

@@ -21,7 +21,6 @@ from workers.garbage import collect_seldom
 from workers.pool import TurnPool
 from workers.reception import Reception
 from workers.runtime import Runtime
-from workers.visibility import Visibility
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +59,7 @@ class CeleryWorker:
 
     def _prepare(self) -> None:
         _define_task(self._app, Reception(self._runtime.admit, self._announcer, self._errands))
-        self._app.steps["consumer"].update({Visibility, _attending(self._errands)})
+        self._app.steps["consumer"].add(_attending(self._errands))
         self._app.steps["worker"].add(_leaving(self._runtime))
         _cancel_what_is_revoked(self._runtime)
         signals.setup_logging.connect(_leave_logging_alone)

@@ -75,7 +75,7 @@ class Reception:
             expires=request.expires and request.expires.isoformat(),
         )
         self._in_hand.add(request)
-        state.reserved_requests.add(request)  # `workers.visibility` keeps it fresh
+        state.reserved_requests.add(request)  # as Celery notes what it holds
         arrival = _arrival(request)
         self._admit(
             arrival,
