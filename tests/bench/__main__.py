@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.fold import fold_rate
+from tests.bench.growth import drained_turns, queued_turns, settled_turns
 from tests.bench.latency import first_event_latency
 from tests.bench.rows import Rows
 from tests.bench.ssh import ssh_start, ssh_throughput
@@ -23,6 +24,9 @@ BENCHES: list[Callable[[], Rows]] = [
     first_event_latency,
     ssh_start,
     ssh_throughput,
+    drained_turns,
+    settled_turns,
+    queued_turns,
 ]
 
 
