@@ -1,7 +1,7 @@
 """How cost grows: with turns that are queued, with turns that run, with turns that have ended.
 
-Workers ask the ledger all the time, so what they ask must not take longer because much has happened before: those
-rows must stay flat. What people ask may take longer with every turn that the answer is about, and no worse than that.
+Workers ask the ledger all the time, so what they ask must not take longer because much has happened before. What
+people ask may take longer with every turn that the answer is about, and no worse than that.
 """
 
 from __future__ import annotations
