@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, RowMapping
+from sqlalchemy import Connection, RowMapping
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
@@ -61,7 +61,7 @@ def admit(
     """Record a turn that a task asks for, and the task."""
     submit(connection, request, now, due_at)
     row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
-    waiters.add(connection, request.turn_id, task_id)
+    waiters.add(connection, request.turn_id, task_id, row["settled_at"])
     return stored_result(connection, request.turn_id) if row["state"] == State.SETTLED else None
 
 
@@ -118,39 +118,39 @@ def _refusal(connection: Connection, row: RowMapping, now: float) -> Busy | NotD
 
 def renew(connection: Connection, claims: Collection[Claim], now: float, ttl: float) -> Renewal:
     """Prolong leases."""
-    if not claims:
-        return Renewal(frozenset(), frozenset())
     # Locked in one order: so does whoever else locks many turns.
-    query = sa.select(turns.c.turn_id, turns.c.cancel_requested).where(_ours(claims)).order_by(turns.c.turn_id)
-    rows = connection.execute(query.with_for_update(key_share=True)).all()
-    connection.execute(turns.update().where(_ours(claims)).values(owner_expires=now + ttl))
-    return Renewal(
-        held=frozenset(turn_id for turn_id, _ in rows),
-        cancelled=frozenset(turn_id for turn_id, cancelled in rows if cancelled),
-    )
+    held = _held(connection, claims, locked=True)
+    connection.execute(turns.update().where(turns.c.turn_id.in_(held)).values(owner_expires=now + ttl))
+    return _renewal(held)
 
 
 def standing(connection: Connection, claims: Collection[Claim]) -> Renewal:
     """What has become of claims."""
-    columns = (turns.c.turn_id, turns.c.owner, turns.c.epoch, turns.c.cancel_requested)
-    wanted = {(claim.turn_id, claim.owner, claim.epoch) for claim in claims}
-    query = sa.select(*columns).where(turns.c.turn_id.in_([claim.turn_id for claim in claims]))
-    rows = [row for row in connection.execute(query) if tuple(row)[:3] in wanted]
-    return Renewal(
-        held=frozenset(row.turn_id for row in rows),
-        cancelled=frozenset(row.turn_id for row in rows if row.cancel_requested),
-    )
+    return _renewal(_held(connection, claims, locked=False))
 
 
 def release(connection: Connection, claims: Collection[Claim], now: float) -> None:
     """Let go of running turns."""
-    if claims:
-        connection.execute(turns.update().where(_ours(claims)).values(owner=None, owner_expires=now))
+    held = _held(connection, claims, locked=True)
+    connection.execute(turns.update().where(turns.c.turn_id.in_(held)).values(owner=None, owner_expires=now))
 
 
-def _ours(claims: Collection[Claim]) -> ColumnElement[bool]:
-    wanted = [(claim.turn_id, claim.owner, claim.epoch) for claim in claims]
-    return sa.tuple_(turns.c.turn_id, turns.c.owner, turns.c.epoch).in_(wanted)
+def _held(connection: Connection, claims: Collection[Claim], *, locked: bool) -> dict[str, bool]:
+    """The turns whose claims are not stale, with whether they are to be cancelled.
+
+    By their key alone: SQLite reads all turns there are to find those whose (turn_id, owner, epoch) is in a list.
+    """
+    ours = {(claim.turn_id, claim.owner, claim.epoch) for claim in claims}
+    columns = (turns.c.turn_id, turns.c.owner, turns.c.epoch, turns.c.cancel_requested)
+    query = sa.select(*columns).where(turns.c.turn_id.in_([claim.turn_id for claim in claims]))
+    if locked:
+        query = query.order_by(turns.c.turn_id).with_for_update(key_share=True)
+    rows = connection.execute(query)
+    return {turn_id: cancelled for turn_id, owner, epoch, cancelled in rows if (turn_id, owner, epoch) in ours}
+
+
+def _renewal(held: Mapping[str, bool]) -> Renewal:
+    return Renewal(frozenset(held), frozenset(turn_id for turn_id, cancelled in held.items() if cancelled))
 
 
 def begin_attempt(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, RowMapping
+from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
@@ -20,6 +20,7 @@ _LISTED = (
     "turn_id", "agent", "host", "session_id", "workspace", "owner", "owner_expires", "cancel_requested",
     "due_at", "wait_reason", "created_at", "started_at", "settled_at", "status", "error_kind",
 )  # fmt: skip
+_UNSETTLED = (State.QUEUED, State.RUNNING, State.WAITING)
 
 
 def turn(connection: Connection, turn_id: str) -> TurnRow:
@@ -54,7 +55,7 @@ def history(
     """The newest turns."""
     conditions: list[ColumnElement[bool]] = []
     if status is not None:
-        conditions.append(sa.or_(turns.c.status == status, turns.c.state == status))
+        conditions.append((turns.c.state if status in _UNSETTLED else turns.c.status) == status)
     if agent is not None:
         conditions.append(turns.c.agent == agent)
     if host is not None:
@@ -123,7 +124,11 @@ def _read_sums(row: RowMapping) -> Spent:
 
 def cost(connection: Connection, by: CostKey, since: float | None) -> list[CostRow]:
     """The bill of all attempts that ended at or after `since`."""
-    tables = usage.join(attempts).join(turns, turns.c.turn_id == usage.c.turn_id)
+    tables: FromClause = usage  # with what is needed: there may be a million rows
+    if by == CostKey.HOST or since is not None:
+        tables = tables.join(attempts)
+    if by == CostKey.AGENT:
+        tables = tables.join(turns, turns.c.turn_id == usage.c.turn_id)
     if by == CostKey.LABEL:
         tables = tables.join(turn_labels, turn_labels.c.turn_id == usage.c.turn_id)
     key = {
@@ -159,7 +164,7 @@ def totals(connection: Connection) -> Totals:
 
 def queue_depths(connection: Connection) -> dict[State, int]:
     """How many turns stand where; those that are settled are not counted."""
-    depths = dict.fromkeys((State.QUEUED, State.RUNNING, State.WAITING), 0)
+    depths = dict.fromkeys(_UNSETTLED, 0)
     query = sa.select(turns.c.state, sa.func.count()).where(turns.c.state.in_(list(depths)))
     for state, count in connection.execute(query.group_by(turns.c.state)):
         depths[State(state)] = count

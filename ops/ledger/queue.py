@@ -27,14 +27,15 @@ Admits = Callable[[str], bool]
 
 log = structlog.get_logger(__name__)
 
-_PAIR = sa.tuple_(turns.c.producer, turns.c.place)
+_PAIR_AND_RANK = sa.tuple_(turns.c.producer, turns.c.place, turns.c.rank)
 _PAIRS = (
     sa.select(turns.c.producer, turns.c.place)
     .where(turns.c.due_at.is_not(None))
     .order_by(turns.c.producer, turns.c.place)
     .limit(1)
 )
-_NEXT_PAIR = _PAIRS.where(sa.tuple_(sa.bindparam("producer"), sa.bindparam("place")) < _PAIR)
+# With a rank after all ranks: SQLite would read all turns of a pair to find the one that is greater than it.
+_NEXT_PAIR = _PAIRS.where(sa.tuple_(sa.bindparam("producer"), sa.bindparam("place"), 1) < _PAIR_AND_RANK)
 _HEAD = (
     sa.select(*SMALL)
     .where(

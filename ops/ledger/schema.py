@@ -30,6 +30,7 @@ TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cach
 _OPEN = text("ended_at IS NULL")  # of an attempt
 _READY = text("due_at IS NOT NULL")  # of a turn
 _DETAILED = text("request IS NOT NULL")  # of a turn
+_SETTLED = text("settled_at IS NOT NULL")  # of a turn that somebody waits for
 
 
 def _token_columns() -> list[Column[int]]:
@@ -40,7 +41,6 @@ turns = Table(
     "turns",
     metadata,
     Column("turn_id", Text, primary_key=True),
-    Column("request", Text),  # NULL: it was refused, so there is none; or it is forgotten
     Column("state", Text, nullable=False),
     Column("agent", Text, nullable=False),
     Column("host", Text),
@@ -61,10 +61,12 @@ turns = Table(
     Column("settled_at", Double),
     Column("status", Text),
     Column("error_kind", Text),
+    # Last: SQLite finds what comes after a large column only by reading through it.
+    Column("request", Text),  # NULL: it was refused, so there is none; or it is forgotten
     Column("result", Text),
     Index("turns_by_state", "state", "producer"),
     Index("turns_by_owner", "state", "owner_expires"),
-    Index("turns_by_age", "created_at"),
+    Index("turns_by_age", "created_at", "status", "agent", "host"),  # the rest: what few turns have is found here
     Index(
         "turns_ready",
         "producer",
@@ -72,6 +74,7 @@ turns = Table(
         "rank",
         "created_at",
         "turn_id",
+        "due_at",  # so that turns that are parked for long are passed over without reading them
         sqlite_where=_READY,
         postgresql_where=_READY,
     ),
@@ -161,6 +164,9 @@ waiters = Table(
     metadata,
     Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
     Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the turn's result
+    Column("settled_at", Double),  # the turn's: who ought to have been told by now is found without reading turns
+    Index("waiters_by_task", "task_id"),
+    Index("waiters_unanswered", "settled_at", "turn_id", sqlite_where=_SETTLED, postgresql_where=_SETTLED),
 )
 
 hosts = Table(

@@ -61,7 +61,7 @@ def refuse(
         created_at=now,
     )
     row = locked(connection, turn_id)
-    waiters.add(connection, turn_id, task_id)
+    waiters.add(connection, turn_id, task_id, row["settled_at"])
     if created:
         _conclude(connection, row, result, now)
     elif row["state"] != State.SETTLED:
@@ -96,4 +96,5 @@ def _conclude(connection: Connection, row: RowMapping, result: TurnResult, now: 
         wait_reason=None, settled_at=now, status=result.status, error_kind=error_kind,
         result=result.model_dump_json(), session_id=result.session_id or row["session_id"],
     )  # fmt: skip
+    waiters.settled(connection, turn_id, now)
     count_outcome(connection, agent, error_kind or result.status)

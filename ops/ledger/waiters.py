@@ -11,13 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.database import upsert
-from ops.ledger.records import State
 from ops.ledger.schema import turns, waiters
 
 
-def add(connection: Connection, turn_id: str, task_id: str) -> None:
-    """Remember a task; once is enough."""
-    statement = upsert(connection, waiters).values(turn_id=turn_id, task_id=task_id)
+def add(connection: Connection, turn_id: str, task_id: str, settled_at: float | None) -> None:
+    """Remember a task; once is enough. `settled_at` is its turn's, if that has ended already."""
+    statement = upsert(connection, waiters).values(turn_id=turn_id, task_id=task_id, settled_at=settled_at)
     connection.execute(statement.on_conflict_do_nothing())
 
 
@@ -33,16 +32,18 @@ def told(connection: Connection, turn_id: str, task_ids: Collection[str]) -> Non
     connection.execute(waiters.delete().where(done))
 
 
+def settled(connection: Connection, turn_id: str, at: float) -> None:
+    """Note that a turn has ended: from now on, its tasks can be told."""
+    connection.execute(waiters.update().where(waiters.c.turn_id == turn_id).values(settled_at=at))
+
+
 def unanswered(connection: Connection, settled_before: float, limit: int) -> list[str]:
     """Turns that were settled before then, and for which tasks still wait."""
     query = (
-        sa.select(turns.c.turn_id)
-        .where(
-            turns.c.turn_id.in_(sa.select(waiters.c.turn_id)),
-            turns.c.state == State.SETTLED,
-            turns.c.settled_at <= settled_before,
-        )
-        .order_by(turns.c.settled_at)
+        sa.select(waiters.c.turn_id, waiters.c.settled_at)
+        .distinct()
+        .where(waiters.c.settled_at <= settled_before)
+        .order_by(waiters.c.settled_at, waiters.c.turn_id)
         .limit(limit)
     )
     return list(connection.scalars(query))

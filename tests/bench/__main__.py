@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tests.bench.capacity import capacity_check
 from tests.bench.fold import fold_rate
+from tests.bench.growth import drained_turns, queued_turns, settled_turns
 from tests.bench.latency import first_event_latency
 from tests.bench.overhead import overhead
 from tests.bench.rows import Rows
@@ -29,6 +30,9 @@ BENCHES: list[Callable[[], Rows]] = [
     capacity_check,
     overhead,
     thousand_turns,
+    drained_turns,
+    settled_turns,
+    queued_turns,
 ]
 
 

@@ -50,3 +50,19 @@ def test_copy_that_comes_while_others_are_told_is_not_forgotten_with_them(ledger
     ledger.admit(a_request(), "b", 3.0)
     ledger.told("t1", found)
     assert ledger.waiters("t1") == {"b"}
+
+
+def test_task_whose_faulty_request_was_refused_is_answered_whoever_dies(ledger: Ledger) -> None:
+    ledger.refuse("t1", "claude-code", a_failure(), "t1", 5.0)
+    ledger.refuse("t1", "claude-code", a_failure(), "copy", 7.0)
+    assert ledger.unanswered(5.0) == ["t1"]
+    assert ledger.waiters("t1") == {"t1", "copy"}
+
+
+def test_turns_that_wait_longest_for_an_answer_come_first(ledger: Ledger) -> None:
+    for number, turn_id in enumerate(["c", "a", "b"]):
+        for task_id in (turn_id, f"{turn_id}-copy"):
+            ledger.admit(a_request(turn_id), task_id, 1.0)
+        ledger.settle_unclaimed(turn_id, a_failure(turn_id), 10.0 + number)
+    assert ledger.unanswered(99.0) == ["c", "a", "b"]
+    assert ledger.unanswered(99.0, limit=2) == ["c", "a"]

@@ -17,7 +17,6 @@ def upgrade() -> None:
     op.create_table(
         "turns",
         sa.Column("turn_id", sa.Text, primary_key=True),
-        sa.Column("request", sa.Text),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("agent", sa.Text, nullable=False),
         sa.Column("host", sa.Text),
@@ -38,16 +37,17 @@ def upgrade() -> None:
         sa.Column("settled_at", sa.Double),
         sa.Column("status", sa.Text),
         sa.Column("error_kind", sa.Text),
+        sa.Column("request", sa.Text),
         sa.Column("result", sa.Text),
     )
     op.create_index("turns_by_state", "turns", ["state", "producer"])
     op.create_index("turns_by_owner", "turns", ["state", "owner_expires"])
-    op.create_index("turns_by_age", "turns", ["created_at"])
+    op.create_index("turns_by_age", "turns", ["created_at", "status", "agent", "host"])
     ready = sa.text("due_at IS NOT NULL")
     op.create_index(
         "turns_ready",
         "turns",
-        ["producer", "place", "rank", "created_at", "turn_id"],
+        ["producer", "place", "rank", "created_at", "turn_id", "due_at"],
         sqlite_where=ready,
         postgresql_where=ready,
     )
@@ -126,6 +126,16 @@ def upgrade() -> None:
         "waiters",
         sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
         sa.Column("task_id", sa.Text, primary_key=True),
+        sa.Column("settled_at", sa.Double),
+    )
+    op.create_index("waiters_by_task", "waiters", ["task_id"])
+    settled = sa.text("settled_at IS NOT NULL")
+    op.create_index(
+        "waiters_unanswered",
+        "waiters",
+        ["settled_at", "turn_id"],
+        sqlite_where=settled,
+        postgresql_where=settled,
     )
     op.create_table(
         "hosts",
