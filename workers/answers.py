@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 
 import structlog
 from celery import Celery, states
@@ -17,10 +17,10 @@ from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
 from workers.errors import AnswersUnavailable
+from workers.threads import DaemonPool
 
 _THREADS = 4  # of their own: a slow result backend must hold up nothing else
 _AGE_S = 5.0  # of a settled turn whose worker ought to have told all its tasks
-_CLOSE_S = 2.0
 
 Told = Callable[[str, TurnResult], None]
 
@@ -36,7 +36,7 @@ class Answers:
         self._ledger = ledger
         self._told = told
         self._revoked = revoked
-        self._threads = ThreadPoolExecutor(_THREADS, "answers")
+        self._threads = DaemonPool(_THREADS, "answers")
         self._mutex = threading.Lock()
         self._pending: dict[str, Future[None]] = {}
 
@@ -49,12 +49,11 @@ class Answers:
         for turn_id in self._ledger.unanswered(now - _AGE_S):
             self._submit(turn_id, lambda turn_id=turn_id: self._tell_stored(turn_id))  # type: ignore[misc]
 
-    def close(self) -> None:
-        """Let what is being told be told, for a moment."""
+    def close(self, within_s: float) -> None:
+        """Wait until all are told that are to be told now, but no longer: the ledger knows of the others."""
         with self._mutex:
             pending = list(self._pending.values())
-        wait(pending, _CLOSE_S)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        wait(pending, within_s)
 
     def _submit(self, turn_id: str, work: Callable[[], None]) -> None:
         with self._mutex:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from workers.pool import TurnPool
 from workers.reception import Reception
 from workers.runtime import Runtime
 
+_PATIENCE_S = 2.0  # with Celery, once it was told to stop
+
 log = structlog.get_logger(__name__)
 
 
@@ -34,9 +37,15 @@ class CeleryWorker:
         self._announcer = announcer
         self._errands = errands
         self._told = threading.Event()
+        self._patience = threading.Timer(_PATIENCE_S, self._abandon)
+        self._patience.daemon = True
 
-    def run(self, name: str, concurrency: int) -> int:
-        """Work until told to stop; returns the exit status, 0 then. SIGTERM and SIGINT stop it."""
+    def run(self, name: str, concurrency: int, *, alone: bool) -> int:
+        """Work until told to stop; returns the exit status, 0 then. SIGTERM and SIGINT stop it.
+
+        A process that is nothing but a worker (`alone`) ends within 5 s then, even if the broker does not answer.
+        """
+        self._alone = alone
         self._prepare()
         signals.worker_shutting_down.connect(self._leave)
         worker = self._app.Worker(
@@ -55,6 +64,7 @@ class CeleryWorker:
                     raise
                 # kombu cannot give messages back to a broker that is away; they come back by themselves.
                 log.warning("left while the broker was away", exc_info=True)
+            self._patience.cancel()
         return 0 if self._told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
     def _prepare(self) -> None:
@@ -69,11 +79,20 @@ class CeleryWorker:
 
     def _leave(self, **_: object) -> None:
         log.info("worker stops")
-        if self._told.is_set():
-            self._runtime.drain()  # told once more: it is not to wait any longer
+        if self._told.is_set() or not self._runtime.finishes:
+            self._runtime.drain()
+            if self._alone and not self._patience.is_alive():
+                self._patience.start()
         else:
-            self._told.set()
             self._runtime.stop()
+        self._told.set()
+        self._errands.post(lambda: None)  # Celery's loop may sleep for seconds, whatever it was told
+
+    def _abandon(self) -> None:
+        """Leave a Celery that does not come to its end, say because a broker does not answer; nothing is lost."""
+        self._runtime.close()
+        log.warning("left without the broker's answer")
+        os._exit(0)
 
 
 def _define_task(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from ops.errors import LedgerUnavailable
-from ops.ledger import Ledger
+from ops.ledger import Claim, Ledger
 from workers.fencing import OWNER_TTL_S
 from workers.run import RunOutcome, TurnRun
 
@@ -55,15 +55,20 @@ class Keeper:
         """How many turns are kept."""
         return len(self._runs)
 
+    @property
+    def claims(self) -> list[Claim]:
+        """The claims that are kept."""
+        return [run.claim for run in list(self._runs.values())]
+
     def start(self) -> None:
         """Begin. Raises LedgerUnavailable."""
         self._ledger.announce(self._hosts, self._clock())
         self._thread.start()
 
-    def stop(self) -> None:
-        """End."""
+    def stop(self, within_s: float) -> None:
+        """End; a ledger that does not answer is not waited for any longer."""
         self._stopping.set()
-        self._thread.join(timeout=5)
+        self._thread.join(within_s)
 
     async def work(self, run: TurnRun) -> RunOutcome:
         """Run a turn while its claim is kept."""

@@ -67,11 +67,10 @@ class EventPump:
         with self._writing:
             self._write(turn_id)
 
-    def close(self) -> None:
-        """Write what is waiting, then stop."""
+    def close(self, within_s: float = 5.0) -> None:
+        """Write what is waiting, then stop; a ledger that does not answer is not waited for any longer."""
         self._stop.set()
-        self._thread.join(timeout=5)
-        self._flush_quietly()
+        self._thread.join(within_s)
 
     def _store(self, claim: Claim, first_seq: int, events: Sequence[AnyEvent], at: float) -> list[bytes]:
         lines = _lines(first_seq, events, at)
@@ -100,6 +99,7 @@ class EventPump:
     def _run(self) -> None:
         while not self._stop.wait(_PERIOD_S):
             self._flush_quietly()
+        self._flush_quietly()
 
     def _flush_quietly(self) -> None:
         try:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -27,11 +28,11 @@ from workers.keeper import Keeper
 from workers.retention import keep_forgetting
 from workers.run import Left, RunOutcome, TurnRun
 from workers.scheduler import Scheduler
+from workers.threads import DaemonPool
 from workers.tidying import keep_tidy
 
 _THREADS = 8  # for calls to the ledger
-_LEAVE_S = 3.0  # for all turns to be detached from
-_CLOSE_S = 2.0  # for all connections to hosts
+_CLOSE_S = 2.5  # for everything; a worker has 5 s to leave, and Celery needs some of them
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -54,13 +55,15 @@ class Runtime:
         self._answers = answers
         self._keeper = keeper
         self._announcer = announcer
-        self._finishes = finishes
+        self.finishes = finishes
         self._room = 0
         self._left: list[Claim] = []
+        self._closing = threading.Lock()
+        self._closed = False
         self._idle = threading.Event()
         self._idle.set()
         self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, "ledger"))
+        self._loop.set_default_executor(DaemonPool(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
         self._tasks: set[asyncio.Task[None]] = set()
         self._admission = Admission(equipment, self._nudge, self._answers.give)
@@ -77,22 +80,32 @@ class Runtime:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave, within seconds: no ledger and no host that does not answer is waited for. Safe to repeat."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._close(_Countdown(_CLOSE_S))
+
+    def _close(self, countdown: _Countdown) -> None:
         self.drain()
         with contextlib.suppress(TimeoutError):
-            self._scheduling.result(_LEAVE_S)
-        self._idle.wait(_LEAVE_S)
-        self._release()
-        self._answers.close()
-        self._keeper.stop()
-        self._equipment.pump.close()
-        self._bounded(self._equipment.hosts.close())
-        self._bounded(_cancel_all())
+            self._scheduling.result(countdown.left_s)
+        self._idle.wait(countdown.left_s / 2)  # the rest needs some time, too
+        self._bounded(self._release(), countdown)
+        self._answers.close(countdown.left_s)
+        self._keeper.stop(countdown.left_s)
+        self._equipment.pump.close(countdown.left_s)
+        self._bounded(self._equipment.hosts.close(), countdown)
+        self._bounded(_cancel_all(), countdown)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.join(countdown.left_s)
 
     def stop(self) -> None:
         """The worker is to stop; safe in a signal handler."""
-        if self._finishes:
+        if self.finishes:
             self._loop.call_soon_threadsafe(self._scheduler.leave)
         else:
             self.drain()
@@ -103,7 +116,7 @@ class Runtime:
 
     def finish(self) -> None:
         """Celery has stopped: wait for the turns, or for their being left."""
-        if self._finishes:
+        if self.finishes:
             self._idle.wait()
 
     def admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
@@ -179,20 +192,33 @@ class Runtime:
         self._admission.leave()
         self._keeper.leave_all()
 
-    def _release(self) -> None:
-        """Let other workers have what was left, without waiting for the leases to run out."""
-        if self._left:
+    async def _release(self) -> None:
+        """Let other workers have what was left, and what could not be left in time, at once."""
+        claims = [*self._left, *self._keeper.claims]
+        if claims:
             try:
-                self._equipment.ledger.release(self._left, self._equipment.clock())
+                await asyncio.to_thread(self._equipment.ledger.release, claims, self._equipment.clock())
             except LedgerUnavailable as error:
                 log.warning("turns that were left are free when their leases have run out", error=str(error))
 
-    def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
+    def _bounded(self, work: Coroutine[Any, Any, None], countdown: _Countdown) -> None:
         with contextlib.suppress(TimeoutError):
-            self._on_loop(work).result(_CLOSE_S)
+            self._on_loop(work).result(countdown.left_s)
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+class _Countdown:
+    """How much of some seconds is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """At least a moment, in which what is ready is done."""
+        return max(self._ends - time.monotonic(), 0.05)
 
 
 async def _cancel_all() -> None:

@@ -130,7 +130,7 @@ def _work(context: Context, concurrency: int | None, *, with_totals: bool, finis
     ):
         install(context.app, dead_letters)
         log.info("worker starts", slots=slots, metrics=server.url, state_dir=str(context.state.root))
-        return worker.run(f"runturn@{platform.node()}.{os.getpid()}", slots)
+        return worker.run(f"runturn@{platform.node()}.{os.getpid()}", slots, alone=not with_totals)
 
 
 def _log_to_stderr(settings: Settings) -> None:
