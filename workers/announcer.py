@@ -36,7 +36,9 @@ class Announcer:
 
     def started(self, claim: Claim) -> None:
         """A turn is worked on here."""
-        self._post(lambda: self._start(claim))
+        # Without the request: while the broker is away, this waits.
+        turn_id, shown, attempts = claim.turn_id, described(claim.request), len(claim.attempts)
+        self._post(lambda: self._start(turn_id, shown, attempts))
 
     def parked(self, turn_id: str, message: str) -> None:
         """It comes back later."""
@@ -44,7 +46,8 @@ class Announcer:
 
     def settled(self, result: TurnResult) -> None:
         """It has its result."""
-        self._post(lambda: self._succeed(result))
+        turn_id, shown = result.turn_id, repr(result)
+        self._post(lambda: self._succeed(turn_id, shown))
 
     def let_go(self, turn_id: str) -> None:
         """It is not worked on here any more, and another worker tells the rest."""
@@ -53,7 +56,8 @@ class Announcer:
     def told(self, task_id: str, result: TurnResult) -> None:
         """A task other than the turn's own has its result, too."""
         if task_id != result.turn_id:
-            self._post(lambda: self._send("task-succeeded", task_id, result=repr(result), runtime=0.0))
+            shown = repr(result)
+            self._post(lambda: self._send("task-succeeded", task_id, result=shown, runtime=0.0))
 
     def turn(self, number: int) -> str | None:
         """The turn that Celery calls by a number."""
@@ -67,23 +71,23 @@ class Announcer:
     def _post(self, call: Callable[[], object]) -> None:
         self._errands.post(call)
 
-    def _start(self, claim: Claim) -> None:
+    def _start(self, turn_id: str, shown: str, attempts: int) -> None:
         if self.consumer is None:
             return
-        self._end(claim.turn_id, None)  # claimed again, by the worker that had it before
+        self._end(turn_id, None)  # claimed again, by the worker that had it before
         number = next(self._numbers)
-        request = self._requests[claim.turn_id] = self._request(claim)
-        self._turns[number] = claim.turn_id
+        request = self._requests[turn_id] = self._request(turn_id, shown, attempts)
+        self._turns[number] = turn_id
         request.on_accepted(number, time.monotonic())
 
-    def _request(self, claim: Claim) -> Request:
+    def _request(self, turn_id: str, shown: str, attempts: int) -> Request:
         headers = {
-            "id": claim.turn_id,
+            "id": turn_id,
             "task": TASK,
-            "root_id": claim.turn_id,
-            "argsrepr": described(claim.request),
+            "root_id": turn_id,
+            "argsrepr": shown,
             "kwargsrepr": "{}",
-            "retries": len(claim.attempts),
+            "retries": attempts,
         }
         body: tuple[list[object], dict[str, object], dict[str, object]] = ([], {}, {})
         message = SimpleNamespace(headers=headers, body=body, delivery_info={}, properties={})
@@ -97,11 +101,11 @@ class Announcer:
             decoded=True,
         )
 
-    def _succeed(self, result: TurnResult) -> None:
-        request = self._requests.get(result.turn_id)
+    def _succeed(self, turn_id: str, shown: str) -> None:
+        request = self._requests.get(turn_id)
         if request is not None:
             runtime = time.time() - request.time_start if request.time_start else 0.0
-            self._end(result.turn_id, "task-succeeded", result=repr(result), runtime=runtime)
+            self._end(turn_id, "task-succeeded", result=shown, runtime=runtime)
 
     def _end(self, turn_id: str, event: str | None, **fields: object) -> None:
         request = self._requests.pop(turn_id, None)

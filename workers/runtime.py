@@ -92,8 +92,8 @@ class Runtime:
     def _close(self, countdown: _Countdown) -> None:
         self.drain()
         with contextlib.suppress(TimeoutError):
-            self._scheduling.result(countdown.left_s)
-        self._idle.wait(countdown.left_s / 2)  # the rest needs some time, too
+            self._scheduling.result(countdown.left_s / 3)  # the rest needs some time, too
+        self._idle.wait(countdown.left_s / 2)
         self._bounded(self._release(), countdown)
         self._answers.close(countdown.left_s)
         self._keeper.stop(countdown.left_s)

@@ -23,7 +23,6 @@ from ops.ledger import (
     late_usage,
     parking,
     presence,
-    queries,
     queue,
     reach,
     retention,
@@ -35,6 +34,7 @@ from ops.ledger import (
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
 from ops.ledger.money import nano
+from ops.ledger.reader import LedgerReader
 from ops.ledger.records import (
     Attempt,
     AttemptEnd,
@@ -43,8 +43,6 @@ from ops.ledger.records import (
     BudgetKey,
     Busy,
     Claim,
-    CostKey,
-    CostRow,
     Forgotten,
     HostBusy,
     InUse,
@@ -52,22 +50,18 @@ from ops.ledger.records import (
     NotDue,
     OverBudget,
     Renewal,
-    Seen,
     SessionRow,
     Settled,
-    SpoolRow,
     State,
-    Totals,
-    TurnRow,
 )
 from ops.ledger.versions import upgrade
 
 
-class Ledger:
+class Ledger(LedgerReader):
     """The books. Safe for threads; every process opens its own."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self.dead_letters = DeadLetterBook(database)
 
     @classmethod
@@ -146,11 +140,6 @@ class Ledger:
         with self._database.write() as connection:
             return claims.renew(connection, held, now, ttl)
 
-    def standing(self, claimed: Collection[Claim]) -> Renewal:
-        """What has become of claims, without prolonging them: nothing is written, so it may be asked often."""
-        with self._database.read() as connection:
-            return claims.standing(connection, claimed)
-
     def release(self, held: Collection[Claim], now: float) -> None:
         """Let go of running turns, so that they can be taken at once. A stale claim changes nothing.
 
@@ -163,11 +152,6 @@ class Ledger:
         """Say that a worker knows these hosts, which have these labels; to be repeated about once a minute."""
         with self._database.write() as connection:
             presence.announce(connection, hosts, now)
-
-    def known_hosts(self) -> Mapping[str, list[Seen]]:
-        """The hosts that workers have known within the last day, by name."""
-        with self._database.read() as connection:
-            return presence.known(connection)
 
     def begin_attempt(
         self,
@@ -292,11 +276,6 @@ class Ledger:
                 connection, claim, session_id, agent=agent, host=host, workspace=workspace, now=now
             )
 
-    def session(self, session_id: str) -> SessionRow | None:
-        """Where a session lives; None: not known."""
-        with self._database.read() as connection:
-            return sessions.find(connection, session_id)
-
     def append_events(self, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
         """Store events, one JSON line each without a newline; returns the last sequence number stored.
 
@@ -306,16 +285,6 @@ class Ledger:
         with self._database.write() as connection:
             return events.append(connection, claim, first_seq, lines)
 
-    def events(self, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
-        """The stored events after a sequence number, in order; the first event of a turn is number 1."""
-        with self._database.read() as connection:
-            return events.after(connection, turn_id, after_seq)
-
-    def last_seq(self, turn_id: str) -> int:
-        """The sequence number of the last event stored; 0: none."""
-        with self._database.read() as connection:
-            return events.last_seq(connection, turn_id)
-
     def append_many(self, batches: Sequence[Batch]) -> frozenset[str]:
         """Store one batch of events each of many turns, as `append_events` does, in one transaction.
 
@@ -324,30 +293,10 @@ class Ledger:
         with self._database.write() as connection:
             return events.append_many(connection, batches)
 
-    def waiters(self, turn_id: str) -> frozenset[str]:
-        """The task ids that have yet to be told the turn's result."""
-        with self._database.read() as connection:
-            return waiters.of(connection, turn_id)
-
     def told(self, turn_id: str, task_ids: Collection[str]) -> None:
         """Note that tasks know the turn's result. Killed before: they are told again."""
         with self._database.write() as connection:
             waiters.told(connection, turn_id, task_ids)
-
-    def unanswered(self, settled_before: float, limit: int = 100) -> list[str]:
-        """Turns that were settled before then, and for which tasks still wait: their worker was killed."""
-        with self._database.read() as connection:
-            return waiters.unanswered(connection, settled_before, limit)
-
-    def turn_of(self, task_id: str) -> str | None:
-        """The turn that a Celery task waits for; None: none is known."""
-        with self._database.read() as connection:
-            return waiters.turn_of(connection, task_id)
-
-    def usage_of(self, turn_id: str) -> Mapping[int, Usage]:
-        """What each ended attempt of a turn used, by attempt."""
-        with self._database.read() as connection:
-            return books.usage_of(connection, turn_id)
 
     def amend_usage(self, turn_id: str, attempt: int, observed: Usage) -> bool:
         """Replace what an attempt was booked with, an estimate or nothing, by usage that was observed after all.
@@ -358,11 +307,6 @@ class Ledger:
         """
         with self._database.write() as connection:
             return late_usage.amend(connection, turn_id, attempt, observed)
-
-    def attempts_by_spool(self, spool_ids: Collection[str]) -> Mapping[str, SpoolRow]:
-        """The attempts that these spools belong to; those that are missing are not known to this ledger."""
-        with self._database.read() as connection:
-            return late_usage.by_spool(connection, spool_ids)
 
     def set_budget(self, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
         """Set what turns with a label may cost in a period; returns where that stands.
@@ -378,16 +322,6 @@ class Ledger:
         with self._database.write() as connection:
             return budgets.remove(connection, key)
 
-    def budgets(self, now: float) -> list[Budget]:
-        """All budgets, by their labels."""
-        with self._database.read() as connection:
-            return budgets.all_of(connection, now)
-
-    def open_attempts(self) -> Mapping[str, int]:
-        """How many slots are taken, by host; a host that is missing has none taken."""
-        with self._database.read() as connection:
-            return queries.open_attempts(connection)
-
     def forget(self, details_before: float, turns_before: float, limit: int = 100) -> Forgotten:
         """Forget a batch of turns that were settled before these times; call again until it is nothing.
 
@@ -396,51 +330,3 @@ class Ledger:
         """
         with self._database.write() as connection:
             return retention.forget(connection, details_before, turns_before, limit)
-
-    def turn(self, turn_id: str) -> TurnRow:
-        """One turn. Raises UnknownTurn."""
-        with self._database.read() as connection:
-            return queries.turn(connection, turn_id)
-
-    def request(self, turn_id: str) -> TurnRequest | None:
-        """What was asked; None: the turn is not known, or its request was refused or is forgotten."""
-        with self._database.read() as connection:
-            return queries.request(connection, turn_id)
-
-    def result(self, turn_id: str) -> TurnResult | None:
-        """What came of it; None: not settled, or not known."""
-        with self._database.read() as connection:
-            return queries.result(connection, turn_id)
-
-    def settled(self, turn_ids: Collection[str]) -> frozenset[str]:
-        """Those of these turns that have their result."""
-        with self._database.read() as connection:
-            return submission.settled(connection, turn_ids)
-
-    def history(
-        self,
-        limit: int = 50,
-        *,
-        status: str | None = None,
-        agent: str | None = None,
-        host: str | None = None,
-        label: tuple[str, str] | None = None,
-    ) -> list[TurnRow]:
-        """The newest turns first. `status` is a state (queued, running, waiting) or how a turn ended."""
-        with self._database.read() as connection:
-            return queries.history(connection, limit, status=status, agent=agent, host=host, label=label)
-
-    def cost(self, by: CostKey, since: float | None = None) -> list[CostRow]:
-        """The bill, highest cost first. By label, a turn counts once for each of its labels."""
-        with self._database.read() as connection:
-            return queries.cost(connection, by, since)
-
-    def totals(self) -> Totals:
-        """What metrics show."""
-        with self._database.read() as connection:
-            return queries.totals(connection)
-
-    def queue_depths(self) -> Mapping[State, int]:
-        """How many turns are queued, running and waiting."""
-        with self._database.read() as connection:
-            return queries.queue_depths(connection)

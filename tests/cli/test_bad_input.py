@@ -109,7 +109,6 @@ def test_prompt_argument_that_is_not_utf8_is_refused_by_the_real_program(tmp_pat
         ({"max_cost_usd": -1}, ("max_cost_usd", "greater than 0")),
         ({"output_schema": {"type": "objekt"}}, ("output_schema", "not a JSON Schema")),
         ({"agent": "claude-code", "options": {"modell": "x"}}, ("options.modell", "no known field")),
-        ({"version": 2}, ("version",)),
     ],
 )
 def test_bad_document_of_a_producer_is_answered_with_the_field_named(

@@ -108,7 +108,7 @@ def test_raw_events_are_where_the_document_says(fleet: Fleet, recording: Path) -
         def complete() -> bool:
             message = subscription.get_message(ignore_subscribe_messages=True, timeout=0.1)
             if message is not None and message["channel"].decode() == channel:
-                batch = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
+                batch = json.loads(json.loads(message["data"])["body"])
                 assert (batch["turn_id"], batch["first_seq"]) == ("raw.one", batch["events"][0]["seq"])
                 received.extend(batch["events"])
             elif message is not None:

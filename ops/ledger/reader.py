@@ -1,0 +1,150 @@
+"""What the ledger tells. Nothing here writes, or waits for somebody who does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from adapters.usage import Usage
+from ops.ledger import (
+    books,
+    budgets,
+    claims,
+    events,
+    late_usage,
+    presence,
+    queries,
+    sessions,
+    submission,
+    waiters,
+)
+from ops.ledger.database import Database
+from ops.ledger.records import (
+    Budget,
+    Claim,
+    CostKey,
+    CostRow,
+    Renewal,
+    Seen,
+    SessionRow,
+    SpoolRow,
+    State,
+    Totals,
+    TurnRow,
+)
+
+
+class LedgerReader:
+    """The reading half of the books. All methods raise LedgerUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def standing(self, claimed: Collection[Claim]) -> Renewal:
+        """What has become of claims, without prolonging them: nothing is written, so it may be asked often."""
+        with self._database.read() as connection:
+            return claims.standing(connection, claimed)
+
+    def known_hosts(self) -> Mapping[str, list[Seen]]:
+        """The hosts that workers have known within the last day, by name."""
+        with self._database.read() as connection:
+            return presence.known(connection)
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """Where a session lives; None: not known."""
+        with self._database.read() as connection:
+            return sessions.find(connection, session_id)
+
+    def events(self, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
+        """The stored events after a sequence number, in order; the first event of a turn is number 1."""
+        with self._database.read() as connection:
+            return events.after(connection, turn_id, after_seq)
+
+    def last_seq(self, turn_id: str) -> int:
+        """The sequence number of the last event stored; 0: none."""
+        with self._database.read() as connection:
+            return events.last_seq(connection, turn_id)
+
+    def waiters(self, turn_id: str) -> frozenset[str]:
+        """The task ids that have yet to be told the turn's result."""
+        with self._database.read() as connection:
+            return waiters.of(connection, turn_id)
+
+    def unanswered(self, settled_before: float, limit: int = 100) -> list[str]:
+        """Turns that were settled before then, and for which tasks still wait: their worker was killed."""
+        with self._database.read() as connection:
+            return waiters.unanswered(connection, settled_before, limit)
+
+    def turn_of(self, task_id: str) -> str | None:
+        """The turn that a Celery task waits for; None: none is known."""
+        with self._database.read() as connection:
+            return waiters.turn_of(connection, task_id)
+
+    def usage_of(self, turn_id: str) -> Mapping[int, Usage]:
+        """What each ended attempt of a turn used, by attempt."""
+        with self._database.read() as connection:
+            return books.usage_of(connection, turn_id)
+
+    def attempts_by_spool(self, spool_ids: Collection[str]) -> Mapping[str, SpoolRow]:
+        """The attempts that these spools belong to; those that are missing are not known to this ledger."""
+        with self._database.read() as connection:
+            return late_usage.by_spool(connection, spool_ids)
+
+    def budgets(self, now: float) -> list[Budget]:
+        """All budgets, by their labels."""
+        with self._database.read() as connection:
+            return budgets.all_of(connection, now)
+
+    def open_attempts(self) -> Mapping[str, int]:
+        """How many slots are taken, by host; a host that is missing has none taken."""
+        with self._database.read() as connection:
+            return queries.open_attempts(connection)
+
+    def turn(self, turn_id: str) -> TurnRow:
+        """One turn. Raises UnknownTurn."""
+        with self._database.read() as connection:
+            return queries.turn(connection, turn_id)
+
+    def request(self, turn_id: str) -> TurnRequest | None:
+        """What was asked; None: the turn is not known, or its request was refused or is forgotten."""
+        with self._database.read() as connection:
+            return queries.request(connection, turn_id)
+
+    def result(self, turn_id: str) -> TurnResult | None:
+        """What came of it; None: not settled, or not known."""
+        with self._database.read() as connection:
+            return queries.result(connection, turn_id)
+
+    def settled(self, turn_ids: Collection[str]) -> frozenset[str]:
+        """Those of these turns that have their result."""
+        with self._database.read() as connection:
+            return submission.settled(connection, turn_ids)
+
+    def history(
+        self,
+        limit: int = 50,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        host: str | None = None,
+        label: tuple[str, str] | None = None,
+    ) -> list[TurnRow]:
+        """The newest turns first. `status` is a state (queued, running, waiting) or how a turn ended."""
+        with self._database.read() as connection:
+            return queries.history(connection, limit, status=status, agent=agent, host=host, label=label)
+
+    def cost(self, by: CostKey, since: float | None = None) -> list[CostRow]:
+        """The bill, highest cost first. By label, a turn counts once for each of its labels."""
+        with self._database.read() as connection:
+            return queries.cost(connection, by, since)
+
+    def totals(self) -> Totals:
+        """What metrics show."""
+        with self._database.read() as connection:
+            return queries.totals(connection)
+
+    def queue_depths(self) -> Mapping[State, int]:
+        """How many turns are queued, running and waiting."""
+        with self._database.read() as connection:
+            return queries.queue_depths(connection)
