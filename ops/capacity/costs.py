@@ -33,9 +33,7 @@ class Overheads:
     """What is spent whether turns come or not, or by the second."""
 
     worker_transactions_per_s: float = 2  # a look for turns, a renewal of leases
-    lease_row_s: float = (
-        0.00001  # a second, for one running turn, whose lease is renewed every 5 s
-    )
+    lease_row_s: float = 0.00001  # a second, for one running turn, whose lease is renewed every 5 s
     worker_memory_bytes: float = 100 * MIB
 
 
