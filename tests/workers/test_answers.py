@@ -1,0 +1,97 @@
+"""Results reach everybody who asked, and a result backend in trouble holds up nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.result import TurnResult
+from tests.waiting import until
+from tests.workers.site import Site
+from tests.workers.test_faults import running
+from workers.admission import Admitted
+
+OPTIONS = {"lines": ["{}"]}
+TURNS = 6  # more than there are threads for answers
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def admit(site: Site, worker: running, turn_id: str, task_id: str) -> None:
+    document = site.request(options=OPTIONS, turn_id=turn_id).model_dump(mode="json", exclude_defaults=True)
+    assert worker.admit(task_id, document) == Admitted()
+
+
+def test_result_backend_that_hangs_holds_up_no_turn(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers_again = threading.Event()
+    ids = [f"turn{number}" for number in range(TURNS)]
+    with running(site) as worker:
+        backend = type(worker.app.backend)  # Celery makes one for each thread
+        store = backend.store_result
+
+        def hang(*args: Any, **kwargs: Any) -> Any:
+            answers_again.wait(60)
+            return store(*args, **kwargs)
+
+        monkeypatch.setattr(backend, "store_result", hang)
+        worker.runtime.resize(2)
+        for turn_id in ids:
+            admit(site, worker, turn_id, turn_id)
+        until(lambda: all(map(site.ledger.result, ids)), "all turns to be settled")
+        assert all(site.ledger.waiters(turn_id) for turn_id in ids)
+        answers_again.set()
+        until(lambda: not any(map(site.ledger.waiters, ids)), "all tasks to be told")
+        assert [worker.app.AsyncResult(task_id).get()["turn_id"] for task_id in ids] == ids
+
+
+def test_copy_that_comes_while_others_are_being_told_is_told_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waiters of a turn are read before the last of them has come."""
+    telling, go_on = threading.Event(), threading.Event()
+    with running(site) as worker:
+        backend = type(worker.app.backend)
+        store = backend.store_result
+
+        def pause(self: Any, task_id: str, *args: Any, **kwargs: Any) -> Any:
+            if not telling.is_set():
+                telling.set()
+                go_on.wait(60)
+            return store(self, task_id, *args, **kwargs)
+
+        monkeypatch.setattr(backend, "store_result", pause)
+        admit(site, worker, "turn", "first")
+        assert isinstance(worker("turn"), TurnResult)
+        assert telling.wait(30)
+        admit(site, worker, "turn", "second")
+        assert worker.app.AsyncResult("second").get(timeout=30)["turn_id"] == "turn"
+        go_on.set()
+        until(lambda: not site.ledger.waiters("turn"), "both to be noted as told")
+
+
+def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter([ConnectionError("away")])
+    with running(site) as worker:
+        backend = type(worker.app.backend)
+        store = backend.store_result
+
+        def fail_once(*args: Any, **kwargs: Any) -> Any:
+            if failure := next(failures, None):
+                raise failure
+            return store(*args, **kwargs)
+
+        monkeypatch.setattr(backend, "store_result", fail_once)
+        monkeypatch.setattr(backend, "exception_safe_to_retry", lambda _, error: error.args == ("away",))
+        admit(site, worker, "turn", "asked")
+        assert isinstance(worker("turn"), TurnResult)
+        site.later += 60  # settled for long enough for somebody to look after it
+        assert worker.app.AsyncResult("asked").get(timeout=30)["turn_id"] == "turn"
