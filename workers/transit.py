@@ -146,6 +146,15 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
             self._leave(transit)
         super().close()
 
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        """Bind a queue; of a fanout, without noting it in the broker.
+
+        Nobody reads that list to publish, and workers that were killed would stay on it for good.
+        """
+        super()._queue_bind(exchange, routing_key, pattern, queue)
+        if self.typeof(exchange).type == "fanout":
+            self._delete(queue, exchange, routing_key, pattern)
+
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Ask for the next message, without waiting for it."""
         if len(self.active_queues) != 1 or not self.active_queues <= self._acked_queues:

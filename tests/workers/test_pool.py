@@ -238,6 +238,15 @@ def test_worker_that_drains_leaves_its_turns_when_told_again(fleet: Fleet, tmp_p
     assert fleet.result(turn_id).attempts == 1
 
 
+def test_killed_workers_leave_no_entry_in_the_broker(fleet: Fleet, app: Celery) -> None:
+    for _ in range(2):
+        worker = fleet.start_worker()
+        assert app.control.inspect(timeout=10).ping()
+        worker.kill()
+    with app.connection_for_read() as connection, connection.default_channel.conn_or_acquire() as client:
+        assert client.keys("_kombu.binding.celery.pidbox") == []
+
+
 def test_producers_share_a_worker_evenly(fleet: Fleet, recording: Path) -> None:
     """One producer's many turns do not starve another's one."""
     bulk = [fleet.client.enqueue(fleet.recorded(recording, producer="bulk")) for _ in range(12)]
