@@ -79,6 +79,8 @@ class Announcer:
         request = self._requests[turn_id] = self._request(turn_id, shown, attempts)
         self._turns[number] = turn_id
         request.on_accepted(number, time.monotonic())
+        for look in self.consumer.on_task_message:  # autoscaling looks whether the pool is full now
+            look(request)
 
     def _request(self, turn_id: str, shown: str, attempts: int) -> Request:
         headers = {

@@ -34,6 +34,7 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         # A message leaves the broker when the ledger has its turn (see `workers.reception`), not before.
         task_acks_late=True,
         worker_prefetch_multiplier=1,
+        worker_autoscaler="workers.pool:TurnAutoscaler",
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
         # After a lost connection, Celery would widen the prefetch again from the threads that acknowledge: with

@@ -40,9 +40,10 @@ class CeleryWorker:
         self._patience = threading.Timer(_PATIENCE_S, self._abandon)
         self._patience.daemon = True
 
-    def run(self, name: str, concurrency: int, *, alone: bool) -> int:
+    def run(self, name: str, room: int | tuple[int, int], *, alone: bool) -> int:
         """Work until told to stop; returns the exit status, 0 then. SIGTERM and SIGINT stop it.
 
+        `room` is how many turns at a time, or the most and the least that autoscaling may choose.
         A process that is nothing but a worker (`alone`) ends within 5 s then, even if the broker does not answer.
         """
         self._alone = alone
@@ -51,7 +52,7 @@ class CeleryWorker:
         worker = self._app.Worker(
             hostname=name,
             pool=type("TurnPool", (TurnPool,), {"turns": self._runtime, "__module__": TurnPool.__module__}),
-            concurrency=concurrency,
+            **({"concurrency": room} if isinstance(room, int) else {"autoscale": room}),
             quiet=True,
             without_gossip=True,
             without_mingle=True,  # workers here know of each other through the ledger

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol
 
 from celery.concurrency.thread import TaskPool
+from celery.worker.autoscale import Autoscaler
 
 
 class Turns(Protocol):
@@ -59,3 +60,13 @@ class TurnPool(TaskPool):  # type: ignore[misc]  # Celery has no types
     def _get_info(self) -> dict[str, Any]:
         numbers = self.turns.numbers()
         return {**super()._get_info(), "turns": len(numbers), "processes": numbers}
+
+
+class TurnAutoscaler(Autoscaler):  # type: ignore[misc]  # as above
+    """Sizes the pool by the turns that run; while all its places are taken, more may wait in the ledger."""
+
+    @property
+    def qty(self) -> int:
+        """How many places seem to be wanted."""
+        running = len(self.pool.turns.numbers())
+        return 2 * running if running >= self.processes else running

@@ -196,6 +196,26 @@ def test_pool_grows_and_shrinks(fleet: Fleet, app: Celery, tmp_path: Path) -> No
     running(fleet, third)
 
 
+def test_pool_is_scaled_by_what_runs(fleet: Fleet, app: Celery, tmp_path: Path) -> None:
+    fleet.environment["AUTOSCALE_KEEPALIVE"] = "1"
+    fleet.start_worker("--autoscale", "2,1")
+
+    def places() -> set[int]:
+        return {stats["pool"]["max-concurrency"] for stats in app.control.inspect(timeout=10).stats().values()}
+
+    assert places() == {1}
+    ids = [fleet.client.enqueue(endless(fleet, tmp_path)) for _ in range(3)]
+    for turn_id in ids[:2]:
+        running(fleet, turn_id)
+    assert (places(), fleet.ledger.turn(ids[2]).attempts) == ({2}, 0)
+    app.control.autoscale(3, 1)
+    running(fleet, ids[2])
+    for turn_id in ids:
+        fleet.client.cancel(turn_id)
+        fleet.result(turn_id)
+    until(lambda: places() == {1}, "the pool to shrink again")
+
+
 def test_other_tasks_see_their_results_too(fleet: Fleet, app: Celery, recording: Path) -> None:
     """A turn that was sent five times runs once, and every task ends for those who watch."""
     fleet.start_worker()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
 import threading
 import time
 
@@ -26,6 +27,16 @@ from workers.dead_letters import DeadLetters
 from workers.doctor import examine
 
 log = structlog.get_logger(__name__)
+
+
+def _bounds(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Read two numbers, the greater one first. Raises BadParameter."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d+),(\d+)", value)
+    if match is None or not int(match[1]) >= int(match[2]) >= 1:
+        raise click.BadParameter(f"{value!r} is not of the form MAX,MIN, such as 20,5")
+    return int(match[1]), int(match[2])
 
 
 @click.command()
@@ -52,14 +63,20 @@ def up(context: Context, concurrency: int | None) -> int:
 @click.option(
     "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Turns at a time. [default: configured]"
 )
+@click.option(
+    "--autoscale",
+    callback=_bounds,
+    metavar="MAX,MIN",
+    help="Let Celery choose N within these bounds, by what runs.",
+)
 @click.option("--drain", is_flag=True, help="When told to stop, wait for the turns that are under way.")
 @pass_context
-def worker(context: Context, concurrency: int | None, drain: bool) -> int:
+def worker(context: Context, concurrency: int | None, autoscale: tuple[int, int] | None, drain: bool) -> int:
     """Run turns until told to stop.
 
     SIGTERM and Ctrl-C leave the turns that are under way to the next worker; with --drain, a second one does.
     """
-    return _work(context, concurrency, with_totals=False, finishes=drain)
+    return _work(context, autoscale or concurrency, with_totals=False, finishes=drain)
 
 
 @click.command()
@@ -115,7 +132,9 @@ def doctor(context: Context, host: str | None, as_json: bool) -> int:
     return COMPLETED if healthy else FAILED
 
 
-def _work(context: Context, concurrency: int | None, *, with_totals: bool, finishes: bool = False) -> int:
+def _work(
+    context: Context, room: int | tuple[int, int] | None, *, with_totals: bool, finishes: bool = False
+) -> int:
     settings, registry = context.settings, new_registry()
     _log_to_stderr(settings)
     if with_totals:
@@ -123,7 +142,7 @@ def _work(context: Context, concurrency: int | None, *, with_totals: bool, finis
     worker = build_worker(
         settings, context.state, context.ledger, context.app, WorkerMetrics(registry), finishes=finishes
     )
-    slots = concurrency or settings.agent.max_concurrent_agents
+    slots = room or settings.agent.max_concurrent_agents
     with (
         MetricsServer(registry, settings.metrics_host, settings.metrics_port) as server,
         DeadLetters(context.ledger.dead_letters, time.time) as dead_letters,
