@@ -18,6 +18,8 @@ from workers.admission import Admitted
 OPTIONS = {"lines": ["{}"]}
 TURNS = 6  # more than there are threads for answers
 
+# Celery's result backend in memory is one for the whole process: tasks have names that no other test uses.
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
@@ -33,7 +35,7 @@ def admit(site: Site, worker: running, turn_id: str, task_id: str) -> None:
 
 def test_result_backend_that_hangs_holds_up_no_turn(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     answers_again = threading.Event()
-    ids = [f"turn{number}" for number in range(TURNS)]
+    ids = [f"hung{number}" for number in range(TURNS)]
     with running(site) as worker:
         backend = type(worker.app.backend)  # Celery makes one for each thread
         store = backend.store_result
@@ -69,13 +71,13 @@ def test_copy_that_comes_while_others_are_being_told_is_told_too(
             return store(self, task_id, *args, **kwargs)
 
         monkeypatch.setattr(backend, "store_result", pause)
-        admit(site, worker, "turn", "first")
-        assert isinstance(worker("turn"), TurnResult)
+        admit(site, worker, "told-twice", "told-first")
+        assert isinstance(worker("told-twice"), TurnResult)
         assert telling.wait(30)
-        admit(site, worker, "turn", "second")
-        assert worker.app.AsyncResult("second").get(timeout=30)["turn_id"] == "turn"
+        admit(site, worker, "told-twice", "told-second")
+        assert worker.app.AsyncResult("told-second").get(timeout=30)["turn_id"] == "told-twice"
         go_on.set()
-        until(lambda: not site.ledger.waiters("turn"), "both to be noted as told")
+        until(lambda: not site.ledger.waiters("told-twice"), "both to be noted as told")
 
 
 def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +93,7 @@ def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch
 
         monkeypatch.setattr(backend, "store_result", fail_once)
         monkeypatch.setattr(backend, "exception_safe_to_retry", lambda _, error: error.args == ("away",))
-        admit(site, worker, "turn", "asked")
-        assert isinstance(worker("turn"), TurnResult)
+        admit(site, worker, "stored-later", "asked-once")
+        assert isinstance(worker("stored-later"), TurnResult)
         site.later += 60  # settled for long enough for somebody to look after it
-        assert worker.app.AsyncResult("asked").get(timeout=30)["turn_id"] == "turn"
+        assert worker.app.AsyncResult("asked-once").get(timeout=30)["turn_id"] == "stored-later"
