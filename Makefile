@@ -56,9 +56,9 @@ outages: $(INSTALLED) test-tools
 lock:
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links pyproject.toml --extra postgresql -o requirements.lock
+		--no-emit-index-url --no-emit-find-links pyproject.toml --all-extras -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links pyproject.toml --extra postgresql --group dev -o requirements-dev.lock
+		--no-emit-index-url --no-emit-find-links pyproject.toml --all-extras --group dev -o requirements-dev.lock
 
 clean:
 	rm -rf .venv
