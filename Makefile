@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-tools lint bench simulate chaos outages lock clean
+.PHONY: install demo test test-tools lint docs bench simulate chaos outages lock clean
 
 install: $(INSTALLED)
 
@@ -34,6 +34,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What documents have from the code: settings, options, fields, error kinds, schemas.
+docs: $(INSTALLED)
+	$(BIN)/python -m tests.docs
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
