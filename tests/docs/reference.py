@@ -1,4 +1,4 @@
-"""The parts of documents that the code writes: settings, options of agents, fields of requests, error kinds.
+"""The parts of documents that the code writes: settings, options, fields of requests, error kinds, metrics.
 
 They stand between `<!-- generated: NAME -->` and `<!-- end -->`; `make docs` writes them anew.
 """
@@ -20,8 +20,10 @@ from adapters.errors import KINDS, Retry
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
 from ops.settings import PREFIX, Settings
+from tests.docs.catalogue import of_exporter, of_workers
 
 _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_METRIC = ("Metric", "Type", "Labels", "Meaning")
 _RETRIED = {Retry.NEVER: "no", Retry.BACKOFF: "yes", Retry.WAIT: "waits"}
 
 Row = tuple[str, ...]
@@ -177,4 +179,6 @@ _PARTS: dict[str, Callable[[], str]] = {
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
     "errors": _errors,
+    "worker-metrics": lambda: _table(_METRIC, of_workers()),
+    "exporter-metrics": lambda: _table(_METRIC, of_exporter()),
 }
