@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 _FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- tested by: ([^>]+?) -->\n+\Z")
-_INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_INLINE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _ANCHOR = re.compile(r"<a (?:id|name)=\"([^\"]+)\"")
@@ -77,7 +77,8 @@ class Page:
     @property
     def spans(self) -> Iterator[str]:
         """What stands between backticks in its prose."""
-        yield from _INLINE.findall(self.prose)
+        for match in _INLINE.finditer(self.prose):
+            yield match[2]
 
     @property
     def anchors(self) -> set[str]:

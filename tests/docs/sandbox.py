@@ -32,17 +32,16 @@ _LIMIT_S = 60
 class Sandbox:
     """Use `sandbox`."""
 
-    def __init__(self, fleet: Fleet, programs: Path) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._programs = programs
         done = fleet.run(fleet.request(turn_id="issue-4711"))
         self._names = {"ID": done.turn_id, "SESSION": done.session_id or "", "FILE": str(RECORDING)}
 
     def run(self, block: Block) -> subprocess.CompletedProcess[str]:
         """Run a block as one script that ends with the first command that fails."""
         return subprocess.run(
-            ["sh", "-eu"],
-            input=self._script(block.text),
+            ["sh", "-eux", "-c", self._script(block.text)],
+            stdin=subprocess.DEVNULL,
             env=self._fleet.environment,
             cwd=self._fleet.workspace,
             capture_output=True,
@@ -54,7 +53,7 @@ class Sandbox:
     def _script(self, text: str) -> str:
         """The commands with what readers are to put in place of the words in capitals."""
         text = text.replace("/srv/checkout", str(self._fleet.workspace)).replace(".venv/bin/", "")
-        return re.sub(r"(?<![\w$./=])(ID|SESSION|FILE)\b|(?<==)(FILE)\b", lambda word: self._names[word[0]], text)
+        return re.sub(r"(?<![\w$./])(?:ID|SESSION|FILE)\b", lambda word: self._names[word[0]], text)
 
 
 @contextmanager
@@ -72,4 +71,4 @@ def sandbox(root: Path) -> Iterator[Sandbox]:
         }
         with Fleet(root, environment) as fleet:
             fleet.start_worker()
-            yield Sandbox(fleet, programs)
+            yield Sandbox(fleet)
