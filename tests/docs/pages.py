@@ -1,7 +1,8 @@
 """README.md and docs/*.md, taken apart: code blocks, links, anchors.
 
 Each code block is run by `test_blocks`. One that cannot be run there says in a comment before it what runs it:
-`<!-- tested by: tests/demo/test_demo.py::test_demo_books_what_was_billed -->`.
+`<!-- tested by: tests/demo/test_demo.py::test_demo_books_what_was_billed -->`. A page whose blocks in a language are all
+run by one test says so once: `<!-- promql tested by: … -->`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 _FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- tested by: ([^>]+?) -->\n+\Z")
+_MARK_OF_PAGE = re.compile(r"^<!-- (\w+) tested by: ([^>]+?) -->$", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
@@ -61,11 +63,12 @@ class Page:
     @property
     def blocks(self) -> Iterator[Block]:
         """Its code blocks."""
+        of_page = dict(_MARK_OF_PAGE.findall(self.text))
         for match in _FENCE.finditer(self.text):
-            mark = _MARK.search(self.text, 0, match.start())
-            tested_by = tuple(mark[1].split()) if mark else ()
+            mark, language = _MARK.search(self.text, 0, match.start()), match["language"].strip()
+            tested_by = mark[1] if mark else of_page.get(language, "")
             line = self.text.count("\n", 0, match.start()) + 1
-            yield Block(self.name, line, match["language"].strip(), match["text"], tested_by)
+            yield Block(self.name, line, language, match["text"], tuple(tested_by.split()))
 
     @property
     def links(self) -> Iterator[str]:

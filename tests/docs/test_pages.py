@@ -28,6 +28,11 @@ runturn down
 bare
 ```
 
+<!-- sql tested by: tests/a/test_x.py::test_all -->
+```sql
+SELECT 1
+```
+
 ## Part 2
 ## Part 2
 
@@ -46,11 +51,12 @@ def _page(tmp_path: Path) -> Page:
 
 def test_blocks_have_their_language_and_what_runs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.docs.pages.ROOT", tmp_path)
-    marked, unmarked, bare = _page(tmp_path).blocks
+    marked, unmarked, bare, of_page = _page(tmp_path).blocks
     assert (marked.language, marked.line, marked.page) == ("sh", 8, "page.md")
     assert marked.tested_by == ("tests/a/test_x.py::test_y", "tests/b/test_z.py::test_q")
     assert (unmarked.text, unmarked.tested_by) == ("runturn down\n", ())
     assert (bare.language, bare.text) == ("", "bare\n")
+    assert of_page.tested_by == ("tests/a/test_x.py::test_all",)
 
 
 def test_links_anchors_and_spans_are_those_outside_of_code(tmp_path: Path) -> None:
