@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import promql_parser
 import pytest
 import yaml
@@ -17,10 +19,11 @@ from prometheus_client.core import Metric
 from ops.ledger import Ledger
 from ops.metrics import Dependencies, LedgerCollector, Vocabulary, WorkerMetrics, new_registry
 from tests.ssh.needs import need
+from workers.cli.main import cli
 
 ROOT = Path(__file__).parent.parent.parent
 RULES = ROOT / "ops" / "prometheus" / "rules.yml"
-TESTS = RULES.with_name("rules.test.yml")
+TESTS = (RULES.with_name("rules.test.yml"), RULES.with_name("rules.day.test.yml"))
 RUNBOOK = ROOT / "docs" / "operating.md"
 EVERYWHERE = {"job", "instance"}  # labels that Prometheus itself gives to all that it scrapes
 
@@ -41,11 +44,11 @@ def test_promtool_accepts_the_rules() -> None:
 
 
 def test_unit_tests_pass() -> None:
-    promtool("test", "rules", TESTS)
+    promtool("test", "rules", *TESTS)
 
 
 def test_every_alert_has_a_unit_test() -> None:
-    tests = yaml.safe_load(TESTS.read_text())["tests"]
+    tests = [test for file in TESTS for test in yaml.safe_load(file.read_text())["tests"]]
     expected = {
         sample["labels"]
         for test in tests
@@ -74,10 +77,30 @@ def test_runbook_section_has_its_three_parts(name: str) -> None:
     assert re.findall(r"^\*\*([\w ]+)\.\*\*", section, re.MULTILINE) == ["Means", "Look", "Do"]
 
 
+def test_commands_are_those_of_the_program() -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
+    commands = [*"".join(blocks).splitlines(), *re.findall(r"`(runturn [^`]+)`", RUNBOOK.read_text())]
+    assert len(commands) > 40
+    for line in commands:
+        _, *words = shlex.split(line, comments=True)
+        command: click.Command | None = cli
+        while words and isinstance(command, click.Group):
+            name, *words = words
+            command = command.get_command(click.Context(command), name)
+        assert command is not None, line
+        command.make_context(line, words, resilient_parsing=True)
+
+
+def test_links_lead_somewhere() -> None:
+    anchors = {re.sub(r"\W", "-", title.lower()) for title in re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.M)}
+    for path in re.findall(r"\]\((\S+)\)", RUNBOOK.read_text()):
+        assert path[1:] in anchors if path.startswith("#") else (RUNBOOK.parent / path).exists(), path
+
+
 def test_runbook_queries_are_of_metrics_that_there_are(metrics: dict[str, set[str]]) -> None:
-    queries = re.findall(r"^```promql\n(.*?)^```$", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
-    assert queries
-    for query in queries:
+    blocks = re.findall(r"^```promql\n(.*?)^```$", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for query in "".join(blocks).splitlines():  # one a line
         _check(query, metrics)
 
 
@@ -94,7 +117,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     found |= {name: labels for family in families for name, labels in _described(family)}
     recorded = {name: set(re.findall(r"^sum by \((\w+)\)", rule["expr"])) for name, rule in RECORDS.items()}
     scraped = {name: labels | EVERYWHERE for name, labels in found.items()}
-    return {**scraped, **recorded, "up": EVERYWHERE, "process_start_time_seconds": EVERYWHERE}
+    process = {sample.name: EVERYWHERE for family in worker.collect() for sample in family.samples}
+    return {**process, **scraped, **recorded, "up": EVERYWHERE}
 
 
 def _own(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:

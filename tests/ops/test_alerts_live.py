@@ -1,13 +1,14 @@
 """Every alert fires on a real Prometheus when its fault is there, and is gone when it is over.
 
-What is shown: Prometheus itself (Debian's) loads ops/prometheus/rules.yml, scrapes two workers and an exporter over HTTP,
-evaluates all rules without an error, has no alert in health, has every alert of the file firing while its fault
-lasts, and none some time after the last one. The pages are those of the real classes, `WorkerMetrics` and
-`LedgerCollector`, so that names and labels are the real ones; what they tell of is made up here: no turn runs.
+What is shown: Prometheus itself (Debian's) loads ops/prometheus/rules.yml, scrapes two workers and an exporter
+over HTTP, evaluates all rules without an error, has no alert in health, has every alert of the file firing
+while its fault lasts, and none some time after the last one. The pages are those of the real classes,
+`WorkerMetrics` and `LedgerCollector`, so that names and labels are the real ones; what they tell of is made up
+here: no turn runs.
 
-What is not: the rules' own times. They are divided by `PACE`, so that an hour passes in 15 s (see `hurried`); the
-hours as they stand in the file are those of the unit tests, rules.test.yml. The day that spending is compared with is
-written into Prometheus's storage before it starts. Nothing is sent to an Alertmanager.
+What is not: the rules' own times. They are divided by `PACE`, so that an hour passes in 15 s (see `hurried`);
+the hours as they stand in the file are those of the unit tests, rules.test.yml. The day that spending is
+compared with is written into Prometheus's storage before it starts. Nothing is sent to an Alertmanager.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from tests.prometheus_server import Prometheus
 from tests.waiting import until
 from workers.agents import build_registry
 
-RULES = Path(__file__).parent.parent.parent / "ops" / "prometheus" / "rules.yml"
+ROOT = Path(__file__).parent.parent.parent
+RULES = ROOT / "ops" / "prometheus" / "rules.yml"
+RUNBOOK = ROOT / "docs" / "operating.md"
 PACE = 240  # as many times as fast
 
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
@@ -316,6 +319,12 @@ def test_what_alerts_say_has_no_holes(seen: tuple[Alarms, Prometheus]) -> None:
     for name, texts in seen[0].texts.items():
         for text in texts.values():
             assert not re.search(r"<no value>|<error|%!|  |\(\)| \.|NaN", text), (name, text)
+
+
+def test_queries_of_the_runbook_run(seen: tuple[Alarms, Prometheus]) -> None:
+    for block in re.findall(r"^```promql\n(.*?)^```$", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL):
+        for query in block.splitlines():
+            seen[1].query(query)
 
 
 def test_only_times_are_hurried() -> None:
