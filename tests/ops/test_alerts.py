@@ -27,7 +27,8 @@ TESTS = (RULES.with_name("rules.test.yml"), RULES.with_name("rules.day.test.yml"
 RUNBOOK = ROOT / "docs" / "operating.md"
 EVERYWHERE = {"job", "instance"}  # labels that Prometheus itself gives to all that it scrapes
 
-ENTRIES = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+GROUPS = yaml.safe_load(RULES.read_text())["groups"]
+ENTRIES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in ENTRIES if "alert" in rule}
 RECORDS = {rule["record"]: rule for rule in ENTRIES if "record" in rule}
 EXPRESSIONS = {rule.get("alert", rule.get("record")): rule["expr"] for rule in ENTRIES}
@@ -45,6 +46,11 @@ def test_promtool_accepts_the_rules() -> None:
 
 def test_unit_tests_pass() -> None:
     promtool("test", "rules", *TESTS)
+
+
+def test_unit_tests_evaluate_groups_in_the_order_of_the_file() -> None:
+    for file in TESTS:
+        assert yaml.safe_load(file.read_text())["group_eval_order"] == [group["name"] for group in GROUPS]
 
 
 def test_every_alert_has_a_unit_test() -> None:
