@@ -40,6 +40,8 @@ RULES = ROOT / "ops" / "prometheus" / "rules.yml"
 RUNBOOK = ROOT / "docs" / "operating.md"
 PACE = 240  # as many times as fast
 
+pytestmark = pytest.mark.timeout(300)  # half a minute, if the machine has nothing else to do
+
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
 _HOUR_S = 3600 / PACE
 _SPENT_USD = 26.0  # in the day before, one in each hour
