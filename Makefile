@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-tools lint bench simulate chaos outages lock clean
+.PHONY: install demo test test-tools lint bench simulate chaos outages secrets lock clean
 
 install: $(INSTALLED)
 
@@ -51,6 +51,10 @@ chaos: $(INSTALLED) test-tools
 # The broker, the ledger, or both are away for half a minute.
 outages: $(INSTALLED) test-tools
 	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
+
+# What compose.yaml hands to its services by file.
+secrets:
+	@ops/compose/make-secrets
 
 # The locks carry names, versions and hashes, and no address.
 lock:
