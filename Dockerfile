@@ -14,7 +14,7 @@ WORKDIR /src
 COPY requirements.lock requirements-dev.lock ./
 RUN python -m venv --without-pip /opt/runturn \
     && pip --python /opt/runturn install --require-hashes --only-binary :all: -r requirements.lock
-RUN awk '/^[a-z]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } wanted' \
+RUN awk '/^[a-z]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } wanted' \
         requirements-dev.lock > build.lock \
     && pip install --require-hashes --only-binary :all: -r build.lock
 COPY pyproject.toml README.md LICENSE ./

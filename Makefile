@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-tools lint bench simulate chaos outages secrets lock clean
+.PHONY: install demo test test-tools lint bench simulate chaos outages stack secrets lock clean
 
 install: $(INSTALLED)
 
@@ -51,6 +51,10 @@ chaos: $(INSTALLED) test-tools
 # The broker, the ledger, or both are away for half a minute.
 outages: $(INSTALLED) test-tools
 	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
+
+# The processes of compose.yaml without containers, until Ctrl-C. TURNS=N: how many turns to begin with.
+stack: $(INSTALLED) test-tools
+	@$(BIN)/python -m tests.stack $(if $(TURNS),--turns $(TURNS))
 
 # What compose.yaml hands to its services by file.
 secrets:

@@ -1,4 +1,4 @@
-"""compose.yaml and the Dockerfile, as far as they can be checked without a Docker daemon, which CI does not have."""
+"""compose.yaml and the Dockerfile, as far as they can be checked without a Docker daemon; CI has none."""
 
 from __future__ import annotations
 
