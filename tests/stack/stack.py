@@ -179,7 +179,7 @@ class Stack:
 
     def _runturn(self, name: str, command: str, **own: str) -> Service:
         environment = {**self.environment, **own, "RUNTURN_METRICS_PORT": str(self._ports[name])}
-        return self._service(name, [*_RUNTURN, command], environment, f"{self._url(name)}/metrics")
+        return self._service(name, [*_RUNTURN, command], environment, f"{self._url(name)}/readyz")
 
     def _flower(self, broker: str) -> Service:
         environment = {

@@ -1,4 +1,4 @@
-"""Turns that bring data to the dashboards: recordings of Claude Code, replayed with their timing. They cost nothing."""
+"""Turns that bring data to the dashboards: recordings of Claude Code, replayed with their timing, at no cost."""
 
 from __future__ import annotations
 

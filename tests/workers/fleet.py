@@ -71,7 +71,7 @@ class Fleet:
         self.workspace = root / "workspace"
         self.workspace.mkdir()
         self.broker = EmbeddedBroker(self.state.broker)
-        self._workers: list[Worker] = []
+        self.workers: list[Worker] = []
         self.environment = {
             **(environment or {"PATH": os.environ["PATH"], "HOME": str(root)}),
             "RUNTURN_STATE_DIR": str(self.state.root),
@@ -87,7 +87,7 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             if worker.process.poll() is None:
                 worker.kill()
         self.broker.stop()
@@ -98,7 +98,7 @@ class Fleet:
         """A worker that is ready; `prefix` is a command that runs it."""
         log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=self.state.logs)[1])
         worker = Worker(log, self.environment, *arguments, prefix=prefix)
-        self._workers.append(worker)
+        self.workers.append(worker)
         worker.wait_ready()
         return worker
 
