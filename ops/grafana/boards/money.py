@@ -45,11 +45,10 @@ def _budget(part: str) -> str:
     return f"max by (budget) (runturn_budget_{part})"
 
 
-# What a period will have cost if it goes on as it began. At least an hour counts as gone by, or the first turn of
-# a day would foretell ruin.
-_ELAPSED = f"clamp_min(time() - {_budget('period_start_timestamp_seconds')}, 3600)"
-_LENGTH = f"({_budget('period_end_timestamp_seconds')} - {_budget('period_start_timestamp_seconds')})"
-_FORECAST = f"{_budget('spent_usd')} * clamp_min({_LENGTH} / {_ELAPSED}, 1)"
+# What a period will have cost if it goes on as it began. At least a tenth of it counts as gone by, or the first
+# turn of a day would foretell ruin. RunturnBudgetForecast (ops/prometheus/rules.yml) says nothing before that, either.
+_START, _END = _budget("period_start_timestamp_seconds"), _budget("period_end_timestamp_seconds")
+_FORECAST = f"{_budget('spent_usd')} / clamp((time() - {_START}) / ({_END} - {_START}), 0.1, 1)"
 _LEFT = f"{_budget('limit_usd')} - {_budget('spent_usd')} - {_budget('reserved_usd')}"
 
 _SPENT = Section(
@@ -154,7 +153,7 @@ _BUDGETS = Section(
             Column("Used", f"{_budget('spent_usd')} / ({_budget('limit_usd')} > 0)", SHARE, _USED),
             Column("Forecast", _FORECAST, USD),
             Column("Forecast used", f"({_FORECAST}) / ({_budget('limit_usd')} > 0)", SHARE, _USED),
-            Column("Ends in", f"{_budget('period_end_timestamp_seconds')} - time()", SECONDS),
+            Column("Ends in", f"{_END} - time()", SECONDS),
         ),
         ranking(
             "Used",
