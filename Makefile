@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-tools lint bench simulate chaos outages stack secrets lock clean
+.PHONY: install demo test test-tools lint bench simulate chaos outages dashboards pictures stack secrets lock clean
 
 install: $(INSTALLED)
 
@@ -59,6 +59,14 @@ stack: $(INSTALLED) test-tools
 # What compose.yaml hands to its services by file.
 secrets:
 	@ops/compose/make-secrets
+
+# Grafana's boards, ops/grafana/dashboards/*.json.
+dashboards: $(INSTALLED)
+	$(BIN)/python -m ops.grafana
+
+# A picture of each board for docs/dashboards.md, from two minutes of a small fleet's life on a real Prometheus.
+pictures: $(INSTALLED) test-tools
+	$(BIN)/python -m tests.boards
 
 # The locks carry names, versions and hashes, and no address.
 lock:
