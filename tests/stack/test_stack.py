@@ -91,7 +91,8 @@ def test_money_and_tokens_in_prometheus_are_those_of_the_books(stack: Stack, res
 def test_all_rules_are_loaded_and_a_healthy_fleet_sets_none_off(stack: Stack, results: list[TurnResult]) -> None:
     assert "RunturnNoWorker" in stack.prometheus.rules()
     until(lambda: _value(stack, "count(up == 1)") == 5, "all targets")
-    assert stack.prometheus.alerts() == {}
+    # Before the first scrape there was no worker, as far as anybody knew: one alert was pending, and goes.
+    until(lambda: stack.prometheus.alerts() == {}, "no alert")
 
 
 def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[TurnResult]) -> None:
