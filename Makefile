@@ -53,7 +53,8 @@ outages: $(INSTALLED) test-tools
 	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
 
 # The processes of compose.yaml without containers, until Ctrl-C. TURNS=N: how many turns to begin with.
-stack: $(INSTALLED) test-tools
+stack: $(INSTALLED)
+	@.ci/test-tools ssh sshd prometheus
 	@$(BIN)/python -m tests.stack $(if $(TURNS),--turns $(TURNS))
 
 # What compose.yaml hands to its services by file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
 import threading
@@ -26,16 +27,8 @@ def main() -> int:
     if packages := lacking():
         click.echo(f"stack: this machine lacks {', '.join(packages)} (by their names in Debian)", err=True)
         return 1
-    began = time.monotonic()
-    interrupts = Interrupts()
     try:
-        with Stack() as stack:
-            try:
-                _show(stack, arguments.turns, time.monotonic() - began)
-                _run(stack, arguments.turns, once=arguments.once)
-            finally:
-                interrupts.ignore()
-                click.echo("\nstopping")
+        _play(arguments.turns, once=arguments.once)
     except KeyboardInterrupt:
         pass
     except RuntimeError as error:
@@ -43,6 +36,17 @@ def main() -> int:
         return 1
     click.echo("everything that was started has ended")
     return 0
+
+
+def _play(count: int, *, once: bool) -> None:
+    began, interrupts = time.monotonic(), Interrupts()
+    with contextlib.ExitStack() as ends:
+        with interrupts.deferred():  # a few seconds, in which no process must get lost
+            stack = ends.enter_context(Stack())
+            ends.callback(click.echo, "\nstopping")
+            ends.callback(interrupts.ignore)
+        _show(stack, count, time.monotonic() - began)
+        _run(stack, count, once=once)
 
 
 def _run(stack: Stack, count: int, *, once: bool) -> None:
