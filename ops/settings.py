@@ -1,9 +1,9 @@
-"""Settings: the environment (`RUNTURN_*`) over one TOML file over the defaults.
+"""Settings: the environment (`RUNTURN_*`) over secrets by file over one TOML file over the defaults.
 
 The file is the one that `RUNTURN_CONFIG` names, else `runturn.toml` in the current directory, else
 `runturn/runturn.toml` in the user's configuration directory. A setting in a table is named with two underscores
 in the environment: `RUNTURN_AGENT__TURN_TIMEOUT_MS`. The file's other tables are the options of the agents of
-these names; in the environment they are one JSON object, `RUNTURN_AGENTS`.
+these names; in the environment they are one JSON object, `RUNTURN_AGENTS`. Secrets by file: see `secret_files`.
 
 To add a setting: add a field with its meaning here, and run `make docs`.
 """
@@ -30,9 +30,11 @@ from pydantic import (
     SecretStr,
     ValidationError,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
+    SecretsSettingsSource,
     SettingsConfigDict,
 )
 from pydantic_settings import (
@@ -40,12 +42,15 @@ from pydantic_settings import (
 )
 
 from adapters.request import EnvName, Label, Name
+from ops import secret_files
 from ops.errors import SettingsError
 
 PREFIX = "RUNTURN_"
 FILE = "runturn.toml"
-# Not settings: where the file is, and what hosts leave in the environment of agents, who may call runturn, too.
-RESERVED = frozenset({"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT"})
+# Not settings: where the files are, and what hosts leave in the environment of agents, who may call runturn, too.
+RESERVED = frozenset(
+    {"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT", secret_files.DIRECTORY}
+)
 
 Milliseconds = Annotated[int, Field(ge=1)]
 
@@ -202,6 +207,14 @@ def _own_name(given: dict[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", platform.node()).strip("-._")[:128] or "local"
 
 
+class _SecretFiles(SecretsSettingsSource):
+    """Empty files are none, as with variables."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[str | None, str, bool]:
+        value, key, is_complex = super().get_field_value(field, field_name)
+        return value or None, key, is_complex
+
+
 class Settings(BaseSettings):
     """Everything that an operator can set. Its repr shows no URL: they carry passwords."""
 
@@ -264,8 +277,11 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment beats what `load_settings` read from the file."""
-        return env_settings, init_settings
+        """The environment beats secrets by file, and they beat what `load_settings` read from the TOML file."""
+        secrets = secret_files.directory(os.environ)
+        if secrets is None:
+            return env_settings, init_settings
+        return env_settings, _SecretFiles(settings_cls, secrets), init_settings
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -278,7 +294,8 @@ def load_settings() -> Settings:
     """Read the environment and the file; raises SettingsError with the setting and its place named."""
     path = _path()
     document = _read(path) if path is not None else {}
-    _refuse_unknown(os.environ)
+    secrets = secret_files.directory(os.environ)
+    _refuse_unknown([*os.environ, *(secret_files.settings_in(secrets, PREFIX) if secrets else ())])
     try:
         return Settings(**document)
     except ValidationError as error:

@@ -13,6 +13,7 @@ import time
 import click
 import structlog
 
+from ops import secret_files
 from ops.health import Dependency, Health
 from ops.logs import configure_logging
 from ops.metrics import Dependencies, LedgerCollector, Vocabulary, new_registry
@@ -125,6 +126,7 @@ def doctor(context: Context, host: str | None, as_json: bool) -> int:
 
     Says what to do about what is missing, here and on all hosts. The exit status is 0 only if nothing is.
     """
+    os.environ.update(secret_files.variables(os.environ))
     logging.getLogger("remote").addHandler(logging.NullHandler())  # the checks tell it, and what to do
     checks: list[Check] = []
     for check in examine(context, host):
@@ -143,6 +145,7 @@ def _work(
     context: Context, room: int | tuple[int, int] | None, *, with_totals: bool, finishes: bool = False
 ) -> int:
     settings, registry = context.settings, new_registry()
+    os.environ.update(secret_files.variables(os.environ))
     _log_to_stderr(settings)
     if with_totals:
         registry.register(_totals(context))
