@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import orjson
+import structlog
 
 from adapters import errors
 from adapters.contract import Judgement
@@ -22,6 +23,8 @@ from workers.placement import another_may_run
 from workers.recall import at_least, recall
 from workers.retry import RetryDecision
 from workers.verdict import tolerant
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,9 @@ class Conclusion:
             unreachable_since=unreachable_since,
             host=error.only if isinstance(error, errors.HostBusy) else None,
         )
+        log.info(
+            "a turn is parked", reason=error.kind, due_in_s=round(decision.due_at - self._equipment.clock(), 1)
+        )
         if ended is not None:
             self._equipment.metrics.turn_retried(self._claim.request.agent, error.kind)
         return Parked(f"{error.kind}: {error.message}")
@@ -152,6 +158,7 @@ class Conclusion:
         seconds = equipment.monotonic() - self._claimed_at
         launcher = equipment.hosts.get(settled.host).launcher if settled.host else "none"
         equipment.metrics.turn_settled(self._claim.request.agent, launcher, outcome, seconds)
+        log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
         return settled
 
     async def _next_seq(self) -> int:

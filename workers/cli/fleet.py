@@ -12,7 +12,7 @@ import time
 import click
 import structlog
 
-from ops.logs import configure_logging
+from ops.logs import configure_logging, log_uncaught
 from ops.metrics import LedgerCollector, MetricsServer, WorkerMetrics, new_registry
 from ops.redaction import Redactor
 from ops.settings import Settings
@@ -153,9 +153,9 @@ def _work(
 
 
 def _log_to_stderr(settings: Settings) -> None:
-    configure_logging(Redactor.of_environment({**settings.secrets, **os.environ}))
-    for talkative in ("alembic", "asyncssh"):  # they tell of plug-ins, of every channel
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    redactor = Redactor.of_environment({**settings.secrets, **os.environ})
+    configure_logging(redactor, level=settings.log_level, form=settings.log_format)
+    log_uncaught()
 
 
 def _print_check(check: Check) -> None:
