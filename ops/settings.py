@@ -168,6 +168,8 @@ class Settings(BaseSettings):
     turns_retention_ms: Milliseconds = 34_560_000_000  # then the turns themselves: 400 days
     log_level: LogLevel = "info"
     log_format: Literal["auto", "json", "console"] = "auto"  # auto: console on a terminal, JSON anywhere else
+    transcripts_url: SecretStr | None = None  # a directory or a URL of fsspec; None: no transcripts are kept
+    transcripts_retention_ms: Milliseconds = 34_560_000_000
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9477  # 0: any free one
     host_name: Name = Field(default_factory=_own_name)  # what requests call the machine that the worker runs on
@@ -191,7 +193,12 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> dict[str, str]:
         """What logs must not show, by the names that the environment has for it."""
-        urls = {"BROKER_URL": self.broker_url, "RESULT_URL": self.result_url, "LEDGER_URL": self.ledger_url}
+        urls = {
+            "BROKER_URL": self.broker_url,
+            "RESULT_URL": self.result_url,
+            "LEDGER_URL": self.ledger_url,
+            "TRANSCRIPTS_URL": self.transcripts_url,
+        }
         return {PREFIX + name: url.get_secret_value() for name, url in urls.items() if url is not None}
 
 

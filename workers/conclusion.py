@@ -22,6 +22,7 @@ from workers.patience import Patience
 from workers.placement import another_may_run
 from workers.recall import at_least, recall
 from workers.retry import RetryDecision
+from workers.stderr import keep_stderr
 from workers.verdict import tolerant
 
 log = structlog.get_logger(__name__)
@@ -61,6 +62,8 @@ class Conclusion:
         `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied. The
         `run` that has seen the attempt's end has the channel to remove it over.
         """
+        if run is not None:
+            await keep_stderr(self._equipment, self._claim, attempt, run, self._patiently)
         equipment, error = self._equipment, self._by_policy(attempt, judged.error)
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)

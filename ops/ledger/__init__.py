@@ -28,6 +28,7 @@ from ops.ledger.records import (
     SpoolRow,
     State,
     Totals,
+    TranscriptSource,
     TurnRow,
 )
 
@@ -61,5 +62,6 @@ __all__ = [
     "SpoolRow",
     "State",
     "Totals",
+    "TranscriptSource",
     "TurnRow",
 ]
