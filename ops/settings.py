@@ -74,6 +74,7 @@ def _is_absolute(path: str) -> str:
 Directory = Annotated[Path, AfterValidator(_absolute)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
 
 
 class AgentSettings(BaseModel):
@@ -248,6 +249,18 @@ class Settings(BaseSettings):
         default=34_560_000_000,
         description="And the turn itself, with its result and bill: 400 days. Totals stay for ever.",
     )
+    log_level: LogLevel = Field(default="info", description="The least that a process logs.")
+    log_format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="`auto`: lines for people on a terminal, JSON anywhere else."
+    )
+    transcripts_url: SecretStr | None = Field(
+        default=None,
+        description="Where transcripts go: a directory, or any URL of fsspec (`s3://bucket/turns`). "
+        "Left out: none are kept.",
+    )
+    transcripts_retention_ms: Milliseconds = Field(
+        default=34_560_000_000, description="A transcript is removed after this, to a day: 400 days."
+    )
     metrics_host: str = Field(default="127.0.0.1", description="Address of `/metrics`.")
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         default=9477, description="Port of `/metrics`; 0: any free one."
@@ -286,7 +299,12 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> dict[str, str]:
         """What logs must not show, by the names that the environment has for it."""
-        urls = {"BROKER_URL": self.broker_url, "RESULT_URL": self.result_url, "LEDGER_URL": self.ledger_url}
+        urls = {
+            "BROKER_URL": self.broker_url,
+            "RESULT_URL": self.result_url,
+            "LEDGER_URL": self.ledger_url,
+            "TRANSCRIPTS_URL": self.transcripts_url,
+        }
         return {PREFIX + name: url.get_secret_value() for name, url in urls.items() if url is not None}
 
 

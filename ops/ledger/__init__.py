@@ -30,6 +30,7 @@ from ops.ledger.records import (
     SpoolRow,
     State,
     Totals,
+    TranscriptSource,
     TurnRow,
 )
 
@@ -65,5 +66,6 @@ __all__ = [
     "SpoolRow",
     "State",
     "Totals",
+    "TranscriptSource",
     "TurnRow",
 ]
