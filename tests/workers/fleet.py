@@ -48,6 +48,11 @@ class Worker:
         until(lambda: b"worker is ready" in self.log.read_bytes() or self.process.poll() is not None, "a worker")
         assert self.process.poll() is None, self.log.read_text()
 
+    @property
+    def metrics(self) -> str:
+        """Where its metrics are."""
+        return json.loads(self.log.read_text().partition("\n")[0])["metrics"]
+
     def kill(self) -> None:
         """As the kernel does when memory is short."""
         self.process.kill()
