@@ -1,4 +1,7 @@
-"""Logs on stderr: for people on a terminal, JSON anywhere else. No line leaves with a known secret in it."""
+"""Logs on stderr: for people on a terminal, JSON anywhere else.
+
+No line leaves with a secret in it that is known here, or that looks like one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
-from ops.redaction import Redactor
+from ops.redaction import Redactor, without_keys
 
 _SHARED: list[structlog.types.Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -55,4 +58,4 @@ class _Redacting(ProcessorFormatter):
         )
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redactor.text(super().format(record))
+        return without_keys(self._redactor.text(super().format(record)))

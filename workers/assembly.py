@@ -11,6 +11,7 @@ from celery.worker.state import revoked as revoked_tasks
 from ops.health import Health
 from ops.ledger import Ledger
 from ops.metrics import Registered, Vocabulary, WorkerMetrics
+from ops.redaction import Redactor
 from ops.settings import Settings
 from ops.state_dir import StateDir
 from workers.agents import build_registry
@@ -53,7 +54,7 @@ def build_worker(
         environ=os.environ,
     )
     errands = Errands()
-    announcer = Announcer(app, errands)
+    announcer = Announcer(app, errands, Redactor.of_environment({**settings.secrets, **os.environ}))
     answers = Answers(app, ledger, announcer.told, revoked_tasks)
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, answers.give_late, time.time)

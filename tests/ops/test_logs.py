@@ -87,3 +87,11 @@ def test_debug_is_left_out() -> None:
     configure_logging(Redactor({}), stream := io.StringIO())
     structlog.get_logger().debug("noise")
     assert stream.getvalue() == ""
+
+
+def test_key_that_is_not_known_here_is_redacted_by_its_looks() -> None:
+    configure_logging(Redactor({}), stream := io.StringIO())
+    key = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
+    structlog.get_logger("x").warning("refused", said=f'remote said:\n"{key}"')
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["said"] == 'remote said:\n"[redacted:key]"'
