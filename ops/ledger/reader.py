@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
@@ -14,6 +14,7 @@ from ops.ledger import (
     claims,
     events,
     late_usage,
+    overview,
     presence,
     queries,
     sessions,
@@ -29,8 +30,10 @@ from ops.ledger.records import (
     CostKey,
     CostRow,
     Renewal,
+    RunningTurn,
     Seen,
     SessionRow,
+    Spending,
     SpoolRow,
     State,
     Totals,
@@ -162,6 +165,16 @@ class LedgerReader:
         """What waits, and what runs where."""
         with self._database.read() as connection:
             return backlog.backlog(connection, now)
+
+    def running(self, limit: int) -> tuple[int, list[RunningTurn]]:
+        """How many turns run, and the oldest of them."""
+        with self._database.read() as connection:
+            return overview.running(connection, limit)
+
+    def spending(self, since: Sequence[float]) -> list[Spending]:
+        """What the attempts used that ended at or after each of these times."""
+        with self._database.read() as connection:
+            return overview.spending(connection, since)
 
     def ping(self) -> None:
         """Find out whether it answers."""

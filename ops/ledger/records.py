@@ -292,6 +292,30 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningTurn:
+    """A turn that was claimed and is not settled or parked yet."""
+
+    turn_id: str
+    agent: str
+    host: str | None  # of the latest attempt, before that the one asked for
+    producer: str
+    attempt: int  # the latest one begun, 0 before the first
+    created_at: float
+    started_at: float | None  # of the first attempt
+    owner_expires: float | None  # before now: no worker follows it
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was used in a time."""
+
+    tokens: int  # observed
+    cost_usd: float | None  # of those that have a price; None: none has
+    unpriced_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class CostRow:
     """One line of a bill."""
 

@@ -38,6 +38,7 @@ SECTIONS = (
             "cancel": "End a turn and its agent.",
         },
     ),
+    Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
     Section(
         "Books",
         "workers.cli.books",

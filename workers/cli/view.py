@@ -61,6 +61,16 @@ class TurnView:
         return held
 
     @property
+    def doing(self) -> str:
+        """What the agent is doing now."""
+        return self._doing
+
+    @property
+    def used(self) -> tuple[int, float | None, bool]:
+        """Tokens and cost so far, and whether that is all: while it runs, nobody knows the output."""
+        return self._tokens.total, self._cost, self._exact
+
+    @property
     def status(self) -> str:
         """Elapsed time, tokens, cost, and what the agent is doing now."""
         elapsed = 0.0 if self._started_at is None else max(0.0, self._clock() - self._started_at)
