@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.docs.forge import forge
 from tests.docs.pages import ROOT, Block
+from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 
@@ -69,6 +70,9 @@ def sandbox(root: Path) -> Iterator[Sandbox]:
             "PYTHONPATH": str(ROOT),
             "ANTHROPIC_API_KEY": "none",
         }
-        with Fleet(root, environment) as fleet:
+        archive = root / "transcripts"
+        with Fleet(root, environment, transcripts_url=str(archive)) as fleet:
             fleet.start_worker()
-            yield Sandbox(fleet)
+            box = Sandbox(fleet)
+            until(lambda: any(path.is_file() for path in archive.rglob("*")), "the turn's transcript")
+            yield box

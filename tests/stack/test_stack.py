@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from adapters.result import Status, TurnResult
+from tests.docs.pages import page
 from tests.ssh.needs import missing
 from tests.stack import turns
 from tests.stack.stack import HOST, USER, WORKERS, Stack, lacking
@@ -86,6 +87,13 @@ def test_money_and_tokens_in_prometheus_are_those_of_the_books(stack: Stack, res
     assert tokens == sum(_tokens(result) for result in results) > 0
     until(lambda: _value(stack, "sum(runturn_tokens_total)") == tokens, "the tokens")
     assert _value(stack, "sum(runturn_cost_usd_total)") == pytest.approx(cost)
+
+
+def test_queries_of_getting_started_bring_data(stack: Stack, results: list[TurnResult]) -> None:
+    blocks = [block for block in page("docs/getting-started.md").blocks if block.language == "promql"]
+    assert blocks
+    for query in (line for block in blocks for line in block.text.splitlines()):
+        until(lambda query=query: _value(stack, query) is not None, query)  # type: ignore[misc]
 
 
 def test_all_rules_are_loaded_and_a_healthy_fleet_sets_none_off(stack: Stack, results: list[TurnResult]) -> None:
