@@ -1,8 +1,8 @@
 """README.md and docs/*.md, taken apart: code blocks, links, anchors.
 
 Each code block is run by `test_blocks`. One that cannot be run there says in a comment before it what runs it:
-`<!-- tested by: tests/demo/test_demo.py::test_demo_books_what_was_billed -->`. A page whose blocks in a language are all
-run by one test says so once: `<!-- promql tested by: … -->`.
+`<!-- tested by: tests/demo/test_demo.py::test_demo_books_what_was_billed -->`. A page whose blocks in a language
+are all run by one test says so once: `<!-- promql tested by: … -->`.
 """
 
 from __future__ import annotations
