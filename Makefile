@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-tools lint bench simulate chaos outages lock clean
+.PHONY: install demo test test-tools lint docs bench simulate chaos outages dashboards pictures stack secrets lock clean
 
 install: $(INSTALLED)
 
@@ -35,6 +35,10 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# What documents have from the code: settings, options, fields, error kinds, schemas.
+docs: $(INSTALLED)
+	$(BIN)/python -m tests.docs
+
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
 
@@ -51,6 +55,23 @@ chaos: $(INSTALLED) test-tools
 # The broker, the ledger, or both are away for half a minute.
 outages: $(INSTALLED) test-tools
 	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
+
+# The processes of compose.yaml without containers, until Ctrl-C. TURNS=N: how many turns to begin with.
+stack: $(INSTALLED)
+	@.ci/test-tools ssh sshd prometheus
+	@$(BIN)/python -m tests.stack $(if $(TURNS),--turns $(TURNS))
+
+# What compose.yaml hands to its services by file.
+secrets:
+	@ops/compose/make-secrets
+
+# Grafana's boards, ops/grafana/dashboards/*.json.
+dashboards: $(INSTALLED)
+	$(BIN)/python -m ops.grafana
+
+# A picture of each board for docs/dashboards.md, from two minutes of a small fleet's life on a real Prometheus.
+pictures: $(INSTALLED) test-tools
+	$(BIN)/python -m tests.boards
 
 # The locks carry names, versions and hashes, and no address.
 lock:

@@ -79,7 +79,7 @@ class TurnRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    version: Literal[1] = 1
+    version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
         default_factory=lambda: str(uuid.uuid4()),
         description="Idempotency key: sent twice, the turn runs once. Left out, it is the Celery task's id.",
@@ -116,7 +116,7 @@ class TurnRequest(BaseModel):
     output_schema: Annotated[dict[str, JsonValue], AfterValidator(_json_schema)] | None = Field(
         default=None, description="JSON Schema of the structured output that the agent has to give."
     )
-    turn_timeout_ms: Milliseconds | None = Field(default=None, description="For the whole turn, per attempt.")
+    turn_timeout_ms: Milliseconds | None = Field(default=None, description="For one attempt.")
     read_timeout_ms: Milliseconds | None = Field(default=None, description="Until the first event.")
     stall_timeout_ms: Annotated[int, Field(ge=0, le=_MOST)] | None = Field(
         default=None, description="Between two events; 0 turns it off."
@@ -130,8 +130,12 @@ class TurnRequest(BaseModel):
     max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Cost of an attempt in US dollars."
     )
-    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
-    max_retry_backoff_ms: Milliseconds | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None, description="How often it is tried at most."
+    )
+    max_retry_backoff_ms: Milliseconds | None = Field(
+        default=None, description="Ceiling of the delays between attempts."
+    )
 
     @property
     def deadline_at(self) -> float | None:

@@ -36,10 +36,12 @@ class ScriptedOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    recording: str | None = None  # absolute path of the recording on the host
-    lines: tuple[str, ...] = ()  # or the recording itself
-    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # 2.0 halves every pause
-    exit_code: Annotated[int, Field(ge=0, le=255)] = 0
+    recording: str | None = Field(default=None, description="Absolute path of the recording on the host.")
+    lines: tuple[str, ...] = Field(default=(), description="Or the recording itself.")
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=1.0, description="2.0 halves every pause."
+    )
+    exit_code: Annotated[int, Field(ge=0, le=255)] = Field(default=0, description="What the agent exits with.")
 
 
 class Scripted:

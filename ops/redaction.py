@@ -1,4 +1,4 @@
-"""Keeping secrets out of logs, events and the environment of agents."""
+"""Keeping secrets out of logs, events, monitors and the environment of agents."""
 
 from __future__ import annotations
 
@@ -19,6 +19,36 @@ _SECRET_NAME = re.compile(
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/@:]*:[^\s/@]+@")
 _OURS = ("RUNTURN_", "CELERY_")
 
+# Keys that show what they are, as those who issue them describe them. In JSON, what stands before one may be the n
+# of an escaped line break.
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----(?:[^-\"']|-(?!----))*"
+    r"(?:-----END [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----)?"
+    rf"|{_START}(?:"
+    r"sk-(?=[A-Za-z_-]{0,30}[0-9])[A-Za-z0-9_-]{16,}"  # Anthropic, OpenAI and others
+    r"|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{20,}"  # Stripe
+    r"|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|gl[a-z]{2,5}-[A-Za-z0-9_-]{20,}"  # GitHub, GitLab
+    r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}"  # AWS, Google
+    r"|xox[a-z]-[A-Za-z0-9-]{8,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
+    r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # JSON web tokens
+    r")"
+)
+# And what is told by the words before it, which stay.
+_TOLD = re.compile(
+    r"(://[^\s/@:]{0,100}:)[^\s/@]+(?=@)"
+    r"|((?i:bearer|authorization[\"']?\s?[:=]\s?[\"']?(?:basic|token))\s+)[A-Za-z0-9._~+/=-]{8,}"
+    r"|((?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|_PAT|_PWD|KEY)=[\"']?)(?!\[redacted)[^\s\"'\\]{6,}"
+)
+# None of them is without one of these, which are found many times faster than the patterns.
+_MARKS = (
+    *("PRIVATE KEY", "sk-", "_live_", "_test_", "whsec_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_"),
+    *("gl", "AKIA", "ASIA", "AIza", "ya29.", "xox", "xapp-", "hf_", "npm_", "pypi-", "eyJ", "://"),
+    *("earer", "EARER", "uthorization", "UTHORIZATION"),
+    *("PASSWORD=", "PASSWD=", "PASSPHRASE=", "SECRET=", "TOKEN=", "_PAT=", "_PWD=", "KEY="),
+)
+
 
 def looks_secret(name: str, value: str) -> bool:
     """Whether an environment variable holds a secret, by its name, or by a password in a URL."""
@@ -35,6 +65,13 @@ def scrubbed(environ: Mapping[str, str], keep: Collection[str]) -> dict[str, str
         for name, value in environ.items()
         if name in keep or not (name.startswith(_OURS) or looks_secret(name, value))
     }
+
+
+def without_keys(text: str) -> str:
+    """The text without what is a key or a password by its looks, whoever it belongs to."""
+    if not any(mark in text for mark in _MARKS):
+        return text
+    return _TOLD.sub(lambda told: (told[1] or told[2] or told[3]) + "[redacted]", _KEY.sub("[redacted:key]", text))
 
 
 class Redactor:

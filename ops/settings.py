@@ -1,11 +1,11 @@
-"""Settings: the environment (`RUNTURN_*`) over one TOML file over the defaults.
+"""Settings: the environment (`RUNTURN_*`) over secrets by file over one TOML file over the defaults.
 
 The file is the one that `RUNTURN_CONFIG` names, else `runturn.toml` in the current directory, else
 `runturn/runturn.toml` in the user's configuration directory. A setting in a table is named with two underscores
 in the environment: `RUNTURN_AGENT__TURN_TIMEOUT_MS`. The file's other tables are the options of the agents of
-these names; in the environment they are one JSON object, `RUNTURN_AGENTS`.
+these names; in the environment they are one JSON object, `RUNTURN_AGENTS`. Secrets by file: see `secret_files`.
 
-To add a setting: add a field here, and a line to the table in the README.
+To add a setting: add a field with its meaning here, and run `make docs`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from pydantic import (
     SecretStr,
     ValidationError,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
+    SecretsSettingsSource,
     SettingsConfigDict,
 )
 from pydantic_settings import (
@@ -40,12 +42,15 @@ from pydantic_settings import (
 )
 
 from adapters.request import EnvName, Label, Name
+from ops import secret_files
 from ops.errors import SettingsError
 
 PREFIX = "RUNTURN_"
 FILE = "runturn.toml"
-# Not settings: where the file is, and what hosts leave in the environment of agents, who may call runturn, too.
-RESERVED = frozenset({"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT"})
+# Not settings: where the files are, and what hosts leave in the environment of agents, who may call runturn, too.
+RESERVED = frozenset(
+    {"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT", secret_files.DIRECTORY}
+)
 
 Milliseconds = Annotated[int, Field(ge=1)]
 
@@ -69,6 +74,7 @@ def _is_absolute(path: str) -> str:
 Directory = Annotated[Path, AfterValidator(_absolute)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
 
 
 class AgentSettings(BaseModel):
@@ -76,18 +82,34 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Name = "claude-code"  # the agent of requests that name none
-    command: Annotated[str, Field(min_length=1)] = "claude"  # its program: a path, or a name in the host's PATH
-    turn_timeout_ms: Milliseconds = 3_600_000  # one attempt
-    read_timeout_ms: Milliseconds = 5_000  # until the first event
-    stall_timeout_ms: int = 300_000  # between two events; 0 or negative: never
-    max_concurrent_agents: Annotated[int, Field(ge=1)] = 10  # in one worker
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    retry_backoff_ms: Milliseconds = 1_000  # the first delay; it doubles from attempt to attempt
-    max_retry_backoff_ms: Milliseconds = 300_000  # and ends here
-    stop_grace_ms: Milliseconds = 5_000  # between two signals to an agent that has to end
-    lease_ms: Annotated[int, Field(ge=1_000)] = 120_000  # an agent outlives its last worker by that, at most
-    spool_retention_ms: Milliseconds = 604_800_000  # for spools of turns that this ledger cannot read
+    kind: Name = Field(default="claude-code", description="The agent of requests that name none.")
+    command: Annotated[str, Field(min_length=1)] = Field(
+        default="claude", description="Its program: a path, or a name in the PATH of the worker or host."
+    )
+    turn_timeout_ms: Milliseconds = Field(default=3_600_000, description="For one attempt.")
+    read_timeout_ms: Milliseconds = Field(
+        default=5_000, description="Until the first event. Raise it where `claude` starts from a cold disk."
+    )
+    stall_timeout_ms: int = Field(default=300_000, description="Between two events; 0 or less: never.")
+    max_concurrent_agents: Annotated[int, Field(ge=1)] = Field(default=10, description="In one worker.")
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=5, description="Of one turn.")
+    retry_backoff_ms: Milliseconds = Field(
+        default=1_000,
+        description="Ceiling of the first delay before another attempt; it doubles from attempt to attempt.",
+    )
+    max_retry_backoff_ms: Milliseconds = Field(
+        default=300_000, description="Ceiling of all delays; each is drawn evenly from 0 to its ceiling."
+    )
+    stop_grace_ms: Milliseconds = Field(
+        default=5_000, description="Between SIGINT, SIGTERM and SIGKILL to an agent that has to end."
+    )
+    lease_ms: Annotated[int, Field(ge=1_000)] = Field(
+        default=120_000, description="An agent that no worker follows is ended after this."
+    )
+    spool_retention_ms: Milliseconds = Field(
+        default=604_800_000,
+        description="A host keeps the remains of turns that this ledger does not know or cannot read for so long.",
+    )
 
 
 class SshHostSettings(BaseModel):
@@ -95,20 +117,45 @@ class SshHostSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Name  # what requests call it
-    address: Printable | None = None  # [user@]address[:port], or an alias of ssh_config; None: the name
-    user: Printable | None = None
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    identity: Directory | None = None  # the private key to log in with
-    jump: Printable | None = None  # the way there: names of ssh_hosts or [user@]address[:port], comma-separated
-    max_concurrent_agents: Annotated[int, Field(ge=1)] | None = None  # on that host, of all workers together
-    labels: dict[Name, Label] = {}  # for requests to choose by
-    agents: dict[Name, Printable] = {}  # where the programs of agents are; others are looked for in the PATH
-    path: tuple[AbsolutePath, ...] = ()  # directories before the host's PATH
-    env: tuple[EnvName, ...] = ()  # the worker's variables that agents there see
-    workspace_roots: tuple[AbsolutePath, ...] = ()  # workspaces lie in one of these; empty: anywhere
+    name: Name = Field(description="What requests call it.")
+    address: Printable | None = Field(
+        default=None, description="`[user@]address[:port]`, or an alias of ssh_config; left out: the name."
+    )
+    user: Printable | None = Field(default=None, description="Left out: what ssh_config says, else the worker's.")
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="Left out: what ssh_config says, else 22."
+    )
+    identity: Directory | None = Field(
+        default=None,
+        description="The private key to log in with, and the only one that is tried; left out: those of ssh.",
+    )
+    jump: Printable | None = Field(
+        default=None,
+        description="The way there: names of `ssh_hosts` or `[user@]address[:port]`, comma-separated; "
+        "left out: what ssh_config says.",
+    )
+    max_concurrent_agents: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Agents at a time, whichever worker starts them; left out: no limit."
+    )
+    labels: dict[Name, Label] = Field(default={}, description="For requests with `host_labels`.")
+    agents: dict[Name, Printable] = Field(
+        default={},
+        description='Where the programs of agents are, as in `{ claude-code = "/opt/claude/bin/claude" }`; '
+        "others are looked for in the PATH.",
+    )
+    path: tuple[AbsolutePath, ...] = Field(default=(), description="Directories before the host's PATH.")
+    env: tuple[EnvName, ...] = Field(
+        default=(),
+        description="Names of the worker's variables that agents there see; nothing else goes along but what "
+        "a turn names.",
+    )
+    workspace_roots: tuple[AbsolutePath, ...] = Field(
+        default=(), description="Workspaces lie in one of these; left out: anywhere."
+    )
     spool_dir: str = Field(
-        default="~/.local/state/runturn/spool", pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$"
+        default="~/.local/state/runturn/spool",
+        pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
+        description="On the host, where running turns are kept.",
     )
 
 
@@ -138,10 +185,19 @@ class SshSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host_keys: Literal["accept-new", "strict", "off"] = "accept-new"
-    known_hosts: Directory | None = None  # where new host keys are kept; None: in the state directory
-    config_file: Directory | None = None  # None: ~/.ssh/config
-    connect_timeout_ms: Milliseconds = 30_000  # login included
+    host_keys: Literal["accept-new", "strict", "off"] = Field(
+        default="accept-new",
+        description="`accept-new` keeps the key of a new host, `strict` takes known ones only, `off` checks none.",
+    )
+    known_hosts: Directory | None = Field(
+        default=None,
+        description="The file that new host keys are kept in; those of ssh are read, too. "
+        "Left out: in the state directory.",
+    )
+    config_file: Directory | None = Field(
+        default=None, description="The ssh_config to follow; left out: `~/.ssh/config`."
+    )
+    connect_timeout_ms: Milliseconds = Field(default=30_000, description="For a connection, login included.")
 
 
 def _own_name(given: dict[str, Any]) -> str:
@@ -152,6 +208,14 @@ def _own_name(given: dict[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", platform.node()).strip("-._")[:128] or "local"
 
 
+class _SecretFiles(SecretsSettingsSource):
+    """Empty files are none, as with variables."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[str | None, str, bool]:
+        value, key, is_complex = super().get_field_value(field, field_name)
+        return value or None, key, is_complex
+
+
 class Settings(BaseSettings):
     """Everything that an operator can set. Its repr shows no URL: they carry passwords."""
 
@@ -159,19 +223,63 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
     )
 
-    state_dir: Directory = Field(default_factory=lambda: user_state_path("runturn"))
-    broker_url: SecretStr | None = None  # None: the embedded broker
-    result_url: SecretStr | None = None  # None: follows from the broker
-    ledger_url: SecretStr | None = None  # None: SQLite in the state directory
-    events_retention_ms: Milliseconds = 2_592_000_000  # of settled turns: 30 days; their requests go with them
-    turns_retention_ms: Milliseconds = 34_560_000_000  # then the turns themselves: 400 days
-    metrics_host: str = "127.0.0.1"
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9477  # 0: any free one
-    host_name: Name = Field(default_factory=_own_name)  # what requests call the machine that the worker runs on
-    agent: AgentSettings = AgentSettings()
-    ssh: SshSettings = SshSettings()
-    ssh_hosts: SshHosts = ()  # with any, turns run there and not on the worker's own machine
-    agents: dict[str, dict[str, JsonValue]] = {}  # options by agent; whoever runs the agent validates them
+    state_dir: Directory = Field(
+        default_factory=lambda: user_state_path("runturn"),
+        description="Spool, embedded broker and ledger; everybody who shares those shares this. "
+        "Left out: `~/.local/state/runturn`.",
+    )
+    broker_url: SecretStr | None = Field(
+        default=None,
+        description="Where turns queue; left out: the embedded broker. "
+        "`redis://HOST:PORT/0`, `amqp://USER:PASSWORD@HOST/VHOST`.",
+    )
+    result_url: SecretStr | None = Field(
+        default=None, description="Where Celery keeps results; left out: the broker, if it is a Redis."
+    )
+    ledger_url: SecretStr | None = Field(
+        default=None,
+        description="The books: `sqlite:////absolute/path`, `postgresql://user@host/database`. "
+        "Left out: SQLite in the state directory.",
+    )
+    events_retention_ms: Milliseconds = Field(
+        default=2_592_000_000,
+        description="The ledger keeps the events and the request of a settled turn for so long: 30 days.",
+    )
+    turns_retention_ms: Milliseconds = Field(
+        default=34_560_000_000,
+        description="And the turn itself, with its result and bill: 400 days. Totals stay for ever.",
+    )
+    log_level: LogLevel = Field(default="info", description="The least that a process logs.")
+    log_format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="`auto`: lines for people on a terminal, JSON anywhere else."
+    )
+    transcripts_url: SecretStr | None = Field(
+        default=None,
+        description="Where transcripts go: a directory, or any URL of fsspec (`s3://bucket/turns`). "
+        "Left out: none are kept.",
+    )
+    transcripts_retention_ms: Milliseconds = Field(
+        default=34_560_000_000, description="A transcript is removed after this, to a day: 400 days."
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="Address of `/metrics`.")
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=9477, description="Port of `/metrics`; 0: any free one."
+    )
+    host_name: Name = Field(
+        default_factory=_own_name,
+        description="What requests call the machine that the worker runs on. "
+        "Left out: `local`, or with PostgreSQL its node name.",
+    )
+    agent: AgentSettings = Field(default=AgentSettings(), description="See table `agent`.")
+    ssh: SshSettings = Field(default=SshSettings(), description="See table `ssh`.")
+    ssh_hosts: SshHosts = Field(
+        default=(),
+        description="Hosts over SSH, in the environment as a JSON list. With any, turns run there, and on the "
+        "worker's own machine only if they ask for it by its name.",
+    )
+    agents: dict[str, dict[str, JsonValue]] = Field(
+        default={}, description="Options by agent, as one JSON object: in the file, a table for each agent."
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -182,13 +290,21 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment beats what `load_settings` read from the file."""
-        return env_settings, init_settings
+        """The environment beats secrets by file, and they beat what `load_settings` read from the TOML file."""
+        secrets = secret_files.directory(os.environ)
+        if secrets is None:
+            return env_settings, init_settings
+        return env_settings, _SecretFiles(settings_cls, secrets), init_settings
 
     @property
     def secrets(self) -> dict[str, str]:
         """What logs must not show, by the names that the environment has for it."""
-        urls = {"BROKER_URL": self.broker_url, "RESULT_URL": self.result_url, "LEDGER_URL": self.ledger_url}
+        urls = {
+            "BROKER_URL": self.broker_url,
+            "RESULT_URL": self.result_url,
+            "LEDGER_URL": self.ledger_url,
+            "TRANSCRIPTS_URL": self.transcripts_url,
+        }
         return {PREFIX + name: url.get_secret_value() for name, url in urls.items() if url is not None}
 
 
@@ -196,7 +312,8 @@ def load_settings() -> Settings:
     """Read the environment and the file; raises SettingsError with the setting and its place named."""
     path = _path()
     document = _read(path) if path is not None else {}
-    _refuse_unknown(os.environ)
+    secrets = secret_files.directory(os.environ)
+    _refuse_unknown([*os.environ, *(secret_files.settings_in(secrets, PREFIX) if secrets else ())])
     try:
         return Settings(**document)
     except ValidationError as error:

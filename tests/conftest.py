@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-_LONGEST_FIRST = ("workers/test_chaos.py", "workers/test_outages.py", "workers/test_ssh_", "workers/", "cli/")
+_LONGEST_FIRST = (
+    "workers/test_chaos.py",
+    "workers/test_outages.py",
+    "workers/test_ssh_",
+    "workers/",
+    "cli/",
+    "docs/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

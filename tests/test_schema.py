@@ -1,4 +1,4 @@
-"""The published JSON Schemas are those of the code. `python -m tests.test_schema` writes them anew."""
+"""The published JSON Schemas are those of the code. `make docs` writes them anew."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rendered(model: type[BaseModel]) -> str:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_schema_is_that_of_the_code(name: str) -> None:
-    assert (DOCS / name).read_text() == rendered(PUBLISHED[name]), "run: python -m tests.test_schema"
+    assert (DOCS / name).read_text() == rendered(PUBLISHED[name]), "run: make docs"
     jsonschema.Draft202012Validator.check_schema(json.loads((DOCS / name).read_text()))
 
 
@@ -40,6 +40,7 @@ def test_schema_refuses_what_the_code_refuses() -> None:
         assert not validator.is_valid(bad)
 
 
-if __name__ == "__main__":
-    for file, model in PUBLISHED.items():
-        (DOCS / file).write_text(rendered(model))
+def write() -> None:
+    """Publish them."""
+    for name, model in PUBLISHED.items():
+        (DOCS / name).write_text(rendered(model))

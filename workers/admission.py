@@ -63,7 +63,7 @@ class Admission:
         self._equipment = equipment
         self._admitted = admitted
         self._answer = answer
-        self._patiently = Patience("")
+        self._patiently = Patience()
 
     def leave(self) -> None:
         """Give up what the ledger does not answer to."""

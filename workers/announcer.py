@@ -15,34 +15,43 @@ from typing import Any
 
 from celery import Celery
 from celery.worker import state
-from celery.worker.request import Request
 
 from adapters.result import TurnResult
 from ops.ledger import Claim
-from workers.app import TASK, described
+from ops.redaction import Redactor
+from workers.app import TASK
+from workers.description import described
 from workers.errands import Errands
+from workers.shown_request import ShownRequest
 
 
 class Announcer:
     """Celery's requests of the turns that run here. All methods may be called from any thread."""
 
-    def __init__(self, app: Celery, errands: Errands) -> None:
+    def __init__(self, app: Celery, errands: Errands, redactor: Redactor) -> None:
+        """`redactor` knows the secrets of this process."""
         self.consumer: Any = None  # Celery's, once it is connected; on its thread
         self._app = app
         self._errands = errands
-        self._requests: dict[str, Request] = {}
+        self._redactor = redactor
+        self._requests: dict[str, ShownRequest] = {}
         self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
         self._numbers = count(1)
+
+    def described(self, asked: object) -> str:
+        """What monitors see of a request, or of what was sent in place of one."""
+        return described(asked, self._redactor)
 
     def started(self, claim: Claim) -> None:
         """A turn is worked on here."""
         # Without the request: while the broker is away, this waits.
-        turn_id, shown, attempts = claim.turn_id, described(claim.request), len(claim.attempts)
+        turn_id, shown, attempts = claim.turn_id, self.described(claim.request), len(claim.attempts)
         self._post(lambda: self._start(turn_id, shown, attempts))
 
     def parked(self, turn_id: str, message: str) -> None:
         """It comes back later."""
-        self._post(lambda: self._end(turn_id, "task-retried", exception=message))
+        kind = message.partition(":")[0]  # the rest may be an agent's words
+        self._post(lambda: self._end(turn_id, "task-retried", exception=kind))
 
     def settled(self, result: TurnResult) -> None:
         """It has its result."""
@@ -82,19 +91,18 @@ class Announcer:
         for look in self.consumer.on_task_message:  # autoscaling looks whether the pool is full now
             look(request)
 
-    def _request(self, turn_id: str, shown: str, attempts: int) -> Request:
+    def _request(self, turn_id: str, shown: str, attempts: int) -> ShownRequest:
         headers = {
             "id": turn_id,
             "task": TASK,
             "root_id": turn_id,
-            "argsrepr": shown,
-            "kwargsrepr": "{}",
             "retries": attempts,
         }
         body: tuple[list[object], dict[str, object], dict[str, object]] = ([], {}, {})
         message = SimpleNamespace(headers=headers, body=body, delivery_info={}, properties={})
-        return Request(
+        return ShownRequest(
             message,
+            describe=lambda _: shown,
             app=self._app,
             hostname=self.consumer.hostname,
             eventer=self.consumer.event_dispatcher,

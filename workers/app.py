@@ -6,7 +6,6 @@ from typing import Final
 
 from celery import Celery
 
-from adapters.request import TurnRequest
 from workers import serialization
 from workers.brokers import (
     QUEUE,
@@ -52,8 +51,3 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
     return app
-
-
-def described(request: TurnRequest) -> str:
-    """A request as monitors and logs may show it: without its prompt."""
-    return f"({request.agent} on {request.host or 'any host'})"

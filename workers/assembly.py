@@ -11,8 +11,10 @@ from celery.worker.state import revoked as revoked_tasks
 from ops.health import Health
 from ops.ledger import Ledger
 from ops.metrics import Registered, Vocabulary, WorkerMetrics
+from ops.redaction import Redactor
 from ops.settings import Settings
 from ops.state_dir import StateDir
+from ops.transcripts import Archive
 from workers.agents import build_registry
 from workers.announcer import Announcer
 from workers.answers import Answers
@@ -51,9 +53,10 @@ def build_worker(
         pump=EventPump(ledger, Publisher(app.conf.broker_url)),
         metrics=metrics,
         environ=os.environ,
+        archive=Archive.at(url.get_secret_value()) if (url := settings.transcripts_url) else None,
     )
     errands = Errands()
-    announcer = Announcer(app, errands)
+    announcer = Announcer(app, errands, Redactor.of_environment({**settings.secrets, **os.environ}))
     answers = Answers(app, ledger, announcer.told, revoked_tasks)
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, answers.give_late, time.time)

@@ -10,8 +10,9 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from adapters.request import TurnRequest
-from workers.app import TASK, described
+from workers.app import TASK
 from workers.brokers import OTHERWISE_DECLARED, publish_options
+from workers.description import described
 from workers.errors import BrokerUnavailable
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import structlog
 from celery import Celery, signals
 from celery.worker import state
-from celery.worker.request import Request
 from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 
 from workers.admission import Admitted, Arrival, LeftAlone, Outcome, Unreadable
 from workers.announcer import Announcer
 from workers.errands import Errands
+from workers.shown_request import ShownRequest
 
 Admit = Callable[[Arrival, Callable[[Outcome], None]], None]
 
@@ -35,7 +35,7 @@ class Reception:
         self._admit = admit
         self._announcer = announcer
         self._errands = errands
-        self._in_hand: set[Request] = set()  # Celery refers to them weakly
+        self._in_hand: set[ShownRequest] = set()  # Celery refers to them weakly
 
     def __call__(self, task: Any, app: Celery, consumer: Any) -> Callable[..., None]:
         """Return what takes messages from now on."""
@@ -43,8 +43,9 @@ class Reception:
 
         def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
             decoded, headers, is_decoded, utc = _protocol_2(app, message, body)
-            request = Request(
+            request = ShownRequest(
                 message,
+                describe=self._announcer.described,
                 on_ack=ack,
                 on_reject=reject,
                 app=app,
@@ -61,7 +62,7 @@ class Reception:
 
         return receive
 
-    def _receive(self, consumer: Any, request: Request) -> None:
+    def _receive(self, consumer: Any, request: ShownRequest) -> None:
         signals.task_received.send(sender=consumer, request=request)
         request.send_event(
             "task-received",
@@ -82,7 +83,7 @@ class Reception:
             lambda outcome: self._errands.post(lambda: self._done(consumer, request, arrival, outcome)),
         )
 
-    def _done(self, consumer: Any, request: Request, arrival: Arrival, outcome: Outcome) -> None:
+    def _done(self, consumer: Any, request: ShownRequest, arrival: Arrival, outcome: Outcome) -> None:
         self._in_hand.discard(request)
         state.reserved_requests.discard(request)
         match outcome:
@@ -105,14 +106,13 @@ def _protocol_2(app: Celery, message: Any, body: Any) -> tuple[Any, dict[str, An
     return body, headers, decoded, utc
 
 
-def _arrival(request: Request) -> Arrival:
-    args: list[object] = list(request.args or ())
+def _arrival(request: ShownRequest) -> Arrival:
     hard, soft = request.time_limits
     limit_s = soft or hard or request.task.soft_time_limit or request.task.time_limit
     expired = request.expires is not None and time.time() > request.expires.timestamp()
     return Arrival(
         task_id=request.id,
-        document=args[0] if len(args) == 1 else None,
+        document=request.document,
         due_at=request.eta.timestamp() if request.eta is not None else None,
         timeout_ms=math.ceil(limit_s * 1000) if limit_s else None,
         revoked=expired or request.id in state.revoked,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
+from ops.ledger.places import NOWHERE
 from workers.equipment import Equipment
 from workers.fencing import OWNER_TTL_S
 from workers.vacancies import Vacancies
@@ -42,6 +44,7 @@ class Scheduler:
         self._starter = starter
         self._nudged = asyncio.Event()
         self._leaving = False
+        self._looked_at = -_POLL_S  # by the monotonic clock
 
     @property
     def leaving(self) -> bool:
@@ -66,6 +69,7 @@ class Scheduler:
             try:
                 while not self._leaving and await self._take(min(self._starter.room(), _AT_ONCE)):
                     pass
+                await self._end_cancelled()
             except LedgerUnavailable as error:
                 log.warning("no turns can be taken", error=str(error))
                 await asyncio.sleep(_POLL_S)
@@ -79,11 +83,20 @@ class Scheduler:
             return False
         equipment = self._equipment
         taken = await asyncio.to_thread(equipment.ledger.open_attempts)
+        vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.known_hosts, equipment.clock())
+        return await self._claim(vacancies.admit, limit)
+
+    async def _end_cancelled(self) -> None:
+        """Without any room, take only turns that were cancelled while they waited: they are over at once."""
+        now = self._equipment.monotonic()
+        if not self._leaving and self._starter.room() <= 0 and now - self._looked_at >= _POLL_S:
+            self._looked_at = now
+            await self._claim(lambda place: place == NOWHERE, _AT_ONCE)
+
+    async def _claim(self, admits: Callable[[str], bool], limit: int) -> bool:
+        equipment = self._equipment
         asked_at, now = equipment.monotonic(), equipment.clock()
-        vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.known_hosts, now)
-        claims = await asyncio.to_thread(
-            equipment.ledger.take, self._owner, vacancies.admit, now, OWNER_TTL_S, limit
-        )
+        claims = await asyncio.to_thread(equipment.ledger.take, self._owner, admits, now, OWNER_TTL_S, limit)
         beginning = [asyncio.create_task(self._starter.start(claim, asked_at).wait()) for claim in claims]
         if beginning:
             # The next look must see their slots taken.

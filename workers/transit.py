@@ -250,7 +250,7 @@ class Transport(kombu_redis.Transport):  # type: ignore[misc]  # as above
 
 
 def install() -> None:
-    """Have all connections of this process to Redis made this way; only workers need it. Safe to call twice."""
+    """Have all connections of this process to Redis made this way, for workers and Flower. Safe to call twice."""
     for scheme in ("redis", "rediss"):
         kombu_transport.TRANSPORT_ALIASES[scheme] = f"{__name__}:Transport"
         kombu_transport._transport_cache.pop(scheme, None)

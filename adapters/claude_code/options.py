@@ -1,6 +1,6 @@
 """The options of a Claude Code turn, and the flag that each of them becomes.
 
-To add a flag: add a field here, its flag in `FLAGS`, and a line to the table in the README.
+To add a flag: add a field here, its flag in `FLAGS`, and run `make docs`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,33 @@ class ClaudeCodeOptions(BaseModel):
 
     permission_mode: Literal[
         "default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual"
-    ] = "bypassPermissions"  # nobody is there to be asked
-    model: Text | None = None
-    fallback_model: Text | None = None
-    max_turns: Annotated[int, Field(ge=1)] | None = None  # agentic steps within this turn
-    max_budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
-    allowed_tools: Text | None = None  # comma-separated
-    disallowed_tools: Text | None = None  # comma-separated
-    system_prompt: Text | None = None  # appended to Claude Code's own
-    mcp_config: Text | None = None  # path on the host; relative to the workspace
-    session_persistence: bool = True  # False: no session files, so the session cannot be resumed
-    slash_command: bool = False  # True: a prompt with a leading / is a command to Claude Code
-    max_api_retries: Annotated[int, Field(ge=0)] | None = None  # Claude Code's own: 10, about 185 s
+    ] = Field(default="bypassPermissions", description="By default it acts unasked: nobody is there to be asked.")
+    model: Text | None = Field(default=None, description="An alias or a full name, as `claude` takes them.")
+    fallback_model: Text | None = Field(default=None, description="When the first is overloaded.")
+    max_turns: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Agentic steps within this turn."
+    )
+    max_budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="The lower of this and the request's `max_cost_usd` counts."
+    )
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
+        default=None, description="How much the model thinks."
+    )
+    allowed_tools: Text | None = Field(default=None, description="Comma-separated.")
+    disallowed_tools: Text | None = Field(default=None, description="Comma-separated.")
+    system_prompt: Text | None = Field(default=None, description="Appended to Claude Code's own.")
+    mcp_config: Text | None = Field(default=None, description="A path on the host, or relative to the workspace.")
+    session_persistence: bool = Field(
+        default=True,
+        description="false (`--no-session-persistence`): no session files, so nothing to resume, and no exact "
+        "bill for a killed turn.",
+    )
+    slash_command: bool = Field(
+        default=False, description="true: a prompt with a leading `/` is a command; otherwise it is text."
+    )
+    max_api_retries: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="`CLAUDE_CODE_MAX_RETRIES`; Claude Code's own default is 10, about 185 s."
+    )
 
     @classmethod
     def parse(cls, options: dict[str, JsonValue]) -> ClaudeCodeOptions:

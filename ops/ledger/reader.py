@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
@@ -14,10 +14,12 @@ from ops.ledger import (
     claims,
     events,
     late_usage,
+    overview,
     presence,
     queries,
     sessions,
     submission,
+    transcripts,
     waiters,
 )
 from ops.ledger.database import Database
@@ -28,11 +30,14 @@ from ops.ledger.records import (
     CostKey,
     CostRow,
     Renewal,
+    RunningTurn,
     Seen,
     SessionRow,
+    Spending,
     SpoolRow,
     State,
     Totals,
+    TranscriptSource,
     TurnRow,
 )
 
@@ -77,6 +82,21 @@ class LedgerReader:
         """Turns that were settled before then, and for which tasks still wait: their worker was killed."""
         with self._database.read() as connection:
             return waiters.unanswered(connection, settled_before, limit)
+
+    def unarchived(
+        self, settled_before: float, after: tuple[float, str] = (0.0, ""), limit: int = 100
+    ) -> list[tuple[float, str]]:
+        """When turns were settled that have no transcript in the archive yet, and their ids; the oldest first.
+
+        `after` is the last one of the page before.
+        """
+        with self._database.read() as connection:
+            return transcripts.unarchived(connection, settled_before, after, limit)
+
+    def transcript_source(self, turn_id: str) -> TranscriptSource | None:
+        """What the transcript of a settled turn is made of; None: it is in the archive, or there is none."""
+        with self._database.read() as connection:
+            return transcripts.source(connection, turn_id)
 
     def turn_of(self, task_id: str) -> str | None:
         """The turn that a Celery task waits for; None: none is known."""
@@ -145,6 +165,16 @@ class LedgerReader:
         """What waits, and what runs where."""
         with self._database.read() as connection:
             return backlog.backlog(connection, now)
+
+    def running(self, limit: int) -> tuple[int, list[RunningTurn]]:
+        """How many turns run, and the oldest of them."""
+        with self._database.read() as connection:
+            return overview.running(connection, limit)
+
+    def spending(self, since: Sequence[float]) -> list[Spending]:
+        """What the attempts used that ended at or after each of these times."""
+        with self._database.read() as connection:
+            return overview.spending(connection, since)
 
     def ping(self) -> None:
         """Find out whether it answers."""

@@ -292,6 +292,30 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningTurn:
+    """A turn that was claimed and is not settled or parked yet."""
+
+    turn_id: str
+    agent: str
+    host: str | None  # of the latest attempt, before that the one asked for
+    producer: str
+    attempt: int  # the latest one begun, 0 before the first
+    created_at: float
+    started_at: float | None  # of the first attempt
+    owner_expires: float | None  # before now: no worker follows it
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was used in a time."""
+
+    tokens: int  # observed
+    cost_usd: float | None  # of those that have a price; None: none has
+    unpriced_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class CostRow:
     """One line of a bill."""
 
@@ -319,6 +343,23 @@ class OutcomeTotals:
     agent: str
     outcome: str  # "completed" or an error kind
     turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSource:
+    """What a turn's transcript is made of."""
+
+    turn_id: str
+    agent: str
+    host: str | None
+    session_id: str | None
+    attempt: int  # the last one; 0: there was none
+    created_at: float
+    settled_at: float
+    status: str
+    error_kind: str | None
+    events: tuple[bytes, ...]  # one JSON object each, in order
+    stderr: Mapping[int, bytes]  # by attempt, of those that wrote any
 
 
 @dataclass(frozen=True, slots=True)

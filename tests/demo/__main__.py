@@ -161,7 +161,7 @@ def _where_next() -> None:
         ("make demo LIVE=1", "these three turns with your own login"),
     ):
         click.echo(f"  {command:<42} {meaning}")
-    click.echo("\nREADME.md has the settings, the producer's side, the promises and their limits.")
+    click.echo("\nREADME.md has the promises and their limits, and says where to read on.")
 
 
 def _headline(text: str) -> None:

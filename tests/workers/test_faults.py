@@ -25,6 +25,7 @@ from adapters.request import TurnRequest
 from adapters.result import Status, TurnResult
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd
+from ops.redaction import Redactor
 from remote.errors import HostError
 from remote.follower import follow
 from remote.host import Channel
@@ -320,7 +321,7 @@ class running:
         self._site = site
         self.app = create_app("memory://", "cache+memory://")
         ledger: Any = Hooked(site.ledger, hook)
-        announcer = Announcer(self.app, Errands())
+        announcer = Announcer(self.app, Errands(), Redactor({}))
         answers = Answers(self.app, ledger, announcer.told)
         equipment = replace(site.worker(hook), **changes)
         known = {host.name: host.labels for host in equipment.hosts}

@@ -13,8 +13,9 @@ import time
 import click
 import structlog
 
+from ops import secret_files
 from ops.health import Dependency, Health
-from ops.logs import configure_logging
+from ops.logs import configure_logging, log_uncaught
 from ops.metrics import Dependencies, LedgerCollector, Vocabulary, new_registry
 from ops.redaction import Redactor
 from ops.settings import Settings
@@ -125,6 +126,7 @@ def doctor(context: Context, host: str | None, as_json: bool) -> int:
 
     Says what to do about what is missing, here and on all hosts. The exit status is 0 only if nothing is.
     """
+    os.environ.update(secret_files.variables(os.environ))
     logging.getLogger("remote").addHandler(logging.NullHandler())  # the checks tell it, and what to do
     checks: list[Check] = []
     for check in examine(context, host):
@@ -143,6 +145,7 @@ def _work(
     context: Context, room: int | tuple[int, int] | None, *, with_totals: bool, finishes: bool = False
 ) -> int:
     settings, registry = context.settings, new_registry()
+    os.environ.update(secret_files.variables(os.environ))
     _log_to_stderr(settings)
     if with_totals:
         registry.register(_totals(context))
@@ -177,9 +180,8 @@ def _redactor(settings: Settings) -> Redactor:
 
 
 def _log_to_stderr(settings: Settings) -> None:
-    configure_logging(_redactor(settings))
-    for talkative in ("alembic", "asyncssh"):  # they tell of plug-ins, of every channel
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    configure_logging(_redactor(settings), level=settings.log_level, form=settings.log_format)
+    log_uncaught()
 
 
 def _print_check(check: Check) -> None:

@@ -17,28 +17,42 @@ import redis
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
+from tests.docs.pages import ROOT, page
 from tests.model_api import ModelApi, Reply, Script, Text, Usage
 from tests.waiting import until
-from tests.workers.conftest import claude_fleet
+from tests.workers.conftest import RECORDINGS, claude_fleet
 from tests.workers.fleet import Fleet
 from workers.app import QUEUE, TASK
 from workers.brokers import events_exchange
 from workers.bus import routing_key
 
-ROOT = Path(__file__).parent.parent.parent
-DOCUMENT = (ROOT / "docs" / "producers.md").read_text()
+DOCUMENT = page("docs/producers.md")
 
 
-def blocks(language: str) -> list[str]:
-    """The contents of the fenced blocks in that language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+def all_run_by(test: str, language: str) -> list[str]:
+    """The blocks in that language that say that this test runs them."""
+    mark = f"tests/docs/test_producers.py::{test}"
+    return [block.text for block in DOCUMENT.blocks if block.language == language and mark in block.tested_by]
+
+
+def run_by(test: str, language: str) -> str:
+    """The one block."""
+    (text,) = all_run_by(test, language)
+    return text
 
 
 @pytest.fixture(scope="module")
 def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, ModelApi]]:
-    """The real Claude Code, which says three things."""
-    answers = tuple(Reply((Text("A README."),), Usage(100, 20)) for _ in range(3))
+    """The real Claude Code, which says what it is to say."""
+    answers = tuple(Reply((Text("A README."),), Usage(100, 20)) for _ in range(5))
     with claude_fleet(tmp_path_factory.mktemp("producers"), Script("producers", answers)) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet without a worker yet."""
+    with Fleet(tmp_path) as fleet:
         yield fleet
 
 
@@ -58,30 +72,57 @@ def said_by(program: str, fleet: Fleet) -> str:
     return said.stdout
 
 
+def test_program_with_celery_runs(claude: tuple[Fleet, ModelApi]) -> None:
+    fleet, _ = claude
+    program = run_by("test_program_with_celery_runs", "python").replace("issue-4711", "issue-4712")
+    assert re.fullmatch(r"completed A README\. 0\.\d+\n", said_by(program, fleet))
+    assert fleet.ledger.turn("issue-4712").labels == {"team": "web"}
+
+
+def test_program_with_the_client_runs(claude: tuple[Fleet, ModelApi]) -> None:
+    said = said_by(run_by("test_program_with_the_client_runs", "python"), claude[0])
+    assert said.startswith("1 attempt_started\n2 session_started\n")
+    assert re.fullmatch(r"completed A README\. 0\.\d+", said.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "test", ["test_program_with_celery_runs", "test_message_without_celery_is_run_and_answered"]
+)
+def test_nobody_needs_runturn_to_produce(test: str) -> None:
+    assert not re.search(r"^(from|import) (adapters|ops|remote|workers)", run_by(test, "python"), re.MULTILINE)
+
+
 def test_message_without_celery_is_run_and_answered(claude: tuple[Fleet, ModelApi]) -> None:
     fleet, _ = claude
-    assert re.fullmatch(r"completed A README\. 0\.\d+\n", said_by(blocks("python")[0], fleet))
+    program = run_by("test_message_without_celery_is_run_and_answered", "python")
+    assert re.fullmatch(r"completed A README\. 0\.\d+\n", said_by(program, fleet))
     turn = fleet.ledger.turn("issue-4711")
     assert (turn.labels, turn.attempts) == ({"team": "web"}, 1)
-    assert said_by(blocks("python")[0], fleet)  # sent again, it is answered again
+    assert said_by(program, fleet)  # sent again, it is answered again
     assert fleet.ledger.turn("issue-4711").attempts == 1
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
         until(lambda: not client.llen(QUEUE) and not client.hlen("unacked"), "no message to be left")
 
 
 def test_asyncio_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
-    said = said_by(blocks("python")[1], claude[0]).splitlines()
+    said = said_by(run_by("test_asyncio_program_runs", "python"), claude[0]).splitlines()
     assert said[:2] == ["1 attempt_started", "2 session_started"]
     assert all(re.fullmatch(r"completed A README\. 0\.\d+", line) for line in said[-2:])
 
 
 def test_message_is_the_one_that_the_program_sends() -> None:
-    headers, body = map(json.loads, blocks("json"))
-    sent = _message_of(blocks("python")[0])
+    headers, body = map(json.loads, all_run_by("test_message_is_the_one_that_the_program_sends", "json"))
+    sent = _message_of(run_by("test_message_without_celery_is_run_and_answered", "python"))
     assert sent["headers"] == headers
     assert json.loads(base64.b64decode(sent["body"])) == body
     assert headers["task"] == TASK
     assert TurnRequest.parse(body[0][0], turn_id=headers["id"]).turn_id == "issue-4711"
+
+
+def test_result_has_all_fields() -> None:
+    document = json.loads(run_by("test_result_has_all_fields", "json"))
+    assert list(document) == list(TurnResult.model_fields)
+    assert TurnResult.model_validate(document).model_dump(mode="json") == document
 
 
 def _message_of(program: str) -> dict[str, Any]:
@@ -93,15 +134,15 @@ def _message_of(program: str) -> dict[str, Any]:
     return dict(names["message"])
 
 
-def test_raw_events_are_where_the_document_says(fleet: Fleet, recording: Path) -> None:
+def test_raw_events_are_where_the_document_says(fleet: Fleet) -> None:
     channel = "/0.runturn.events.fanout/turn.raw_one"
-    assert channel.replace("turn.raw_one", "turn.ID") in DOCUMENT
+    assert channel.replace("turn.raw_one", "turn.ID") in DOCUMENT.text
     assert routing_key("raw.one") == "turn.raw_one"
-    assert events_exchange("amqp://").name in DOCUMENT
+    assert events_exchange("amqp://").name in DOCUMENT.text
     fleet.start_worker()
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client, client.pubsub() as subscription:
         subscription.subscribe(channel, "celery-task-meta-raw.one")
-        fleet.run(fleet.recorded(recording, turn_id="raw.one"))
+        fleet.run(fleet.recorded(RECORDINGS / "a_parallel_tools.jsonl", turn_id="raw.one"))
         received: list[dict[str, Any]] = []
         answers: list[dict[str, Any]] = []
 
@@ -119,8 +160,3 @@ def test_raw_events_are_where_the_document_says(fleet: Fleet, recording: Path) -
         until(complete, "all events and the answer")
     assert received == fleet.events("raw.one")
     assert TurnResult.model_validate(answers[-1]["result"]) == fleet.ledger.result("raw.one")
-
-
-def test_links_lead_somewhere() -> None:
-    for path in re.findall(r"\]\(([\w.-]+)\)", DOCUMENT):
-        assert (ROOT / "docs" / path).exists(), path

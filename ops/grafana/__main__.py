@@ -1,0 +1,22 @@
+"""`python -m ops.grafana` writes the boards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ops.grafana.boards import BOARDS
+
+FOLDER = Path(__file__).parent / "dashboards"
+
+
+def main() -> None:
+    """One file for each board, and no other."""
+    FOLDER.mkdir(exist_ok=True)
+    for stale in FOLDER.glob("*.json"):
+        stale.unlink()
+    for board in BOARDS:
+        (FOLDER / f"{board.name}.json").write_text(board.json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""The boards, by the order in which an operator needs them."""
+
+from ops.grafana.boards import fleet, hosts, money, queues, reliability, tokens, tools, turns
+
+BOARDS = (
+    fleet.BOARD,
+    money.BOARD,
+    tokens.BOARD,
+    turns.BOARD,
+    queues.BOARD,
+    reliability.BOARD,
+    tools.BOARD,
+    hosts.BOARD,
+)

@@ -1,0 +1,183 @@
+"""The machines that turns run on, and the way there."""
+
+from __future__ import annotations
+
+from ops.grafana.board import Board, Section
+from ops.grafana.panels import (
+    ANY_IS_BAD,
+    COUNT,
+    GREEN,
+    ORANGE,
+    PER_MINUTE,
+    RED,
+    SECONDS,
+    SHARE,
+    Column,
+    Query,
+    distribution,
+    graph,
+    number,
+    ranking,
+    rows,
+    states,
+)
+from ops.grafana.promql import HOST, buckets, fullest, increase, mean, or_zero, quantile, rate, ratio, worst
+
+_UP = worst("runturn_host_up", HOST, by="host")
+# Every worker knows how many agents a host may run; how many are there, only the ledger does.
+_SLOTS = fullest("runturn_host_slots", HOST, by="host")
+_USED = fullest("runturn_host_slots_in_use", HOST, by="host")
+_CONNECTIONS = f"sum by (host) (runturn_ssh_connections{{{HOST}}})"
+_CONNECTS = "runturn_ssh_connects_total"
+_CONNECT = "runturn_ssh_connect_duration_seconds"
+_REFUSED = 'outcome!="ok"'
+_STEPS = ((None, GREEN), (0.9, ORANGE), (1.01, RED))
+
+_NOW = Section(
+    "Now",
+    (
+        number(
+            "Hosts",
+            "Hosts that the workers know.",
+            COUNT,
+            or_zero(f"count({_UP})"),
+        ),
+        number(
+            "Left alone",
+            "Hosts that at least one worker sends nothing to now, because they keep failing.",
+            COUNT,
+            or_zero(f"count({_UP} == 0)"),
+            steps=ANY_IS_BAD,
+        ),
+        number(
+            "Agents",
+            "Agents that hold a slot of a host, by the ledger.",
+            COUNT,
+            or_zero(f"sum({_USED})"),
+            trend=True,
+        ),
+        number(
+            "Slots taken",
+            "Of the hosts that have a limit: agents, of those that they may run.",
+            SHARE,
+            f"sum({_USED} and {_SLOTS}) / (sum({_SLOTS}) > 0)",
+            steps=((None, GREEN), (0.9, ORANGE)),
+            none="no limit",
+        ),
+        number(
+            "SSH connections",
+            "Connections that the workers hold open. Each carries up to eight agents.",
+            COUNT,
+            or_zero(f"sum(runturn_ssh_connections{{{HOST}}})"),
+            trend=True,
+        ),
+        number(
+            "Mean connect",
+            "How long connecting and logging in took in the range shown.",
+            SECONDS,
+            mean(_CONNECT),
+            none="none",
+        ),
+        rows(
+            "Hosts",
+            "Every host: 1 is up, 0 is left alone. Hosts without a limit of their own have no slots. Tries to "
+            "connect "
+            "are those in the range shown.",
+            {"host": "Host"},
+            Column("Up", _UP, COUNT, ((None, RED), (1, GREEN))),
+            Column("Agents", f"{_USED} or {_UP} * 0", COUNT),
+            Column("Slots", _SLOTS, COUNT),
+            Column("Taken", ratio(f"{_USED} or {_SLOTS} * 0", _SLOTS), SHARE, _STEPS),
+            Column("SSH connections", _CONNECTIONS, COUNT),
+            Column("Connected", increase(_CONNECTS, HOST, 'outcome="ok"', by="host"), COUNT),
+            Column("Refused", increase(_CONNECTS, HOST, _REFUSED, by="host"), COUNT, ((None, GREEN), (0.5, RED))),
+            width=16,
+            height=8,
+        ),
+        ranking(
+            "Slots taken",
+            "Agents of those that a host may run.",
+            SHARE,
+            Query(ratio(f"{_USED} or {_SLOTS} * 0", _SLOTS), "{{host}}"),
+            steps=_STEPS,
+            top=1,
+        ),
+    ),
+)
+
+_TIME = Section(
+    "Over time",
+    (
+        states(
+            "Hosts",
+            "Down is a host that at least one worker leaves alone because it keeps failing.",
+            Query(_UP, "{{host}}"),
+            height=8,
+        ),
+        graph(
+            "Agents by host",
+            "Agents that hold a slot, by the ledger.",
+            COUNT,
+            Query(f"{_USED} or {_UP} * 0", "{{host}}"),
+            stacked=True,
+        ),
+        graph(
+            "SSH connections",
+            "Connections that the workers hold open, by host.",
+            COUNT,
+            Query(_CONNECTIONS, "{{host}}"),
+            width=8,
+        ),
+        graph(
+            "Tries to connect",
+            "Tries a minute to connect and log in, by what came of them. After host_key_changed, nothing runs "
+            "there "
+            "until somebody has looked.",
+            PER_MINUTE,
+            Query(rate(_CONNECTS, HOST, by="outcome", per_s=60), "{{outcome}}"),
+            width=8,
+            bars=True,
+            stacked=True,
+        ),
+        graph(
+            "Refused, by host",
+            "Tries a minute that failed.",
+            PER_MINUTE,
+            Query(rate(_CONNECTS, HOST, _REFUSED, by="host", per_s=60), "{{host}}"),
+            width=8,
+            bars=True,
+            stacked=True,
+        ),
+        graph(
+            "Time to connect",
+            "What half and 95% of the tries that succeeded did not exceed, login included.",
+            SECONDS,
+            *(Query(quantile(q, _CONNECT), f"p{q * 100:.0f}") for q in (0.5, 0.95)),
+            width=8,
+        ),
+        distribution(
+            "Times to connect",
+            "How many took how long.",
+            SECONDS,
+            Query(buckets(_CONNECT), "{{le}}"),
+            width=8,
+        ),
+        graph(
+            "Reattachments",
+            "Running turns a minute that were attached to again: after a lost link, or by another worker.",
+            PER_MINUTE,
+            Query(rate("runturn_reattachments_total", by="cause", per_s=60), "{{cause}}"),
+            width=8,
+            bars=True,
+            stacked=True,
+        ),
+    ),
+)
+
+BOARD = Board(
+    "hosts",
+    "Hosts and SSH",
+    "The machines that turns run on, their slots, and the way there.",
+    (_NOW, _TIME),
+    variables=("host",),
+)

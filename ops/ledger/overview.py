@@ -1,0 +1,56 @@
+"""What a live view shows: the running turns, and what was spent just now. Asked every second or so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from ops.ledger.money import dollars
+from ops.ledger.records import RunningTurn, Spending, State
+from ops.ledger.schema import TOKEN_KINDS, attempts, turns, usage
+
+_RUNNING = (
+    sa.select(
+        turns.c.turn_id,
+        turns.c.agent,
+        turns.c.host,
+        turns.c.producer,
+        turns.c.attempt,
+        turns.c.created_at,
+        turns.c.started_at,
+        turns.c.owner_expires,
+        turns.c.cancel_requested,
+    )
+    .where(turns.c.state == State.RUNNING)
+    .order_by(turns.c.started_at, turns.c.turn_id)
+    .limit(sa.bindparam("limit"))
+)
+_COUNT = sa.select(sa.func.count()).where(turns.c.state == State.RUNNING)
+
+
+def running(connection: Connection, limit: int) -> tuple[int, list[RunningTurn]]:
+    """How many turns run, and the oldest of them."""
+    rows = connection.execute(_RUNNING, {"limit": limit}).mappings()
+    return int(connection.scalar(_COUNT) or 0), [RunningTurn(**row) for row in rows]
+
+
+def spending(connection: Connection, since: Sequence[float]) -> list[Spending]:
+    """What the attempts used that ended at or after each of these times. Estimates are in none."""
+    tokens = sum((usage.c[kind] for kind in TOKEN_KINDS), sa.literal(0))
+    columns = []
+    for start in since:
+        # As a condition in WHERE, `observed` would have SQLite read all usage, not just that of these attempts.
+        within = sa.and_(usage.c.observed, attempts.c.ended_at >= start)
+        unpriced = sa.and_(within, usage.c.cost_nano.is_(None))
+        columns += [
+            sa.func.sum(sa.case((within, tokens), else_=0)),
+            sa.func.sum(sa.case((within, usage.c.cost_nano))),
+            sa.func.sum(sa.case((unpriced, tokens), else_=0)),
+        ]
+    query = sa.select(*columns).select_from(attempts.join(usage)).where(attempts.c.ended_at >= min(since))
+    row = connection.execute(query).one()
+    sums = [row[start : start + 3] for start in range(0, len(row), 3)]
+    # int(): PostgreSQL sums whole numbers up to decimals
+    return [Spending(int(count or 0), dollars(cost), int(no_price or 0)) for count, cost, no_price in sums]

@@ -1,0 +1,89 @@
+"""Runs `runturn` for shells as fast as they ask for it: one process has everything imported, and forks.
+
+`python -m tests.docs.forge SOCKET` serves; the program that `forge` writes is its client. What is run is the
+command line itself, with the caller's arguments, environment, directory and files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from subprocess import Popen
+
+from tests.waiting import until
+from workers.cli.main import SECTIONS, run
+
+_CLIENT = """#!{python} -ISE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({socket!r})
+    request = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
+    socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
+    server.sendall(request)
+    sys.exit(int(server.recv(16) or 1))
+"""
+
+
+@contextmanager
+def forge(directory: Path) -> Iterator[Path]:
+    """A directory for the PATH, with `runturn` in it."""
+    place, programs = directory / "forge.sock", directory / "bin"
+    with Popen([sys.executable, "-m", "tests.docs.forge", str(place)], stdin=-3) as server:
+        try:
+            until(lambda: place.exists() or server.poll() is not None, "commands that are ready")
+            programs.mkdir()
+            (programs / "runturn").write_text(_CLIENT.format(python=sys.executable, socket=str(place)))
+            (programs / "runturn").chmod(0o755)
+            yield programs
+        finally:
+            server.kill()
+
+
+def serve(place: str) -> None:
+    """Run commands until killed."""
+    for section in SECTIONS:
+        import_module(section.module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{place}.new")
+        server.listen()
+        os.rename(f"{place}.new", place)  # noqa: PTH104  # whoever sees it can connect
+        while True:
+            client, _ = server.accept()
+            with client:
+                if os.fork() == 0:
+                    _command(client)
+
+
+def _command(client: socket.socket) -> None:
+    """Become one command."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        length, files, *_ = socket.recv_fds(client, 4, 3)
+        text = b""
+        while len(text) < int.from_bytes(length, "big"):
+            text += client.recv(65536)
+        arguments, environment, directory = json.loads(text)
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        os.chdir(directory)
+        os.environ.clear()
+        os.environ.update(environment)
+        status = run(arguments)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        client.sendall(str(status).encode())
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,115 @@
+"""README.md and docs/*.md, taken apart: code blocks, links, anchors.
+
+Each code block is run by `test_blocks`. One that cannot be run there says in a comment before it what runs it:
+`<!-- tested by: tests/demo/test_demo.py::test_demo_books_what_was_billed -->`. A page whose blocks in a language
+are all run by one test says so once: `<!-- promql tested by: … -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+_FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"<!-- tested by: ([^>]+?) -->\n+\Z")
+_MARK_OF_PAGE = re.compile(r"^<!-- (\w+) tested by: ([^>]+?) -->$", re.MULTILINE)
+_INLINE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_ANCHOR = re.compile(r"<a (?:id|name)=\"([^\"]+)\"")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block of code."""
+
+    page: str  # path below the root
+    line: int
+    language: str
+    text: str
+    tested_by: tuple[str, ...]  # tests and files that run it; empty: it is run where it stands
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One document."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Its path below the root."""
+        return str(self.path.relative_to(ROOT))
+
+    @cached_property
+    def text(self) -> str:
+        """All of it."""
+        return self.path.read_text()
+
+    @cached_property
+    def prose(self) -> str:
+        """Without its code blocks."""
+        return _FENCE.sub("", self.text)
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        """Its code blocks."""
+        of_page = dict(_MARK_OF_PAGE.findall(self.text))
+        for match in _FENCE.finditer(self.text):
+            mark, language = _MARK.search(self.text, 0, match.start()), match["language"].strip()
+            tested_by = mark[1] if mark else of_page.get(language, "")
+            line = self.text.count("\n", 0, match.start()) + 1
+            yield Block(self.name, line, language, match["text"], tuple(tested_by.split()))
+
+    @property
+    def links(self) -> Iterator[str]:
+        """Where its links lead, addresses outside left out."""
+        for target in _LINK.findall(_INLINE.sub("", self.prose)):
+            if "://" not in target and not target.startswith("mailto:"):
+                yield target
+
+    @property
+    def spans(self) -> Iterator[str]:
+        """What stands between backticks in its prose."""
+        for match in _INLINE.finditer(self.prose):
+            yield match[2]
+
+    @property
+    def anchors(self) -> set[str]:
+        """What links can lead to: its headings, as code hosts name them, and explicit anchors."""
+        seen: Counter[str] = Counter()
+        found = set(_ANCHOR.findall(self.prose))
+        for heading in _HEADING.findall(self.prose):
+            slug = _slug(heading)
+            found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+            seen[slug] += 1
+        return found
+
+
+def _slug(heading: str) -> str:
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+PAGES = [Page(ROOT / "README.md"), *(Page(path) for path in sorted((ROOT / "docs").glob("*.md")))]
+BLOCKS = [block for page in PAGES for block in page.blocks]
+
+
+def page(name: str) -> Page:
+    """A document by its path."""
+    return next(page for page in PAGES if page.name == name)
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The rows of the table whose first column has that title, without markup."""
+    lines = text[text.index(f"| {first} |") :].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split(" |")] for line in lines]

@@ -1,0 +1,184 @@
+"""The parts of documents that the code writes: settings, options, fields of requests, error kinds, metrics.
+
+They stand between `<!-- generated: NAME -->` and `<!-- end -->`; `make docs` writes them anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
+from adapters.errors import KINDS, Retry
+from adapters.request import TurnRequest
+from adapters.scripted import ScriptedOptions
+from ops.settings import PREFIX, Settings
+from tests.docs.catalogue import of_exporter, of_workers
+
+_REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_METRIC = ("Metric", "Type", "Labels", "Meaning")
+_RETRIED = {Retry.NEVER: "no", Retry.BACKOFF: "yes", Retry.WAIT: "waits"}
+
+Row = tuple[str, ...]
+Schema = Mapping[str, Any]
+
+
+def generated(text: str) -> str:
+    """A document with its generated parts as they have to be."""
+    return _REGION.sub(lambda match: f"{match[1]}\n{_PARTS[match[2]]()}\n{match[3]}", text)
+
+
+def regions(text: str) -> set[str]:
+    """The names of the generated parts of a document."""
+    return {match[2] for match in _REGION.finditer(text)}
+
+
+def parts() -> set[str]:
+    """The names of all generated parts."""
+    return set(_PARTS)
+
+
+def models() -> dict[str, type[BaseModel]]:
+    """All that is described field by field, by the name of its table."""
+    tables = dict(_tables(Settings))
+    return {
+        "": Settings,
+        **tables,
+        "claude-code": ClaudeCodeOptions,
+        "scripted": ScriptedOptions,
+        "request": TurnRequest,
+    }
+
+
+def _tables(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The settings that are tables, and those that are lists of tables."""
+    for name, field in model.model_fields.items():
+        if (table := _model_in(field.annotation)) is not None:
+            yield name, table
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The model that a value is, or holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+
+
+def _settings() -> str:
+    tables = dict(_tables(Settings))
+    schema = Settings.model_json_schema()["properties"]
+    single = {name for name in tables if schema[name].get("type") != "array"}
+    own = (
+        (f"`{PREFIX}{name.upper()}`", *_described(field, schema[name]))
+        for name, field in Settings.model_fields.items()
+        if name not in single
+    )
+    sections = [_table(("Variable", "Type", "Default", "Meaning"), own)]
+    for name, model in tables.items():
+        if name in single:
+            sections.append(f"### Table `{name}`\n\n{_intro(model)}\n\n" + _of_table(name, model))
+        else:
+            sections.append(f"### Tables `{name}`\n\n{_intro(model)}\n\n" + _fields(model, "Field"))
+    return "\n".join(sections)
+
+
+def _of_table(table: str, model: type[BaseModel]) -> str:
+    schema = model.model_json_schema()["properties"]
+    rows = (
+        (f"`{PREFIX}{table.upper()}__{name.upper()}`", *_described(field, schema[name]))
+        for name, field in model.model_fields.items()
+    )
+    return _table(("Variable", "Type", "Default", "Meaning"), rows)
+
+
+def _fields(model: type[BaseModel], title: str) -> str:
+    schema = model.model_json_schema()["properties"]
+    rows = ((f"`{name}`", *_described(field, schema[name])) for name, field in model.model_fields.items())
+    return _table((title, "Type", "Default", "Meaning"), rows)
+
+
+def _claude_code() -> str:
+    schema = ClaudeCodeOptions.model_json_schema()["properties"]
+    rows = (
+        (f"`{name}`", f"`{FLAGS[name]}`" if name in FLAGS else "", *_described(field, schema[name]))
+        for name, field in ClaudeCodeOptions.model_fields.items()
+    )
+    return _table(("Option", "Flag", "Type", "Default", "Meaning"), rows)
+
+
+def _errors() -> str:
+    rows = (
+        (f"`{kind}`", _RETRIED[error.default_retry], inspect.cleandoc(error.__doc__ or ""))
+        for kind, error in KINDS.items()
+    )
+    return _table(("Kind", "Retried", "Meaning"), rows)
+
+
+def _intro(model: type[BaseModel]) -> str:
+    """What the class says of itself, without its name."""
+    text = inspect.cleandoc(model.__doc__ or "").partition(": ")[2]
+    return text[0].upper() + text[1:]
+
+
+def _described(field: FieldInfo, schema: Schema) -> Row:
+    return _type(schema), _default(field), field.description or ""
+
+
+def _type(schema: Schema) -> str:
+    """What a value has to be, in words."""
+    for choice in schema.get("anyOf", ()):
+        if choice.get("type") != "null":
+            return _type(choice)
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    kind = schema.get("type", "any")
+    if kind in ("integer", "number"):
+        return kind + _bounds(schema)
+    if kind == "array":
+        of = schema.get("items", {})
+        return "list of tables" if "$ref" in of else f"list of {of.get('type', 'value')}s"
+    return {"path": "path", "password": "URL, secret", "date-time": "date and time"}.get(
+        schema.get("format", ""), {"object": "map"}.get(kind, kind)
+    )
+
+
+def _bounds(schema: Schema) -> str:
+    if "maximum" in schema and schema["maximum"] < 10**9:
+        return f", {schema['minimum']} to {schema['maximum']}"
+    if "minimum" in schema:
+        return f", at least {schema['minimum']}"
+    return f", above {schema['exclusiveMinimum']:g}" if "exclusiveMinimum" in schema else ""
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None or field.default_factory is not None or isinstance(value, BaseModel):
+        return ""  # the meaning says what is so then
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _table(columns: Row, rows: Iterator[Row]) -> str:
+    lines = (columns, tuple("---" for _ in columns), *rows)
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+_PARTS: dict[str, Callable[[], str]] = {
+    "settings": _settings,
+    "claude-code": _claude_code,
+    "scripted": partial(_fields, ScriptedOptions, "Option"),
+    "request": partial(_fields, TurnRequest, "Field"),
+    "errors": _errors,
+    "worker-metrics": lambda: _table(_METRIC, of_workers()),
+    "exporter-metrics": lambda: _table(_METRIC, of_exporter()),
+}

@@ -1,0 +1,83 @@
+"""`make stack`: start everything, let some turns run, and say where to look, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+import threading
+import time
+
+import click
+
+from tests.demo.stage import Interrupts
+from tests.stack import turns
+from tests.stack.stack import USER, Stack, lacking
+
+_SHOWN = ("RUNTURN_SECRETS_DIR", "RUNTURN_CONFIG", "RUNTURN_STATE_DIR")
+
+
+def main() -> int:
+    """Run it; exit status 0 if it ran."""
+    parser = argparse.ArgumentParser(prog="python -m tests.stack", description=__doc__)
+    parser.add_argument("--turns", type=int, default=12, help="how many turns to queue at the start")
+    parser.add_argument("--once", action="store_true", help="end when these turns have ended")
+    arguments = parser.parse_args()
+    if packages := lacking():
+        click.echo(f"stack: this machine lacks {', '.join(packages)} (by their names in Debian)", err=True)
+        return 1
+    try:
+        _play(arguments.turns, once=arguments.once)
+    except KeyboardInterrupt:
+        pass
+    except RuntimeError as error:
+        click.echo(f"stack: {error}", err=True)
+        return 1
+    click.echo("everything that was started has ended")
+    return 0
+
+
+def _play(count: int, *, once: bool) -> None:
+    began, interrupts = time.monotonic(), Interrupts()
+    with contextlib.ExitStack() as ends:
+        with interrupts.deferred():  # a few seconds, in which no process must get lost
+            stack = ends.enter_context(Stack())
+            ends.callback(click.echo, "\nstopping")
+            ends.callback(interrupts.ignore)
+        _show(stack, count, time.monotonic() - began)
+        _run(stack, count, once=once)
+
+
+def _run(stack: Stack, count: int, *, once: bool) -> None:
+    ids = turns.queue(stack, count)
+    client = turns.client_of(stack)
+    for turn_id in ids:
+        client.result(turn_id, 600)
+    click.secho(f"\n{len(ids)} turns have ended; dashboards have data. Ctrl-C stops everything.", fg="green")
+    if not once:
+        threading.Event().wait()
+
+
+def _show(stack: Stack, count: int, took_s: float) -> None:
+    urls = stack.urls
+    click.secho(f"\nThe stack runs, after {took_s:.0f} s.", fg="green", bold=True)
+    click.echo(f"  Prometheus  {urls['prometheus']}/alerts   targets: {urls['prometheus']}/targets")
+    click.echo(
+        f"  Flower      {urls['flower']}   {USER}, with the password in {stack.secrets / 'flower_password'}"
+    )
+    for name in ("worker1", "worker2", "exporter"):
+        click.echo(f"  {name:<11} {urls[name]}/metrics")
+    click.echo(f"  logs        {stack.logs}")
+    click.echo("Grafana is not part of it: Debian has none. compose.yaml has, with ops/grafana.")
+    click.echo(
+        f"\n{count} recorded turns were queued. In another terminal, for more of them and for all commands:"
+    )
+    variables = " ".join(f"{name}={shlex.quote(stack.environment[name])}" for name in _SHOWN)
+    click.echo(f"  export {variables}")
+    for command in ("runturn top", "runturn history", "runturn cost --by label"):
+        click.echo(f"  {command}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""What `runturn top` shows, read from the ledger: so it can be had wherever the ledger can be reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ops.ledger import Budget, Period, RunningTurn, Spending
+from ops.ledger.reader import LedgerReader
+from workers.cli.view import Price, TurnView
+
+_HOUR_S = 3_600.0
+_SPENDING_S = 10.0  # how old its figures may be: with 100,000 turns a day they take more than half a second
+
+
+@dataclass(frozen=True, slots=True)
+class HostLine:
+    """One host that a worker knows, or that an agent runs on."""
+
+    name: str
+    slots_in_use: int
+    slots: int | None  # None: no limit is known here
+    seen_s: float | None  # how long ago a worker said that it knows it, to a minute; None: none has
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLine:
+    """One running turn."""
+
+    turn_id: str
+    agent: str
+    host: str | None
+    producer: str
+    attempt: int
+    age_s: float  # since its first attempt, before that since it was queued
+    doing: str
+    idle_s: float | None  # since its last event; None: there was none
+    tokens: int
+    cost_usd: float | None  # None: a model without a price
+    exact: bool  # False: tokens and cost are at least so high
+    followed: bool  # False: its worker is gone, and none has taken over yet
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything at one time."""
+
+    at: float
+    hosts: list[HostLine]
+    running_turns: int
+    turns: list[TurnLine]  # the oldest of them
+    ready_turns: int  # they start as soon as there is room
+    oldest_wait_s: float | None
+    parked: Mapping[str, int]  # by reason
+    last_hour: Spending
+    today: Spending  # by UTC, as budgets have it
+    budgets: list[Budget]
+    dead_letters: int
+
+
+@dataclass(slots=True)
+class _Followed:
+    """The events of one turn so far."""
+
+    view: TurnView
+    seq: int = 0
+    last_at: float | None = None
+
+
+@dataclass(slots=True)
+class Survey:
+    """Looks again and again, and reads only the events that are new."""
+
+    ledger: LedgerReader
+    price: Price
+    slots: Mapping[str, int]  # of hosts, where a limit is known
+    _followed: dict[str, _Followed] = field(default_factory=dict)
+    _spending: tuple[float, list[Spending]] | None = None
+
+    def look(self, now: float, most: int) -> Overview:
+        """How everything stands, with up to so many running turns. Raises LedgerUnavailable."""
+        count, running = self.ledger.running(most)
+        backlog = self.ledger.backlog(now)
+        last_hour, today = self._spent(now)
+        seen = self.ledger.known_hosts()
+        self._followed = {turn.turn_id: self._follow(turn.turn_id) for turn in running}
+        names = sorted({*seen, *backlog.open_attempts, *self.slots})
+        return Overview(
+            at=now,
+            hosts=[
+                HostLine(
+                    name=name,
+                    slots_in_use=backlog.open_attempts.get(name, 0),
+                    slots=self.slots.get(name),
+                    seen_s=max(0.0, now - max(row.at for row in seen[name])) if name in seen else None,
+                )
+                for name in names
+            ],
+            running_turns=count,
+            turns=[self._line(turn, now) for turn in running],
+            ready_turns=backlog.ready,
+            oldest_wait_s=None if backlog.ready_since is None else max(0.0, now - backlog.ready_since),
+            parked=dict(sorted(backlog.parked.items())),
+            last_hour=last_hour,
+            today=today,
+            budgets=self.ledger.budgets(now),
+            dead_letters=backlog.dead_letters,
+        )
+
+    def _spent(self, now: float) -> list[Spending]:
+        if self._spending is None or not 0 <= now - self._spending[0] < _SPENDING_S:
+            self._spending = now, self.ledger.spending([now - _HOUR_S, Period.DAY.start(now)])
+        return self._spending[1]
+
+    def _follow(self, turn_id: str) -> _Followed:
+        followed = self._followed.get(turn_id) or _Followed(TurnView(self.price))
+        for seq, line in self.ledger.events(turn_id, followed.seq):
+            event = json.loads(line)
+            followed.view.take(event)
+            followed.seq, followed.last_at = seq, event["at"]
+        return followed
+
+    def _line(self, turn: RunningTurn, now: float) -> TurnLine:
+        followed = self._followed[turn.turn_id]
+        tokens, cost_usd, exact = followed.view.used
+        return TurnLine(
+            turn_id=turn.turn_id,
+            agent=turn.agent,
+            host=turn.host,
+            producer=turn.producer,
+            attempt=turn.attempt,
+            age_s=max(0.0, now - (turn.started_at or turn.created_at)),
+            doing="is to be cancelled" if turn.cancel_requested else followed.view.doing,
+            idle_s=None if followed.last_at is None else max(0.0, now - followed.last_at),
+            tokens=tokens,
+            cost_usd=cost_usd,
+            exact=exact,
+            followed=turn.owner_expires is not None and turn.owner_expires > now,
+        )

@@ -1,0 +1,71 @@
+"""What monitors see of a turn that was asked for: one short line, with nothing in it that looks like a secret.
+
+It stands in Celery's events, and so in Flower, where Celery itself would show the whole request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+
+from adapters.request import TurnRequest
+from ops.redaction import Redactor, without_keys
+
+_HEAD = 2_000  # characters of a prompt that are looked at
+_SHOWN = 80  # and shown, at most
+_MOST = 240  # of the whole line
+_LABELS = 3  # of a host
+
+
+def described(asked: object, redactor: Redactor | None = None) -> str:
+    """A request, or whatever a producer has sent in place of one: agent, host, and how the prompt begins.
+
+    Without a `redactor` that knows the secrets at hand, nothing of the prompt.
+    """
+    given = asked.model_dump(include=_FIELDS) if isinstance(asked, TurnRequest) else asked
+    if not isinstance(given, Mapping):
+        return "(not a request)"
+    agent = _word(given.get("agent")) or "default agent"
+    text = f"{agent} on {_place(given)}"
+    prompt = given.get("prompt")
+    if redactor is not None and isinstance(prompt, str):
+        text += f": {_beginning(prompt, redactor)}"
+    known = redactor.text(text) if redactor is not None else text
+    return f"({_cut(without_keys(known), _MOST)})"
+
+
+_FIELDS = {"agent", "host", "host_labels", "prompt"}
+
+
+def _place(given: Mapping[object, object]) -> str:
+    if host := _word(given.get("host")):
+        return host
+    labels = given.get("host_labels")
+    if not isinstance(labels, Mapping) or not labels:
+        return "any host"
+    pairs = (f"{_word(name)}={_word(value)}" for name, value in islice(labels.items(), _LABELS))
+    return f"a host with {', '.join(pairs)}{', …' if len(labels) > _LABELS else ''}"
+
+
+def _beginning(prompt: str, redactor: Redactor) -> str:
+    head = without_keys(redactor.text(prompt[:_HEAD]))
+    if len(prompt) > _HEAD:
+        # What was cut through there could not be recognised, and may have come to the front.
+        head = re.sub(r"\S*\Z", "…", head)
+    return _cut(_line(head), _SHOWN)
+
+
+def _word(value: object) -> str:
+    return _line(value[: _SHOWN * 2]) if isinstance(value, str) else ""
+
+
+def _line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    return (head.rpartition(" ")[0] or head).rstrip() + "…"

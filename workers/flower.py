@@ -1,0 +1,129 @@
+"""Flower as runturn ships it: everything behind one login, buckets for long turns, nothing kept on disk.
+
+Flower is an extra (`runturn[flower]`). It sees what Celery's events tell, and those hold no prompt and no answer
+(see `workers.description`); a login to it can end turns, start turns and stop workers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+import secrets
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from celery import Celery
+from flower.app import Flower
+from flower.events import Events
+from flower.options import default_options
+from flower.urls import settings
+from tornado.httputil import HTTPServerRequest
+from tornado.ioloop import IOLoop
+from tornado.web import RequestHandler
+
+from ops.errors import PortTaken, SettingsError
+from workers import transit
+
+USER: Final = "runturn"
+
+# A turn takes from a second to hours; Flower's own end at 10 s.
+_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
+_TASKS, _WORKERS = 10_000, 1_000  # that it remembers
+_GONE_S = 3600  # workers that are gone are forgotten after it; a new one has another name
+
+log = structlog.get_logger(__name__)
+
+
+class Refusal(RequestHandler):
+    """The answer to whoever has not logged in."""
+
+    def check_xsrf_cookie(self) -> None:
+        """Nothing is done for them anyway."""
+
+    def prepare(self) -> Awaitable[None] | None:
+        """Answer, whatever is asked."""
+        self.set_status(401)
+        self.set_header("WWW-Authenticate", 'Basic realm="runturn", charset="UTF-8"')
+        self.finish("log in\n")
+        return None
+
+
+class GatedFlower(Flower):  # type: ignore[misc]  # Flower has no types
+    """Flower, of which nothing answers without the login: not its metrics, its health, or its own files."""
+
+    def __init__(self, password: str, **arguments: Any) -> None:
+        self._login = f"{USER}:{password}".encode()
+        super().__init__(**arguments)
+
+    def find_handler(self, request: HTTPServerRequest, **arguments: Any) -> Any:
+        """What answers a request."""
+        if not self._admits(request.headers.get("Authorization", "")):
+            return self.get_handler_delegate(request, Refusal)
+        return super().find_handler(request, **arguments)
+
+    def _admits(self, header: str) -> bool:
+        scheme, _, given = header.partition(" ")
+        try:
+            login = base64.b64decode(given.strip(), validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        return scheme.lower() == "basic" and hmac.compare_digest(login, self._login)
+
+
+class WorkersEvents(Events):  # type: ignore[misc]  # as above
+    """Celery's events, without what producers tell: their Celery shows the whole request of a turn."""
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        """An event has come."""
+        if event["type"] == "task-sent":
+            event = {name: value for name, value in event.items() if name not in ("args", "kwargs")}
+        super().on_event(event)
+
+
+def read_password(file: Path, *, make: bool) -> str:
+    """The password in a file; `make` one up if there is none, for its owner only. Raises SettingsError."""
+    try:
+        if make and not file.exists():
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+                new.write(f"{secrets.token_urlsafe(24)}\n")
+        password = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot be read: {error}", field="password-file", where=str(file)) from None
+    if not password:
+        raise SettingsError("is empty; put a password into it", field="password-file", where=str(file))
+    return password
+
+
+def serve(app: Celery, address: str, port: int, password: str) -> None:
+    """Serve Flower until SIGTERM or SIGINT. Raises PortTaken."""
+    transit.install()  # one that is killed would stay in the broker's table of bindings
+    _configure(password)
+    loop = IOLoop.current()
+    events = WorkersEvents(
+        app, loop, enable_events=False, max_workers_in_memory=_WORKERS, max_tasks_in_memory=_TASKS
+    )
+    flower = GatedFlower(password, capp=app, options=default_options, events=events, io_loop=loop, **settings)
+    default_options.address, default_options.port = address, port
+    try:
+        taken = flower.start_http_server()
+    except OSError as error:
+        raise PortTaken(f"Flower cannot listen on {address}:{port}: {error.strerror}; set --port") from error
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop))
+    log.info("flower is ready", url=f"http://{address}:{taken}", user=USER)
+    flower.start()
+    flower.stop()
+
+
+def _configure(password: str) -> None:
+    """Set Flower's options. Its own ways, argv and the environment, would show the password."""
+    options = default_options
+    options.basic_auth = [f"{USER}:{password}"]  # without it, the API refuses everybody
+    options.task_runtime_metric_buckets = [float(bound) for bound in _BUCKETS_S]
+    options.tasks_columns = "name,uuid,state,args,result,received,runtime,worker"
+    options.purge_offline_workers = _GONE_S
