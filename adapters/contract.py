@@ -82,6 +82,11 @@ class Adapter(Protocol):
         """What it can do."""
         ...
 
+    @property
+    def tools(self) -> frozenset[str]:
+        """The tools that come with it, by the names in its events; metrics tell only these apart."""
+        ...
+
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Names of the variables that it logs in with, in such an environment; its turns always get them."""
         ...

@@ -51,6 +51,11 @@ class Scripted:
     def __init__(self, recorded: Adapter) -> None:
         self._recorded = recorded
 
+    @property
+    def tools(self) -> frozenset[str]:
+        """See `Adapter.tools`."""
+        return self._recorded.tools
+
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """See `Adapter.credentials`: it talks to nobody."""
         return ()

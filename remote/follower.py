@@ -103,6 +103,7 @@ class Follower:
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.exit: Exit | None = None  # set with the last batch; None after a detach
+        self.reattachments = 0  # how often it attached again, after it had lost its channel
         self.asked = False  # the host was told to start the command: it may run, whatever came back
         self._host = host
         self._spool = spool
@@ -122,6 +123,7 @@ class Follower:
         self._cancelled = False
         self._detached = asyncio.Event()
         self._lost_at: float | None = None
+        self._was_attached = False
 
     @property
     def attached(self) -> bool:
@@ -249,6 +251,8 @@ class Follower:
             max_line=self._max_line,
         )
         self._lost_at = None
+        self.reattachments += self._was_attached
+        self._was_attached = True
         self._command = None
         self._backoff.attached()
 

@@ -89,11 +89,13 @@ class Admission:
             await self._refuse(arrival, error)
             return Admitted()
         ledger, now = self._equipment.ledger, self._equipment.clock()
-        result = await self._patiently(ledger.admit, request, arrival.task_id, now, arrival.due_at)
+        known = await self._patiently(ledger.admit, request, arrival.task_id, now, arrival.due_at)
+        if known.again:
+            self._equipment.metrics.delivered_again()
         if arrival.revoked:
             await self._patiently(ledger.cancel, request.turn_id, now)
-        if result is not None:
-            self._answer(result)
+        if known.result is not None:
+            self._answer(known.result)
         else:
             self._admitted()
         return Admitted()

@@ -8,13 +8,15 @@ import time
 from celery import Celery
 from celery.worker.state import revoked as revoked_tasks
 
+from ops.health import Health
 from ops.ledger import Ledger
-from ops.metrics import WorkerMetrics
+from ops.metrics import Registered, Vocabulary, WorkerMetrics
 from ops.settings import Settings
 from ops.state_dir import StateDir
 from workers.agents import build_registry
 from workers.announcer import Announcer
 from workers.answers import Answers
+from workers.beat import Beat
 from workers.bus import Publisher
 from workers.celery_worker import CeleryWorker
 from workers.configured_hosts import configured_hosts
@@ -26,14 +28,26 @@ from workers.runtime import Runtime
 
 
 def build_worker(
-    settings: Settings, state: StateDir, ledger: Ledger, app: Celery, metrics: WorkerMetrics, *, finishes: bool
+    settings: Settings,
+    state: StateDir,
+    ledger: Ledger,
+    app: Celery,
+    registry: Registered,
+    health: Health,
+    *,
+    finishes: bool,
 ) -> CeleryWorker:
-    """A worker, not started yet. `finishes`: when it is to stop, it waits for its turns. Raises SettingsError."""
+    """A worker, not started yet, which shows itself in `registry` and `health`. Raises SettingsError.
+
+    `finishes`: when it is to stop, it waits for its turns.
+    """
+    agents = build_registry(settings)
+    metrics = WorkerMetrics(registry, Vocabulary(agents))
     equipment = Equipment(
         settings=settings,
         ledger=ledger,
-        registry=build_registry(settings),
-        hosts=configured_hosts(settings, state),
+        registry=agents,
+        hosts=configured_hosts(settings, state, metrics),
         pump=EventPump(ledger, Publisher(app.conf.broker_url)),
         metrics=metrics,
         environ=os.environ,
@@ -43,5 +57,16 @@ def build_worker(
     answers = Answers(app, ledger, announcer.told, revoked_tasks)
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, answers.give_late, time.time)
-    runtime = Runtime(equipment, answers, keeper, announcer, finishes=finishes)
+    beat = Beat()
+    runtime = Runtime(equipment, answers, keeper, announcer, beat, finishes=finishes)
+    _show(runtime, keeper, beat, metrics, health)
     return CeleryWorker(app, runtime, announcer, errands)
+
+
+def _show(runtime: Runtime, keeper: Keeper, beat: Beat, metrics: WorkerMetrics, health: Health) -> None:
+    """Have the worker's own state in its metrics and its health."""
+    health.unready_if("stopping", lambda: "it takes no more turns" if runtime.leaving else None)
+    health.unready_if("event_loop", beat.slow)
+    health.dead_if("event_loop", beat.stuck)
+    metrics.watch_load(lambda: runtime.slots, lambda: keeper.idle_s)
+    metrics.watch_health(beat.lag_s, health.dependencies)

@@ -25,6 +25,7 @@ from workers.hosts import TurnHost
 from workers.lifecycle import AnyEvent, AttemptStarted
 from workers.limits import Limits, Watch
 from workers.patience import Detached
+from workers.tally import Tally
 
 _CHECK_S = 0.5  # how often limits are looked at
 _FROZEN_S = 5.0  # between two looks: this process, or its machine, was stopped meanwhile
@@ -71,6 +72,7 @@ class AttemptRun:
         self._asked: TurnError | None = None
         self._detaching = False
         self._stopping: asyncio.Task[None] | None = None
+        self._tally = Tally(equipment, claim, attempt)
 
     @property
     def why(self) -> TurnError | None:
@@ -88,6 +90,14 @@ class AttemptRun:
         return self._reached or (self._follower is not None and self._follower.asked)
 
     @property
+    def idle_s(self) -> float:
+        """For how long the agent has said nothing; 0 while its host is not attached to, or it has ended."""
+        follower = self._follower
+        if follower is None or not follower.attached or follower.exit is not None:
+            return 0.0
+        return self._watch.silence_s(self._equipment.clock())
+
+    @property
     def out_of_reach_s(self) -> float:
         """For how many seconds the host has not been attached to."""
         return self._follower.out_of_reach_s if self._follower is not None else 0.0
@@ -101,6 +111,7 @@ class AttemptRun:
         refuses or stays away.
         """
         self._emit([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
+        self._tally.launcher = host.launcher
         follower = self._follower = follow(
             host.host,
             host.spool(self._attempt.spool_id),
@@ -120,6 +131,7 @@ class AttemptRun:
             if self._asked is not None and self._never_started(follower):
                 raise self._asked
             raise Detached
+        self._tally.ended(follower.exit)
         return Ended(follower.exit, self._asked or self._asked_before(follower.exit))
 
     def stop(self, why: TurnError) -> None:
@@ -159,6 +171,8 @@ class AttemptRun:
         except ValueError as error:
             raise errors.InvalidRequest(str(error)) from error
         self._reached = follower.attached
+        if self._reached:
+            self._tally.attached()
         self._watch.attached(self._equipment.clock())
         yield
 
@@ -180,6 +194,7 @@ class AttemptRun:
     async def _read(self, follower: Follower) -> None:
         try:
             async for batch in follower:
+                self._tally.links_lost(follower.reattachments)
                 self._take(batch)
         except LineTooLong:
             await follower.cancel()  # nobody can read on
@@ -203,6 +218,7 @@ class AttemptRun:
         # Of lines that were printed before we looked, nobody knows when.
         at = None if batch.replayed else self._equipment.monotonic()
         happened = fold(self._parser, self.state, lines, at)
+        self._tally.saw(happened, replayed=batch.replayed)
         if any(type(event) is not ApiRetry for event in happened):
             self._watch.alive(self._equipment.clock())
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())

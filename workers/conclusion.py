@@ -12,6 +12,7 @@ from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
 from adapters.result import TurnResult
 from ops.ledger import Attempt, AttemptEnd, Claim
+from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
 from workers.attempt import AttemptRun
 from workers.equipment import Equipment
@@ -124,7 +125,7 @@ class Conclusion:
             host=error.only if isinstance(error, errors.HostBusy) else None,
         )
         if ended is not None:
-            self._equipment.metrics.turn_retried(self._claim.request.agent, error.kind)
+            self._equipment.metrics.turn_retried(self._claim.turn_id, self._claim.request.agent, error.kind)
         return Parked(f"{error.kind}: {error.message}")
 
     async def _recall(self, attempt: Attempt) -> tuple[TurnState, int]:
@@ -148,11 +149,19 @@ class Conclusion:
         await self._patiently(equipment.pump.flush, self._claim.turn_id)
         settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended)
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
-        outcome = settled.error.kind if settled.error else str(settled.status)
-        seconds = equipment.monotonic() - self._claimed_at
-        launcher = equipment.hosts.get(settled.host).launcher if settled.host else "none"
-        equipment.metrics.turn_settled(self._claim.request.agent, launcher, outcome, seconds)
+        equipment.metrics.turn_settled(self._counted(settled))
         return settled
+
+    def _counted(self, result: TurnResult) -> SettledTurn:
+        return SettledTurn(
+            turn_id=result.turn_id,
+            agent=self._claim.request.agent,
+            launcher=self._equipment.hosts.get(result.host).launcher if result.host else "none",
+            outcome=result.error.kind if result.error else str(result.status),
+            seconds=self._equipment.monotonic() - self._claimed_at,
+            api_seconds=None if result.duration_api_ms is None else result.duration_api_ms / 1000,
+            cost_usd=result.cost_usd,
+        )
 
     async def _next_seq(self) -> int:
         """The number of the turn's last event, which a worker killed before it could settle may have stored."""

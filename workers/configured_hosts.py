@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from ops.errors import SettingsError
+from ops.metrics import WorkerMetrics
 from ops.redaction import scrubbed
 from ops.settings import Settings, SshHostSettings
 from ops.state_dir import StateDir
+from remote.host import Host
 from remote.local import LocalHost
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeyPolicy, HostKeys
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target, hops
+from workers.host_observer import HostObserver
 from workers.hosts import Hosts, TurnHost
 
 # Where ssh itself looks, beside the file of our own.
 _KNOWN_HOSTS = (Path("~/.ssh/known_hosts"), Path("~/.ssh/known_hosts2"), Path("/etc/ssh/ssh_known_hosts"))
 
 
-def configured_hosts(settings: Settings, state: StateDir) -> Hosts:
+def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics | None = None) -> Hosts:
     """This machine, and all that are reached over SSH. With any of those, turns run here only if they ask for it.
 
-    Raises SettingsError with the faulty setting named.
+    `metrics` are told how hosts fare. Raises SettingsError with the faulty setting named.
     """
     if settings.host_name in {host.name for host in settings.ssh_hosts}:
         text = f"{settings.host_name} is the worker's own machine; set another name, or another host_name"
@@ -37,11 +41,15 @@ def configured_hosts(settings: Settings, state: StateDir) -> Hosts:
         timeout_s=settings.ssh.connect_timeout_ms / 1000,
     )
     local = TurnHost(LocalHost(scrubbed(os.environ, keep=()), settings.host_name), str(state.spool))
-    remote = [
-        _ssh_host(SshHost(target, Pool(target, connector)), host)
-        for target, host in zip(targets, settings.ssh_hosts, strict=True)
-    ]
-    return Hosts([local, *remote], default=[host.name for host in remote] or None)
+    observer = HostObserver(metrics) if metrics is not None else None
+    remote = [SshHost(target, Pool(target, connector, observer=observer)) for target in targets]
+    entries = [_ssh_host(host, given) for host, given in zip(remote, settings.ssh_hosts, strict=True)]
+    if metrics is not None:
+        for host in remote:
+            metrics.watch_connections(host.name, partial(getattr, host, "connections"))
+        for entry in (local, *entries):
+            metrics.watch_host(entry.name, entry.slots, partial(_is_up, entry.host))
+    return Hosts([local, *entries], default=[entry.name for entry in entries] or None)
 
 
 def _target(host: SshHostSettings) -> Target:
@@ -82,3 +90,7 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
         forward_credentials=False,
         workspace_roots=settings.workspace_roots,
     )
+
+
+def _is_up(host: Host) -> bool:
+    return host.rest_s <= 0

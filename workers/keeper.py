@@ -56,6 +56,11 @@ class Keeper:
         return len(self._runs)
 
     @property
+    def idle_s(self) -> float:
+        """The silence of the agent that has been silent for longest; 0 without any."""
+        return max((run.idle_s for run in list(self._runs.values())), default=0.0)
+
+    @property
     def claims(self) -> list[Claim]:
         """The claims that are kept."""
         return [run.claim for run in list(self._runs.values())]

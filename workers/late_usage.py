@@ -15,6 +15,7 @@ from adapters.errors import InvalidRequest
 from adapters.fold import TurnState, fold
 from adapters.usage import Usage, UsageSource
 from ops.ledger import Ledger, SpoolRow
+from ops.metrics import WorkerMetrics
 from remote.backoff import Patience
 from remote.errors import LineTooLong
 from remote.follower import follow
@@ -50,11 +51,11 @@ async def _read_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: 
         raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
     adapter, spool = equipment.registry.get(row.agent), host.spool(spool_id)
     command = adapter.build(row.request, Session(row.session_id or "", row.resume))
-    state, end = await _replay(adapter, host.host, spool)
+    state, end = await _replay(adapter, host.host, spool, equipment.metrics)
     return (await observe(adapter, state, end, command, host.host, spool)).usage
 
 
-async def _replay(adapter: Adapter, host: Host, spool: Spool) -> tuple[TurnState, Exit]:
+async def _replay(adapter: Adapter, host: Host, spool: Spool, metrics: WorkerMetrics) -> tuple[TurnState, Exit]:
     """Fold what an agent has printed. Attaching ends what a supervisor that was killed has left running."""
     parser, state = adapter.parser(), TurnState()
     async with follow(host, spool, patience=_ONE_TRY) as turn:
@@ -63,6 +64,8 @@ async def _replay(adapter: Adapter, host: Host, spool: Spool) -> tuple[TurnState
                 fold(parser, state, [line for line in batch.lines if line])
         except LineTooLong:  # the session files may tell the rest
             return state, Exit(None)
+    if turn.exit is not None and turn.exit.reason == "lease":
+        metrics.orphan_ended()
     return state, Exit(turn.exit.code if turn.exit else None)
 
 

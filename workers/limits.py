@@ -63,6 +63,10 @@ class Watch:
         self._heard = True
         self._alive_at = now
 
+    def silence_s(self, now: float) -> float:
+        """How long ago the last sign of life is."""
+        return max(0.0, now - self._alive_at)
+
     def spent(self, tokens: int, cost_usd: float) -> None:
         """The agent's billed tokens so far, and what they cost as far as their prices are known."""
         self._tokens = tokens

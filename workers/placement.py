@@ -70,6 +70,7 @@ class Placement:
             if isinstance(begun, Attempt):
                 return begun
             if isinstance(begun, OverBudget):
+                self._equipment.metrics.budget_denied(begun.budget.key)
                 raise budgets.exceeded(begun)
         names = ", ".join(host.name for host in candidates)
         raise errors.HostBusy(f"all slots are taken on {names}", only=names if len(candidates) == 1 else None)

@@ -75,6 +75,11 @@ class TurnRun:
         """Whether the claim is ours for certain: nobody can have taken it over."""
         return self._equipment.monotonic() < self._held_until
 
+    @property
+    def idle_s(self) -> float:
+        """For how long its agent has said nothing; 0: it has none just now."""
+        return self._attempt_run.idle_s if self._attempt_run is not None else 0.0
+
     def renewed(self, until: float) -> None:
         """The ledger has prolonged the claim, until then by the monotonic clock."""
         self._held_until = until

@@ -22,6 +22,7 @@ from ops.ledger import Claim
 from workers.admission import Admission, Arrival, Outcome, cancel_tasks
 from workers.announcer import Announcer
 from workers.answers import Answers
+from workers.beat import Beat
 from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.keeper import Keeper
@@ -47,6 +48,7 @@ class Runtime:
         answers: Answers,
         keeper: Keeper,
         announcer: Announcer,
+        beat: Beat,
         *,
         finishes: bool = False,
     ) -> None:
@@ -55,6 +57,7 @@ class Runtime:
         self._answers = answers
         self._keeper = keeper
         self._announcer = announcer
+        self._beat = beat
         self.finishes = finishes
         self._room = 0
         self._left: list[Claim] = []
@@ -72,6 +75,7 @@ class Runtime:
     def __enter__(self) -> Self:
         self._keeper.start()
         self._thread.start()
+        self._on_loop(self._beat.run())
         self._on_loop(keep_tidy(self._equipment))
         self._on_loop(keep_forgetting(self._equipment))
         self._scheduling = self._on_loop(self._scheduler.run())
@@ -142,6 +146,16 @@ class Runtime:
         """What Celery calls the turns that run here."""
         return self._announcer.numbers
 
+    @property
+    def slots(self) -> int:
+        """How many turns there may be at a time."""
+        return self._room
+
+    @property
+    def leaving(self) -> bool:
+        """Whether no more turns are taken."""
+        return self._scheduler.leaving
+
     def room(self) -> int:
         """See `scheduler.Starter`."""
         return self._room - self._keeper.at_work
@@ -169,7 +183,8 @@ class Runtime:
 
     async def _work(self, run: TurnRun) -> None:
         metrics, claim = self._equipment.metrics, run.claim
-        metrics.turn_claimed()
+        waited_s = None if claim.ready_at is None else max(0.0, self._equipment.clock() - claim.ready_at)
+        metrics.turn_claimed(claim.turn_id, waited_s)
         self._announcer.started(claim)
         try:
             self._tell(claim, await self._keeper.work(run))

@@ -43,6 +43,11 @@ class Scheduler:
         self._nudged = asyncio.Event()
         self._leaving = False
 
+    @property
+    def leaving(self) -> bool:
+        """Whether no more turns are taken."""
+        return self._leaving
+
     def nudge(self) -> None:
         """There may be something to take."""
         self._nudged.set()

@@ -89,6 +89,8 @@ async def tidy(equipment: Equipment, host: TurnHost) -> None:
 async def _needless(equipment: Equipment, host: TurnHost, state: SpoolState, row: SpoolRow | None) -> bool:
     """Whether a spool can go. Raises HostUnreachable, LedgerError."""
     if state.alive and not state.ended:
+        if row is not None and row.host == host.name:
+            await _look_for_another(equipment, host, row)
         return False  # its worker may be out; then its lease ends it
     if row is None or row.host != host.name:
         # Of another installation, or of another host that shares the directory. They read it, if anybody does.
@@ -96,6 +98,16 @@ async def _needless(equipment: Equipment, host: TurnHost, state: SpoolState, row
     if row.ended_at is None:
         return False  # whoever owns the turn has yet to read it
     return row.usage_observed or await _all_is_booked(equipment, host, state, row)
+
+
+async def _look_for_another(equipment: Equipment, host: TurnHost, row: SpoolRow) -> None:
+    """Raise the alarm if an agent runs for an attempt after which another one was begun. It must never be."""
+    if row.ended_at is None:
+        return
+    turn = await asyncio.to_thread(equipment.ledger.turn, row.turn_id)
+    if turn.attempts > row.attempt:
+        equipment.metrics.ran_twice()
+        log.error("a turn runs twice", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
 
 
 async def _all_is_booked(equipment: Equipment, host: TurnHost, state: SpoolState, row: SpoolRow) -> bool:

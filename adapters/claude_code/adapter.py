@@ -12,6 +12,7 @@ from adapters.claude_code.options import MAX_ARGUMENT_BYTES, ClaudeCodeOptions, 
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage, session_files
+from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
 from adapters.contract import Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
@@ -46,6 +47,7 @@ class ClaudeCode:
 
     name = "claude-code"
     capabilities = Capabilities(resume=True, structured_output=True, cost_cap=True, live_output_tokens=True)
+    tools = TOOLS
 
     def __init__(
         self,

@@ -4,8 +4,10 @@ from ops.ledger.dead_letters import DeadLetter, DeadLetterBook, DeadLetterRow
 from ops.ledger.ledger import Ledger
 from ops.ledger.periods import Period
 from ops.ledger.records import (
+    Asked,
     Attempt,
     AttemptEnd,
+    Backlog,
     Batch,
     Budget,
     BudgetKey,
@@ -32,8 +34,10 @@ from ops.ledger.records import (
 )
 
 __all__ = [
+    "Asked",
     "Attempt",
     "AttemptEnd",
+    "Backlog",
     "Batch",
     "Budget",
     "BudgetKey",

@@ -8,11 +8,21 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.request import TurnRequest
-from adapters.result import TurnResult
 from ops.errors import AttemptOpen
 from ops.ledger import budgets, events, places, sessions, waiters
 from ops.ledger.database import insert_new
-from ops.ledger.records import Attempt, Busy, Claim, HostBusy, NotDue, OverBudget, Renewal, Settled, State
+from ops.ledger.records import (
+    Asked,
+    Attempt,
+    Busy,
+    Claim,
+    HostBusy,
+    NotDue,
+    OverBudget,
+    Renewal,
+    Settled,
+    State,
+)
 from ops.ledger.schema import attempts, turn_labels, turns
 from ops.ledger.slots import refusal
 from ops.ledger.turn_rows import (
@@ -55,14 +65,14 @@ def submit(connection: Connection, request: TurnRequest, now: float, due_at: flo
     return created
 
 
-def admit(
-    connection: Connection, request: TurnRequest, task_id: str, now: float, due_at: float | None
-) -> TurnResult | None:
+def admit(connection: Connection, request: TurnRequest, task_id: str, now: float, due_at: float | None) -> Asked:
     """Record a turn that a task asks for, and the task."""
     submit(connection, request, now, due_at)
     row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
-    waiters.add(connection, request.turn_id, task_id, row["settled_at"])
-    return stored_result(connection, request.turn_id) if row["state"] == State.SETTLED else None
+    noted = waiters.add(connection, request.turn_id, task_id, row["settled_at"])
+    if row["state"] == State.SETTLED:
+        return Asked(stored_result(connection, request.turn_id), again=True)
+    return Asked(None, again=not noted)
 
 
 def _place(connection: Connection, request: TurnRequest) -> str:
@@ -100,6 +110,7 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
         epoch=epoch,
         request=request,
         created_at=row["created_at"],
+        ready_at=row["due_at"] if row["state"] == State.QUEUED else None,
         cancel_requested=row["cancel_requested"],
         attempts=attempts_of(connection, turn_id) if row["attempt"] else (),
     )

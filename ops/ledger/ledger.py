@@ -36,6 +36,7 @@ from ops.ledger.dead_letters import DeadLetterBook
 from ops.ledger.money import nano
 from ops.ledger.reader import LedgerReader
 from ops.ledger.records import (
+    Asked,
     Attempt,
     AttemptEnd,
     Batch,
@@ -97,12 +98,10 @@ class Ledger(LedgerReader):
         with self._database.write() as connection:
             return claims.submit(connection, request, now)
 
-    def admit(
-        self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None
-    ) -> TurnResult | None:
+    def admit(self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None) -> Asked:
         """Record a turn that a Celery task asks for, and that the task is to be told its result.
 
-        Returns the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
+        With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
         once. Killed after: whoever settles the turn tells the task, or finds it among the `unanswered`.
         """
         with self._database.write() as connection:

@@ -145,6 +145,11 @@ def cost(connection: Connection, by: CostKey, since: float | None) -> list[CostR
     return sorted(rows, key=lambda row: (-(row.spent.cost_usd or 0.0), row.key))
 
 
+def ping(connection: Connection) -> None:
+    """Read something, from the database itself."""
+    connection.execute(sa.select(turns.c.state).limit(1))
+
+
 def totals(connection: Connection) -> Totals:
     """What metrics show."""
     models = tuple(

@@ -8,6 +8,7 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import Usage
 from ops.ledger import (
+    backlog,
     books,
     budgets,
     claims,
@@ -21,6 +22,7 @@ from ops.ledger import (
 )
 from ops.ledger.database import Database
 from ops.ledger.records import (
+    Backlog,
     Budget,
     Claim,
     CostKey,
@@ -138,6 +140,16 @@ class LedgerReader:
         """The bill, highest cost first. By label, a turn counts once for each of its labels."""
         with self._database.read() as connection:
             return queries.cost(connection, by, since)
+
+    def backlog(self, now: float) -> Backlog:
+        """What waits, and what runs where."""
+        with self._database.read() as connection:
+            return backlog.backlog(connection, now)
+
+    def ping(self) -> None:
+        """Find out whether it answers."""
+        with self._database.read() as connection:
+            queries.ping(connection)
 
     def totals(self) -> Totals:
         """What metrics show."""

@@ -77,6 +77,7 @@ class Claim:
     epoch: int  # fencing token: every claim of the turn gets a higher one
     request: TurnRequest  # as it was submitted first
     created_at: float
+    ready_at: float | None  # since when it could have been taken for the first time; None: it was taken before
     cancel_requested: bool
     attempts: tuple[Attempt, ...]  # all so far, first to last
 
@@ -89,6 +90,14 @@ class Claim:
     def open(self) -> Attempt | None:
         """The attempt to attach to; None: a new one is to be begun."""
         return self.last if self.last is not None and self.last.ended_at is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A turn that a task asked for."""
+
+    result: TurnResult | None  # it has one already
+    again: bool  # the task had asked before, or the turn was settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,9 @@ class BudgetKey(NamedTuple):
     value: str
     period: Period
 
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}/{self.period}"
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -189,6 +201,11 @@ class Budget:
     spent_usd: float  # by attempts that ended in the running period
     reserved_usd: float  # by attempts that are open
     resets_at: float | None  # when the next period begins; None: never
+
+    @property
+    def key(self) -> BudgetKey:
+        """Which one it is."""
+        return BudgetKey(self.name, self.value, self.period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +278,17 @@ class TurnRow:
     status: str | None
     error_kind: str | None
     spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What there is to do."""
+
+    ready: int  # turns that start as soon as there is room for them
+    ready_since: float | None  # of the one that could have started first; None: there is none
+    parked: Mapping[str, int]  # turns that wait for a time, by reason: an error kind, or `due_later`
+    open_attempts: Mapping[str, int]  # attempts that have not ended, by host
+    dead_letters: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ from collections.abc import Collection
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.database import upsert
+from ops.ledger.database import insert_new
 from ops.ledger.schema import turns, waiters
 
 
-def add(connection: Connection, turn_id: str, task_id: str, settled_at: float | None) -> None:
-    """Remember a task; once is enough. `settled_at` is its turn's, if that has ended already."""
-    statement = upsert(connection, waiters).values(turn_id=turn_id, task_id=task_id, settled_at=settled_at)
-    connection.execute(statement.on_conflict_do_nothing())
+def add(connection: Connection, turn_id: str, task_id: str, settled_at: float | None) -> bool:
+    """Remember a task; False: it was known. `settled_at` is its turn's, if that has ended already."""
+    return insert_new(connection, waiters, turn_id=turn_id, task_id=task_id, settled_at=settled_at)
 
 
 def of(connection: Connection, turn_id: str) -> frozenset[str]:

@@ -25,6 +25,11 @@ class SshHost:
         return self._target.path
 
     @property
+    def connections(self) -> int:
+        """Connections that stand or are being made."""
+        return self._pool.connections
+
+    @property
     def rest_s(self) -> float:
         """Seconds for which it is better left alone, after failures; 0: it is ready."""
         return self._pool.rest_s

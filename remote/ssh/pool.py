@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
+from typing import Protocol
 
 from asyncssh import SSHClientConnection
 
@@ -24,6 +25,28 @@ _JITTER_S = 1.0  # before the first retry, at most; doubled for each further one
 _IDLE_S = 60.0  # a connection that nobody uses for so long is closed
 
 
+class Observer(Protocol):
+    """Who is told of tries to connect."""
+
+    def connected(self, host: str, seconds: float) -> None:
+        """A connection stands, after so long."""
+        ...
+
+    def refused(self, host: str, error: HostError) -> None:
+        """A try has failed, retries of the handshake included."""
+        ...
+
+
+class Nobody:
+    """The observer that takes no notice."""
+
+    def connected(self, host: str, seconds: float) -> None:
+        """See `Observer`."""
+
+    def refused(self, host: str, error: HostError) -> None:
+        """See `Observer`."""
+
+
 class Pool:
     """Opens shells over as few connections as they need. Belongs to one loop.
 
@@ -36,6 +59,7 @@ class Pool:
         target: Target,
         connector: Connector,
         *,
+        observer: Observer | None = None,
         idle_s: float = _IDLE_S,
         rng: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -43,6 +67,7 @@ class Pool:
     ) -> None:
         self._target = target
         self._connector = connector
+        self._observer = observer or Nobody()
         self._idle_s = idle_s
         self._rng = rng or Random()  # noqa: S311 - jitter is no secret
         self._clock = clock
@@ -117,8 +142,10 @@ class Pool:
             connection = await self._shake_hands()
         except HostError as error:
             self._cool_down.failed(error, began_at)
+            self._observer.refused(self._target.name, error)
             raise
         self._cool_down.succeeded()
+        self._observer.connected(self._target.name, self._clock() - began_at)
         return connection
 
     async def _shake_hands(self) -> SSHClientConnection:

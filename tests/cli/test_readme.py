@@ -16,13 +16,10 @@ from typing import Any
 
 import click
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.errors import KINDS, Retry
 from adapters.result import TurnResult
-from ops.ledger import Ledger
-from ops.metrics import LedgerCollector, WorkerMetrics
 from ops.settings import AgentSettings, Settings, SshHostSettings, SshSettings, load_settings
 from tests.model_api import ModelApi, Reply, Script, Text, Usage
 from tests.workers.conftest import claude_fleet
@@ -102,17 +99,6 @@ def test_result_has_all_fields() -> None:
 def test_exit_statuses_are_those_of_the_program() -> None:
     own = {value for name, value in vars(status).items() if name.isupper()}
     assert {int(code) for code, _ in table("Exit status")} == own
-
-
-def test_metrics_are_those_of_the_registry(tmp_path: Path) -> None:
-    registry = CollectorRegistry()
-    WorkerMetrics(registry)
-    registry.register(LedgerCollector(Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3")))
-    counted = {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in registry.collect()
-    }
-    section = README[README.index("## Metrics") :].partition("\n## ")[0]
-    assert set(re.findall(r"`(runturn_\w+)`", section)) == counted
 
 
 def _commands() -> Iterator[list[str]]:

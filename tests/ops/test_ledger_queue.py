@@ -8,7 +8,7 @@ from accounts import TTL, a_request, a_result, an_end, begun, claimed, taken
 from postgresql_server import PostgresqlServer
 from processes import Crew
 
-from ops.ledger import Ledger, Seen, State
+from ops.ledger import Asked, Ledger, Seen, State
 from ops.ledger.presence import REMEMBERED_S
 
 
@@ -98,7 +98,7 @@ def test_turns_of_dead_workers_come_before_all_others(ledger: Ledger) -> None:
 
 
 def test_turn_with_an_eta_is_taken_when_it_is_due(ledger: Ledger) -> None:
-    assert ledger.admit(a_request(), "task", 1.0, due_at=60.0) is None
+    assert ledger.admit(a_request(), "task", 1.0, due_at=60.0) == Asked(None, again=False)
     assert taken(ledger, 59.0) == []
     assert taken(ledger, 60.0) == ["t1"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from accounts import TTL, a_failure, a_request, a_result, claimed
 
-from ops.ledger import Claim, Ledger
+from ops.ledger import Asked, Claim, Ledger
 
 
 def test_tasks_that_wait_for_a_turn_are_known_once_each(ledger: Ledger) -> None:
-    for task_id in ("t1", "b", "t1"):
-        assert ledger.admit(a_request("t1"), task_id, 1.0) is None
+    for task_id, again in (("t1", False), ("b", False), ("t1", True)):
+        assert ledger.admit(a_request("t1"), task_id, 1.0) == Asked(None, again)
     assert ledger.waiters("t1") == {"t1", "b"}
     assert ledger.waiters("t2") == frozenset()
     assert (ledger.turn_of("b"), ledger.turn_of("c")) == ("t1", None)
@@ -39,7 +39,7 @@ def test_settled_turns_with_tasks_that_wait_are_found(ledger: Ledger) -> None:
 def test_copy_that_comes_after_the_end_is_answered_whoever_dies(ledger: Ledger) -> None:
     """Its worker hears of the result, and may be killed before it has told the task: others find it."""
     ledger.settle(claimed(ledger), a_result(), 10.0)
-    assert ledger.admit(a_request(), "late", 20.0) == a_result()
+    assert ledger.admit(a_request(), "late", 20.0) == Asked(a_result(), again=True)
     assert ledger.unanswered(20.0) == ["t1"]
 
 

@@ -37,6 +37,7 @@ from workers.admission import Admitted, Arrival, Outcome, Unreadable
 from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.app import create_app
+from workers.beat import Beat
 from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.errands import Errands
@@ -324,7 +325,7 @@ class running:
         equipment = replace(site.worker(hook), **changes)
         known = {host.name: host.labels for host in equipment.hosts}
         keeper = Keeper(site.ledger, known, answers.give_late, site.now)
-        self.runtime = Runtime(equipment, answers, keeper, announcer)
+        self.runtime = Runtime(equipment, answers, keeper, announcer, Beat())
         self._untidy = mock.patch("workers.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
 
     def __enter__(self) -> Self:

@@ -6,17 +6,21 @@ import logging
 import os
 import platform
 import re
+import signal
 import threading
 import time
 
 import click
 import structlog
 
+from ops.health import Dependency, Health
 from ops.logs import configure_logging
-from ops.metrics import LedgerCollector, MetricsServer, WorkerMetrics, new_registry
+from ops.metrics import Dependencies, LedgerCollector, Vocabulary, new_registry
 from ops.redaction import Redactor
 from ops.settings import Settings
+from ops.status_server import StatusServer
 from workers.assembly import build_worker
+from workers.broker_probe import BrokerProbe
 from workers.check import Check
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
@@ -99,13 +103,16 @@ def exporter(context: Context) -> int:
 
     They come from the ledger: run one of these for each ledger, beside workers. `runturn up` has it in itself.
     """
-    _log_to_stderr(context.settings)
-    registry = new_registry()
-    registry.register(LedgerCollector(context.ledger))
     settings = context.settings
-    with MetricsServer(registry, settings.metrics_host, settings.metrics_port) as server:
-        log.info("exporter is ready", metrics=server.url)
-        threading.Event().wait()
+    _log_to_stderr(settings)
+    registry = new_registry()
+    registry.register(_totals(context))
+    health = Health(_redactor(settings).text)
+    health.need(Dependency("ledger", context.ledger.ping))
+    Dependencies(registry).watch(health.dependencies)
+    with health, StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server:
+        log.info("exporter is ready", metrics=f"{server.url}/metrics")
+        _told_to_stop().wait()
     return 0
 
 
@@ -138,22 +145,39 @@ def _work(
     settings, registry = context.settings, new_registry()
     _log_to_stderr(settings)
     if with_totals:
-        registry.register(LedgerCollector(context.ledger))
-    worker = build_worker(
-        settings, context.state, context.ledger, context.app, WorkerMetrics(registry), finishes=finishes
-    )
+        registry.register(_totals(context))
+    health, app = Health(_redactor(settings).text), context.app
+    health.need(Dependency("broker", BrokerProbe(app.conf.broker_url).ask))
+    health.need(Dependency("ledger", context.ledger.ping))
+    worker = build_worker(settings, context.state, context.ledger, app, registry, health, finishes=finishes)
     slots = room or settings.agent.max_concurrent_agents
     with (
-        MetricsServer(registry, settings.metrics_host, settings.metrics_port) as server,
+        health,
+        StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server,
         DeadLetters(context.ledger.dead_letters, time.time) as dead_letters,
     ):
-        install(context.app, dead_letters)
-        log.info("worker starts", slots=slots, metrics=server.url, state_dir=str(context.state.root))
+        install(app, dead_letters)
+        log.info("worker starts", slots=slots, metrics=f"{server.url}/metrics", state_dir=str(context.state.root))
         return worker.run(f"runturn@{platform.node()}.{os.getpid()}", slots, alone=not with_totals)
 
 
+def _totals(context: Context) -> LedgerCollector:
+    return LedgerCollector(context.ledger, Vocabulary(context.registry), time.time)
+
+
+def _told_to_stop() -> threading.Event:
+    """Set by SIGTERM; Ctrl-C raises by itself."""
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    return told
+
+
+def _redactor(settings: Settings) -> Redactor:
+    return Redactor.of_environment({**settings.secrets, **os.environ})
+
+
 def _log_to_stderr(settings: Settings) -> None:
-    configure_logging(Redactor.of_environment({**settings.secrets, **os.environ}))
+    configure_logging(_redactor(settings))
     for talkative in ("alembic", "asyncssh"):  # they tell of plug-ins, of every channel
         logging.getLogger(talkative).setLevel(logging.WARNING)
 

@@ -1,0 +1,22 @@
+"""What Prometheus reads: what one worker saw, and what the ledger knows of the whole fleet.
+
+To add a metric: add it to `WorkerMetrics` or `LedgerCollector`, and give it a panel in `ops.grafana`; a test names
+the metrics that have none. Every label takes few values: never a prompt, a path or an id.
+"""
+
+from ops.metrics.dependencies import Dependencies
+from ops.metrics.fleet import LedgerCollector
+from ops.metrics.registry import Registered, new_registry
+from ops.metrics.vocabulary import OTHER, Vocabulary
+from ops.metrics.worker import SettledTurn, WorkerMetrics
+
+__all__ = [
+    "OTHER",
+    "Dependencies",
+    "LedgerCollector",
+    "Registered",
+    "SettledTurn",
+    "Vocabulary",
+    "WorkerMetrics",
+    "new_registry",
+]

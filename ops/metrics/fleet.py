@@ -1,0 +1,137 @@
+"""What the ledger knows of the whole fleet."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ops.errors import LedgerUnavailable
+from ops.ledger import Backlog, Budget, ModelTotals, OutcomeTotals, Totals
+from ops.metrics.vocabulary import Vocabulary
+
+_Key = tuple[str, ...]
+
+_QUEUE = "runturn"
+_NO_TOTALS, _NO_BACKLOG = Totals((), ()), Backlog(0, None, {}, {}, 0)
+
+log = structlog.get_logger(__name__)
+
+
+class Books(Protocol):
+    """What is read of a ledger. All methods raise LedgerUnavailable."""
+
+    def totals(self) -> Totals:
+        """All that was ever booked."""
+        ...
+
+    def backlog(self, now: float) -> Backlog:
+        """What waits, and what runs where."""
+        ...
+
+    def budgets(self, now: float) -> list[Budget]:
+        """All budgets."""
+        ...
+
+
+class LedgerCollector(Collector):
+    """Tokens, money, queue and budgets, from the ledger: they survive every crash and are never estimates.
+
+    Serve them once per ledger, or sums over instances will count them several times.
+    """
+
+    def __init__(self, books: Books, vocabulary: Vocabulary, clock: Callable[[], float]) -> None:
+        self._books = books
+        self._words = vocabulary
+        self._clock = clock
+
+    def collect(self) -> Iterable[Metric]:
+        """Read the ledger. One that is away leaves a hole in the series, not the metrics page in ruins."""
+        now = self._clock()
+        try:
+            totals, backlog, budgets = self._books.totals(), self._books.backlog(now), self._books.budgets(now)
+        except LedgerUnavailable as error:
+            log.warning("metrics without the ledger", error=str(error))
+            return
+        yield from self._used(totals.models)
+        yield self._settled(totals.outcomes)
+        yield from _backlog(backlog, now)
+        yield from _budgets(budgets, now)
+
+    def describe(self) -> Iterable[Metric]:
+        """The names, without asking the ledger."""
+        yield from self._used(())
+        yield self._settled(())
+        yield from _backlog(_NO_BACKLOG, 0.0)
+        yield from _budgets((), 0.0)
+
+    def _used(self, models: Iterable[ModelTotals]) -> Iterable[Metric]:
+        tokens: dict[_Key, int] = defaultdict(int)
+        cost: dict[_Key, float] = defaultdict(float)
+        unpriced: dict[_Key, int] = defaultdict(int)
+        for row in models:
+            if row.observed:
+                key = (self._words.agent(row.agent), self._words.model(row.agent, row.model))
+                tokens[*key, "input"] += row.tokens.input_tokens
+                tokens[*key, "output"] += row.tokens.output_tokens
+                tokens[*key, "cache_read"] += row.tokens.cache_read_input_tokens
+                tokens[*key, "cache_creation"] += row.tokens.cache_creation_input_tokens
+                unpriced[key] += row.unpriced_tokens
+                if row.cost_usd is not None:  # unpriced is not $0
+                    cost[key] += row.cost_usd
+        yield _counters("tokens", "Billed tokens", ("agent", "model", "type"), tokens)
+        yield _counters("cost_usd", "Cost of billed tokens that have a price", ("agent", "model"), cost)
+        yield _counters("unpriced_tokens", "Billed tokens without a price", ("agent", "model"), unpriced)
+
+    def _settled(self, outcomes: Iterable[OutcomeTotals]) -> Metric:
+        turns: dict[_Key, int] = defaultdict(int)
+        for row in outcomes:
+            turns[self._words.agent(row.agent), row.outcome] += row.turns
+        return _counters("settled_turns", "Turns that have their result", ("agent", "outcome"), turns)
+
+
+def _backlog(backlog: Backlog, now: float) -> Iterable[Metric]:
+    oldest_s = 0.0 if backlog.ready_since is None else max(0.0, now - backlog.ready_since)
+    queue, reason, host = ("queue",), ("reason",), ("host",)
+    yield _gauges("queued_turns", "Turns that could start", queue, {(_QUEUE,): backlog.ready})
+    yield _gauges("oldest_queued_turn_seconds", "How long one could have started", queue, {(_QUEUE,): oldest_s})
+    yield _gauges("parked_turns", "Turns that wait for a time", reason, _keyed(backlog.parked))
+    yield _gauges("host_slots_in_use", "Attempts that are open on a host", host, _keyed(backlog.open_attempts))
+    yield _gauges("dead_letters", "Messages that no worker could read", (), {(): backlog.dead_letters})
+
+
+def _budgets(budgets: Iterable[Budget], now: float) -> Iterable[Metric]:
+    known: dict[_Key, Budget] = {(str(budget.key),): budget for budget in budgets}
+    starts = {key: budget.period.start(now) for key, budget in known.items() if budget.resets_at is not None}
+    ends = {key: budget.resets_at for key, budget in known.items() if budget.resets_at is not None}
+    limits = {key: budget.limit_usd for key, budget in known.items()}
+    spent = {key: budget.spent_usd for key, budget in known.items()}
+    reserved = {key: budget.reserved_usd for key, budget in known.items()}
+    label = ("budget",)
+    yield _gauges("budget_limit_usd", "What a label's turns may cost in a period", label, limits)
+    yield _gauges("budget_spent_usd", "What ended attempts cost in the running period", label, spent)
+    yield _gauges("budget_reserved_usd", "What open attempts have reserved", label, reserved)
+    yield _gauges("budget_period_start_timestamp_seconds", "When the running period began", label, starts)
+    yield _gauges("budget_period_end_timestamp_seconds", "When the running period ends", label, ends)
+
+
+def _keyed(counts: Mapping[str, int]) -> dict[_Key, float]:
+    return {(name,): count for name, count in counts.items()}
+
+
+def _counters(name: str, text: str, labels: tuple[str, ...], values: Mapping[_Key, float]) -> Metric:
+    family = CounterMetricFamily(f"runturn_{name}", text, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, value)
+    return family
+
+
+def _gauges(name: str, text: str, labels: tuple[str, ...], values: Mapping[_Key, float]) -> Metric:
+    family = GaugeMetricFamily(f"runturn_{name}", text, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, value)
+    return family

@@ -1,0 +1,212 @@
+"""What one worker process saw, and what it is at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from adapters.errors import KINDS, Retry
+from ops.ledger import BudgetKey
+from ops.metrics.dependencies import Dependencies
+from ops.metrics.vocabulary import Vocabulary
+
+# Seconds. A turn takes from a second to hours, a tool from a moment to the longest that Claude Code waits for one.
+_TURN = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
+_WAIT = (0.1, 0.5, *_TURN)
+_FIRST_EVENT = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
+_TOOL = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 600)
+_CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_USD = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
+
+_OUTCOMES = ("completed", *KINDS)
+_CONNECTS = ("ok", "host_unreachable", "host_auth_failed", "host_key_changed")
+
+
+@dataclass(frozen=True, slots=True)
+class SettledTurn:
+    """What is counted of a turn when it has its result."""
+
+    turn_id: str  # an exemplar, never a label
+    agent: str
+    launcher: str  # local, ssh; none: it never started
+    outcome: str  # completed, or an error kind
+    seconds: float  # from its claim by this worker
+    api_seconds: float | None
+    cost_usd: float | None
+
+
+class WorkerMetrics:
+    """Methods are called when something happens; what a scrape has to look for, `watch_…` is given."""
+
+    def __init__(self, registry: CollectorRegistry, vocabulary: Vocabulary | None = None) -> None:
+        self._words = vocabulary or Vocabulary()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"runturn_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"runturn_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"runturn_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self._turns = counter("turns", "Turns settled by this worker", "agent", "launcher", "outcome")
+        self._duration = histogram(
+            "turn_duration_seconds", "From the claim of a turn to its settlement", _TURN, "agent"
+        )
+        self._api = histogram(
+            "turn_api_duration_seconds",
+            "How long a turn waited for its model, as the agent reports it",
+            _TURN,
+            "agent",
+        )
+        self._first_event = histogram(
+            "turn_first_event_seconds",
+            "From the record of an attempt to its first event",
+            _FIRST_EVENT,
+            "launcher",
+        )
+        self._cost = histogram("turn_cost_usd", "Cost of a turn, all attempts, where it is known", _USD, "agent")
+        self._queue_wait = histogram(
+            "turn_queue_wait_seconds", "From the time a turn could start to its first claim", _WAIT, "queue"
+        )
+        self._in_flight = gauge("turns_in_flight", "Turns that this worker is at")
+        self._slots = gauge("worker_slots", "Turns that this worker may be at")
+        self._idle = gauge("turn_idle_seconds_max", "Silence of the agent that has been silent for longest")
+        self._retries = counter("turn_retries", "Attempts that another one follows", "agent", "reason")
+        self._api_retries = counter(
+            "api_retries", "Requests that an agent sent to its model again", "agent", "status"
+        )
+        self._tools = counter("tool_calls", "Tool calls that ended", "agent", "tool", "outcome")
+        self._tool_duration = histogram("tool_duration_seconds", "How long tool calls took", _TOOL, "tool")
+        self._connections = gauge("ssh_connections", "SSH connections of this worker", "host")
+        self._connects = counter("ssh_connects", "Tries to connect and log in", "host", "outcome")
+        self._connect_duration = histogram("ssh_connect_duration_seconds", "Connect and login", _CONNECT)
+        self._host_slots = gauge("host_slots", "Agents that a host may run at a time", "host")
+        self._host_up = gauge("host_up", "1; 0 while a host is left alone because it keeps failing", "host")
+        self._reattachments = counter(
+            "reattachments",
+            "Running turns that were attached to again: after a lost link, or another worker",
+            "cause",
+        )
+        self._orphans = counter("orphans_ended", "Agents that ended because no worker followed them")
+        self._copies = counter("duplicate_deliveries", "Messages of turns that were known already")
+        self._duplicates = counter("duplicate_runs", "Agents found running for an attempt that has been replaced")
+        self._denials = counter("budget_denials", "Turns that a budget did not let start", "budget")
+        self._malformed = counter("malformed_events", "Lines of agents that could not be read", "agent")
+        self._lag = gauge("loop_lag_seconds", "The longest that the event loop was late within the last 15 s")
+        self._dependencies = Dependencies(registry)
+        self._begin_at_zero()
+
+    def watch_load(self, slots: Callable[[], float], idle_s: Callable[[], float]) -> None:
+        """How many turns there may be, and the longest silence."""
+        self._slots.set_function(slots)
+        self._idle.set_function(idle_s)
+
+    def watch_health(self, lag_s: Callable[[], float], dependencies: Mapping[str, Callable[[], bool]]) -> None:
+        """The event loop's lag, and whether what the worker needs answers."""
+        self._lag.set_function(lag_s)
+        self._dependencies.watch(dependencies)
+
+    def watch_host(self, host: str, slots: int | None, up: Callable[[], bool]) -> None:
+        """A host, with the agents that it may run; None: no limit of its own."""
+        self._host_up.labels(host).set_function(up)
+        if slots is not None:
+            self._host_slots.labels(host).set(slots)
+
+    def watch_connections(self, host: str, connections: Callable[[], int]) -> None:
+        """A host over SSH. Its counters begin at zero: only from there on does Prometheus see them grow."""
+        self._connections.labels(host).set_function(connections)
+        for outcome in _CONNECTS:
+            self._connects.labels(host, outcome)
+
+    def host_connected(self, host: str, seconds: float) -> None:
+        """A connection stands."""
+        self._connects.labels(host, "ok").inc()
+        self._connect_duration.observe(seconds)
+
+    def host_refused(self, host: str, kind: str) -> None:
+        """A host could not be connected to, or refused the login. `kind`: an error kind."""
+        self._connects.labels(host, kind).inc()
+
+    def turn_claimed(self, turn_id: str, waited_s: float | None) -> None:
+        """A turn is in hand, after it could have been for so long; None: it was in hand before."""
+        self._in_flight.inc()
+        if waited_s is not None:
+            self._queue_wait.labels("runturn").observe(waited_s, _exemplar(turn_id))
+
+    def turn_let_go(self) -> None:
+        """A turn is not in hand any more, for whatever reason."""
+        self._in_flight.dec()
+
+    def first_event(self, turn_id: str, launcher: str, seconds: float) -> None:
+        """An agent gave its first sign of life."""
+        self._first_event.labels(launcher).observe(seconds, _exemplar(turn_id))
+
+    def turn_settled(self, turn: SettledTurn) -> None:
+        """A turn has its result."""
+        agent, exemplar = self._words.agent(turn.agent), _exemplar(turn.turn_id)
+        self._turns.labels(agent, turn.launcher, turn.outcome).inc(1, exemplar)
+        self._duration.labels(agent).observe(turn.seconds, exemplar)
+        if turn.api_seconds is not None:
+            self._api.labels(agent).observe(turn.api_seconds, exemplar)
+        if turn.cost_usd is not None:
+            self._cost.labels(agent).observe(turn.cost_usd, exemplar)
+
+    def turn_retried(self, turn_id: str, agent: str, reason: str) -> None:
+        """An attempt failed, another one follows. `reason`: an error kind."""
+        self._retries.labels(self._words.agent(agent), reason).inc(1, _exemplar(turn_id))
+
+    def api_retried(self, agent: str, status: int | None) -> None:
+        """An agent asks its model again. `status`: of the HTTP answer; None: there was none."""
+        self._api_retries.labels(self._words.agent(agent), self._words.status(status)).inc()
+
+    def tool_ended(self, agent: str, tool: str, *, failed: bool, seconds: float | None) -> None:
+        """A tool call ended, after so long if that is known."""
+        name = self._words.tool(agent, tool)
+        self._tools.labels(self._words.agent(agent), name, "error" if failed else "ok").inc()
+        if seconds is not None:
+            self._tool_duration.labels(name).observe(seconds)
+
+    def lines_malformed(self, agent: str, lines: int) -> None:
+        """An agent printed what could not be read."""
+        self._malformed.labels(self._words.agent(agent)).inc(lines)
+
+    def reattached(self, cause: str) -> None:
+        """A running turn was attached to again. `cause`: link, worker."""
+        self._reattachments.labels(cause).inc()
+
+    def orphan_ended(self) -> None:
+        """An agent had ended because no worker followed it."""
+        self._orphans.inc()
+
+    def delivered_again(self) -> None:
+        """A message came whose turn was known."""
+        self._copies.inc()
+
+    def ran_twice(self) -> None:
+        """An agent runs for an attempt after which another one was begun. This must never be."""
+        self._duplicates.inc()
+
+    def budget_denied(self, budget: BudgetKey) -> None:
+        """A budget did not let a turn start."""
+        self._denials.labels(str(budget)).inc()
+
+    def _begin_at_zero(self) -> None:
+        """Rates see nothing of a counter's first step, unless it was there before."""
+        for agent in self._words.agents:
+            self._malformed.labels(agent)
+            for outcome in _OUTCOMES:
+                for launcher in ("local", "ssh", "none"):
+                    self._turns.labels(agent, launcher, outcome)
+            for kind, error in KINDS.items():
+                if error.default_retry is Retry.BACKOFF:
+                    self._retries.labels(agent, kind)
+        for cause in ("link", "worker"):
+            self._reattachments.labels(cause)
+
+
+def _exemplar(turn_id: str) -> dict[str, str]:
+    return {"turn_id": turn_id}  # at most 120 characters; OpenMetrics allows 128 with the name

@@ -1,0 +1,36 @@
+"""Reading what a process serves for Prometheus and for orchestrators."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def page(url: str, accept: str = "text/plain") -> str:
+    """A page as text."""
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept})) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def scrape(url: str) -> dict[tuple[str, Labels], float]:
+    """The samples of a metrics page, by name and labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page(url))
+        for sample in family.samples
+    }
+
+
+def verdict(url: str) -> tuple[int, dict[str, str]]:
+    """The status and the reasons of `/livez` or `/readyz`."""
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return answer.status, json.loads(answer.read())["reasons"]
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())["reasons"]

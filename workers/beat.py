@@ -1,0 +1,58 @@
+"""How late the event loop is: what blocks it delays every turn of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+_PERIOD_S = 0.5
+_WINDOW_S = 15.0  # about what lies between two scrapes
+_SLOW_S = 2.0
+_STUCK_S = 60.0
+
+
+class Beat:
+    """A heart that beats on the loop. What it tells may be asked on any thread."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._due_at: float | None = None  # the next beat; None: it has not begun
+        self._worst: tuple[float, float] = (0.0, clock())  # and when that was
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            self._due_at = self._clock() + _PERIOD_S
+            await self._sleep(_PERIOD_S)
+            self._beaten(self._clock())
+
+    def lag_s(self) -> float:
+        """The longest delay within the last seconds, one that goes on included."""
+        worst, at = self._worst
+        recent = worst if self._clock() - at <= _WINDOW_S else 0.0
+        return max(recent, self._overdue_s())
+
+    def slow(self) -> str | None:
+        """Why the worker had better get no more to do."""
+        lag_s = self.lag_s()
+        return f"the event loop was {lag_s:.1f} s late" if lag_s > _SLOW_S else None
+
+    def stuck(self) -> str | None:
+        """Why the worker had better be started anew."""
+        overdue_s = self._overdue_s()
+        return f"the event loop has stood still for {overdue_s:.0f} s" if overdue_s > _STUCK_S else None
+
+    def _overdue_s(self) -> float:
+        return 0.0 if self._due_at is None else max(0.0, self._clock() - self._due_at)
+
+    def _beaten(self, now: float) -> None:
+        lag_s = self._overdue_s()
+        worst, at = self._worst
+        if lag_s >= worst or now - at > _WINDOW_S:
+            self._worst = (lag_s, now)
