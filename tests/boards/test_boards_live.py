@@ -52,7 +52,7 @@ class Show:
 @pytest.fixture(scope="module")
 def show() -> Iterator[Show]:
     cast = Cast(random.Random(5), pace=0.2)
-    with stage(cast) as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
+    with stage(cast, lost=False, agent__max_attempts="2") as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
         began = time.time()
         for number in (0, 1):
             set_up.start_worker(number)
@@ -83,6 +83,7 @@ def _play(set_up: Stage) -> list[str]:
     turns += [set_up.queue(cast.completed(MODELS[0], 3), host="local") for _ in range(3)]
     turns += [set_up.queue(cast.completed(MODELS[0], 2)) for _ in range(6)]
     turns += [set_up.queue(cast.replayed("e2_api_400_credit", exit_code=1))]
+    turns += [set_up.queue(cast.replayed("j_conn_refused", exit_code=1))]
     turns += [set_up.queue(cast.completed(MODELS[0]), labels={"team": "docs"})]
     again = set_up.request(cast.completed(MODELS[0]))
     turns += [set_up.fleet.client.enqueue(again) for _ in range(2)]
@@ -93,6 +94,7 @@ def _shown(prometheus: Prometheus, turns: int) -> None:
     """Prometheus has seen all of it."""
     for metric in ("runturn_settled_turns_total", "runturn_turns_total"):
         until(lambda metric=metric: _value(prometheus, f"sum({metric})") == turns, f"{turns} turns in {metric}")  # type: ignore[misc]
+    until(lambda: prometheus.query("rate(runturn_budget_denials_total[5s])"), "a budget's first refusal, twice")
     until(lambda: prometheus.query('ALERTS{alertstate="firing"}'), "an alert")
 
 
