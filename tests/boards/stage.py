@@ -116,16 +116,14 @@ class Stage:
 
 
 @contextmanager
-def stage(cast: Cast, *, lost: bool = True, **settings: str) -> Iterator[Stage]:
-    """A fleet on two hosts over SSH, and, if `lost`, a third one that nobody can reach. No worker yet."""
+def stage(cast: Cast, **settings: str) -> Iterator[Stage]:
+    """A fleet on two hosts over SSH. No worker yet."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rt-boards-")))
         hosts = [stack.enter_context(ssh_host(name, root)) for name in ("build1", "build2")]
         described = [
             host.setting(agents={}, max_concurrent_agents=slots) for host, slots in zip(hosts, (5, 4), strict=True)
         ]
-        if lost:
-            described.append({"name": "build3", "address": "127.0.0.1", "port": _free_port(), "user": "nobody"})
         (root / "fleet").mkdir()
         fleet = stack.enter_context(Fleet(root / "fleet", ssh_hosts=ssh_hosts(*described), **settings))
         yield Stage(fleet, hosts, cast)

@@ -37,7 +37,8 @@ class Show:
             found = self.prometheus.get("query", query=expr, time=str(self.ended))["result"]
             values = [series["value"] for series in found]
         else:
-            times = {"start": str(self.began), "end": str(self.ended), "step": "1"}
+            seconds = int(self.ended - self.began)  # the last step is at the very end
+            times = {"start": str(self.ended - seconds), "end": str(self.ended), "step": "1"}
             found = self.prometheus.get("query_range", query=expr, **times)["result"]
             values = [value for series in found for value in series["values"]]
         return [number for _, text in values if not math.isnan(number := float(text))]
@@ -52,7 +53,7 @@ class Show:
 @pytest.fixture(scope="module")
 def show() -> Iterator[Show]:
     cast = Cast(random.Random(5), pace=0.2)
-    with stage(cast, lost=False, agent__max_attempts="2") as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
+    with stage(cast, agent__max_attempts="2") as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
         began = time.time()
         for number in (0, 1):
             set_up.start_worker(number)
