@@ -16,6 +16,7 @@ from ops.ledger import Ledger
 from ops.settings import Settings
 from ops.state_dir import StateDir
 from remote.ssh.daemon import DaemonExecutor
+from workers.broker_check import broker_check
 from workers.check import Check, bounded
 from workers.configured_hosts import configured_hosts
 from workers.embedded import EmbeddedBroker
@@ -73,7 +74,9 @@ def _own(installation: Installation) -> Iterator[Check]:
     yield (state := bounded("state directory", partial(_state_dir, installation)))
     if not state.ok:
         return
-    yield bounded("ledger", partial(_ledger, installation))
+    yield (ledger := bounded("ledger", partial(_ledger, installation)))
+    if ledger.ok:
+        yield bounded("dead letters", partial(_dead_letters, installation))
     yield (broker := bounded("broker", partial(_broker, installation)))
     if broker.ok:
         yield bounded("worker", partial(_worker, installation))
@@ -126,13 +129,19 @@ def _broker(installation: Installation) -> Check:
     if installation.embedded is not None and not installation.embedded.running():
         remedy = "start it, with a worker: runturn up; or set RUNTURN_BROKER_URL to one of your own"
         return Check("broker", False, "the embedded one is not running", remedy)
-    return Check("broker", True, installation.app.connection_for_write().as_uri())
+    return broker_check(installation.app)
 
 
 def _worker(installation: Installation) -> Check:
     answers = installation.app.control.inspect(timeout=_PING_S, limit=1).ping() or {}
     remedy = "" if answers else "start one: runturn up, or runturn worker"
     return Check("worker", bool(answers), ", ".join(sorted(answers)) or "none answers", remedy)
+
+
+def _dead_letters(installation: Installation) -> Check:
+    waiting = installation.ledger.dead_letters.count()
+    remedy = "see what they are, and retry or remove them: runturn dead list" if waiting else ""
+    return Check("dead letters", not waiting, f"{waiting} waiting", remedy)
 
 
 def _ledger(installation: Installation) -> Check:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from ops.ledger import dead_letters
 from ops.ledger.queries import open_attempts
 from ops.ledger.records import Backlog
-from ops.ledger.schema import dead_letters, turns
+from ops.ledger.schema import turns
 
 _DUE_LATER = "due_later"
 
@@ -25,5 +26,4 @@ def backlog(connection: Connection, now: float) -> Backlog:
     """What waits, and what runs where."""
     ready, since = connection.execute(_READY, {"now": now}).one()
     parked = {reason or _DUE_LATER: count for reason, count in connection.execute(_PARKED, {"now": now})}
-    letters = connection.scalar(sa.select(sa.func.count()).select_from(dead_letters))
-    return Backlog(ready, since, parked, open_attempts(connection), letters or 0)
+    return Backlog(ready, since, parked, open_attempts(connection), dead_letters.count(connection))

@@ -56,6 +56,11 @@ class DeadLetterBook:
         with self._database.read() as connection:
             return [_row(row) for row in connection.execute(newest.limit(limit)).mappings()]
 
+    def count(self) -> int:
+        """How many there are."""
+        with self._database.read() as connection:
+            return count(connection)
+
     def find(self, letter_id: str) -> DeadLetter | None:
         """One of them."""
         with self._database.read() as connection:
@@ -72,6 +77,11 @@ class DeadLetterBook:
 
 
 _ROW = [column for column in dead_letters.c if column.name != "body"]
+
+
+def count(connection: Connection) -> int:
+    """How many dead letters there are."""
+    return connection.scalar(sa.select(sa.func.count()).select_from(dead_letters)) or 0
 
 
 def _keep(connection: Connection, letter: DeadLetter) -> bool:

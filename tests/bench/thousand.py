@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _SIZES = (10, 100, 1000)
 _WINDOW_S = 40.0  # of one event a second from every turn, in which everything is measured
 _PATIENCE_S = 600.0  # for a thousand of anything
 _KIB_A_TURN, _P99_MS, _CORES = 250.0, 250.0, 1.0
+_SCRAPE_MS = 50.0  # of the worker's metrics, while it is at work
 _RECORDING = Path(__file__).parent.parent / "data" / "claude-code" / "a_parallel_tools.jsonl"
 _AGENT = '#!/bin/sh\nfor pipe; do :; done\nexec cat "$pipe"\n'  # the recording is the last argument
 
@@ -48,11 +50,11 @@ def _crowd(size: int) -> Rows:
         hosts = ssh_hosts(login.setting(agents={"scripted": str(agent)}))
         patient = {"agent__read_timeout_ms": "600000", "agent__max_concurrent_agents": str(size)}
         with Fleet(Path(folder), ssh_hosts=hosts, **patient) as fleet, _Choir(Path(folder), size) as choir:
-            worker = psutil.Process(fleet.start_worker("--concurrency", str(size)).process.pid)
-            return _measured(fleet, worker, choir)
+            started = fleet.start_worker("--concurrency", str(size))
+            return _measured(fleet, psutil.Process(started.process.pid), choir, _Prometheus(started.metrics))
 
 
-def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir) -> Rows:
+def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _Prometheus) -> Rows:
     size = len(choir.pipes)
     before = worker.memory_info().rss
     began = time.perf_counter()
@@ -65,7 +67,8 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir) -> Rows:
         audience.forget()
         cpu, at = worker.cpu_times(), time.perf_counter()
         machine = psutil.cpu_times()
-        choir.sing(_WINDOW_S)
+        with prometheus:
+            choir.sing(_WINDOW_S)
         seconds = time.perf_counter() - at
         used, machine_used = worker.cpu_times(), psutil.cpu_times()
         memory = worker.memory_info().rss
@@ -88,6 +91,8 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir) -> Rows:
         "latency_p50": informs(statistics.median(late) * 1000, "ms"),
         "latency_p99": at_most(late[int(0.99 * heard)] * 1000, _P99_MS, "ms"),
         "latency_max": informs(late[-1] * 1000, "ms"),
+        "scrape_p50": at_most(statistics.median(prometheus.took) * 1000, _SCRAPE_MS, "ms"),
+        "scrape_max": informs(max(prometheus.took) * 1000, "ms"),
         "worker_cpu": at_most(own, _CORES, "cores"),
         "machine_cpu": informs(busy / seconds, "cores"),
         "all_started": informs(started_s, "s"),
@@ -96,6 +101,31 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir) -> Rows:
     if size < max(_SIZES):  # what a worker has once weighs most on those
         rows["memory"] = informs(rows["memory"]["value"], "KiB a turn")
     return {f"{name}_at_{size}": row for name, row in rows.items()}
+
+
+class _Prometheus:
+    """Scrapes a worker once a second."""
+
+    def __init__(self, url: str) -> None:
+        self.took: list[float] = []  # seconds, of each scrape
+        self._request = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text"})
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> _Prometheus:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(1.0):
+            began = time.perf_counter()
+            with urllib.request.urlopen(self._request) as answer:
+                answer.read()
+            self.took.append(time.perf_counter() - began)
 
 
 class _Choir:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from ops.ledger import DeadLetter, Ledger
 from tests.cli.conftest import Cli
+from tests.cli.test_dead import ROW
 from workers.check import Check, bounded, unanswered
 from workers.embedded import EmbeddedBroker
 
@@ -23,10 +25,10 @@ def test_fleet_in_order(fleet_cli: Cli) -> None:
     checks = _checks(said.document)
     assert (said.status, said.document["healthy"]) == (0, True)
     assert list(checks) == [
-        "configuration", "state directory", "ledger", "broker", "worker",
+        "configuration", "state directory", "ledger", "dead letters", "broker", "worker",
         "tools", "spool directory", "agent claude-code", "agent scripted", "spools",
     ]  # fmt: skip
-    assert [check["host"] for check in checks.values()] == [None] * 5 + ["local"] * 5
+    assert [check["host"] for check in checks.values()] == [None] * 6 + ["local"] * 5
     assert (
         "only turns that ask for it need it" in checks["agent claude-code"]["detail"]
     )  # it is missing on purpose
@@ -81,6 +83,15 @@ def test_newer_ledger_is_an_outcome(cli: Cli, tmp_path: Path) -> None:
     database.commit()
     database.close()
     assert "schema 9999" in _checks(cli("doctor", "--json").document)["ledger"]["detail"]
+
+
+def test_dead_letters_are_something_to_see_to(cli: Cli, tmp_path: Path) -> None:
+    cli("history")
+    with Ledger.open(f"sqlite:///{tmp_path}/state/ledger.sqlite3") as ledger:
+        ledger.dead_letters.keep(DeadLetter(ROW, b"{"))
+    check = _checks(cli("doctor", "--json").document)["dead letters"]
+    assert (check["ok"], check["detail"]) == (False, "1 waiting")
+    assert "runturn dead list" in check["remedy"]
 
 
 def test_check_that_raises_anything_is_an_outcome() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 from accounts import TTL, a_request, a_usage, claimed, completed
-from pages import page, scrape
 
 from adapters.errors import KINDS
 from adapters.usage import NO_TOKENS, UsageSource
@@ -29,6 +28,7 @@ from ops.metrics import (
 )
 from ops.settings import Settings
 from ops.status_server import StatusServer
+from tests.pages import page, scrape
 from workers.agents import build_registry
 
 AGENTS = build_registry(Settings())

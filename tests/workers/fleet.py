@@ -48,6 +48,11 @@ class Worker:
         until(lambda: b"worker is ready" in self.log.read_bytes() or self.process.poll() is not None, "a worker")
         assert self.process.poll() is None, self.log.read_text()
 
+    @property
+    def metrics(self) -> str:
+        """Where its metrics are."""
+        return json.loads(self.log.read_text().partition("\n")[0])["metrics"]
+
     def kill(self) -> None:
         """As the kernel does when memory is short."""
         self.process.kill()
@@ -71,7 +76,7 @@ class Fleet:
         self.workspace = root / "workspace"
         self.workspace.mkdir()
         self.broker = EmbeddedBroker(self.state.broker)
-        self._workers: list[Worker] = []
+        self.workers: list[Worker] = []
         self.environment = {
             **(environment or {"PATH": os.environ["PATH"], "HOME": str(root)}),
             "RUNTURN_STATE_DIR": str(self.state.root),
@@ -87,7 +92,7 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             if worker.process.poll() is None:
                 worker.kill()
         self.broker.stop()
@@ -98,7 +103,7 @@ class Fleet:
         """A worker that is ready; `prefix` is a command that runs it."""
         log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=self.state.logs)[1])
         worker = Worker(log, self.environment, *arguments, prefix=prefix)
-        self._workers.append(worker)
+        self.workers.append(worker)
         worker.wait_ready()
         return worker
 

@@ -9,6 +9,7 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 Labels = tuple[tuple[str, str], ...]
+Samples = dict[tuple[str, Labels], float]
 
 
 def page(url: str, accept: str = "text/plain") -> str:
@@ -18,7 +19,7 @@ def page(url: str, accept: str = "text/plain") -> str:
         return text
 
 
-def scrape(url: str) -> dict[tuple[str, Labels], float]:
+def scrape(url: str) -> Samples:
     """The samples of a metrics page, by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value

@@ -1,0 +1,104 @@
+"""What a real worker shows of itself: over SSH, without its broker, and of turns that it took over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.result import Status
+from tests.pages import Samples, scrape, verdict
+from tests.waiting import until
+from tests.workers.conftest import RECORDINGS
+from tests.workers.fleet import Fleet, Worker, slow_recording
+from tests.workers.ssh_host import ssh_host, ssh_hosts
+from tests.workers.ssh_logins import Login
+from workers.app import TASK, create_app
+
+RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Worker, Login]]:
+    """A worker with a host that answers and one that does not."""
+    root = tmp_path_factory.mktemp("metrics")
+    with ssh_host("h1", root) as login:
+        down = {"name": "down", "address": "127.0.0.1:1"}
+        with Fleet(root, ssh_hosts=ssh_hosts(login.setting(agents={}, max_concurrent_agents=3), down)) as fleet:
+            yield fleet, fleet.start_worker(), login
+
+
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    """One sample; None: there is none."""
+    return samples.get((f"runturn_{name}", tuple(sorted(labels.items()))))
+
+
+def test_turn_over_ssh_is_counted_with_its_connection(place: tuple[Fleet, Worker, Login]) -> None:
+    fleet, worker, _ = place
+    result = fleet.run(fleet.recorded(RECORDING, host="h1"))
+    assert result.status is Status.COMPLETED
+    samples = scrape(worker.metrics)
+    ended = {"agent": "scripted", "launcher": "ssh", "outcome": "completed"}
+    assert value(samples, "turns_total", **ended) == 1
+    assert value(samples, "turn_first_event_seconds_count", launcher="ssh") == 1
+    assert value(samples, "tool_calls_total", agent="scripted", tool="Bash", outcome="ok") == 2
+    assert (value(samples, "ssh_connections", host="h1") or 0) >= 1
+    assert (value(samples, "ssh_connects_total", host="h1", outcome="ok") or 0) >= 1
+    assert value(samples, "host_slots", host="h1") == 3
+    assert value(samples, "host_up", host="h1") == 1
+
+
+def test_host_that_is_down_is_counted_and_shown(place: tuple[Fleet, Worker, Login]) -> None:
+    fleet, worker, _ = place
+    fleet.client.enqueue(fleet.recorded(RECORDING, host="down"))
+    until(lambda: value(scrape(worker.metrics), "host_up", host="down") == 0, "the host to be left alone")
+    samples = scrape(worker.metrics)
+    assert (value(samples, "ssh_connects_total", host="down", outcome="host_unreachable") or 0) >= 3
+    assert value(samples, "ssh_connects_total", host="h1", outcome="host_unreachable") == 0
+
+
+def test_turn_that_is_taken_over_is_counted_once(tmp_path: Path) -> None:
+    slow = slow_recording(tmp_path / "slow.jsonl", RECORDING, 400)
+    with Fleet(tmp_path) as fleet:
+        first = fleet.start_worker()
+        turn_id = fleet.client.enqueue(fleet.recorded(slow))
+        until(lambda: any(event["event"] == "text" for event in fleet.events(turn_id)), "its first text")
+        first.kill()
+        second = fleet.start_worker()
+        assert fleet.result(turn_id).status is Status.COMPLETED
+        until(lambda: value(scrape(second.metrics), "turns_in_flight") == 0, "the turn to be let go of")
+        samples = scrape(second.metrics)
+    assert value(samples, "reattachments_total", cause="worker") == 1
+    assert value(samples, "reattachments_total", cause="link") == 0
+    assert value(samples, "turn_queue_wait_seconds_count", queue="runturn") is None  # the first one counted that
+    assert value(samples, "turn_first_event_seconds_count", launcher="local") is None
+
+
+def test_copies_and_refusals_are_counted(tmp_path: Path) -> None:
+    with Fleet(tmp_path) as fleet:
+        worker = fleet.start_worker()
+        refused = {"agent": "claude-code", "launcher": "none", "outcome": "invalid_request"}
+        create_app(fleet.broker.url).send_task(TASK, args=[{"agent": "claude-code"}])
+        until(lambda: value(scrape(worker.metrics), "turns_total", **refused) == 1, "a refusal")
+        request = fleet.recorded(RECORDING)
+        fleet.run(request)
+        for _ in range(2):
+            fleet.client.enqueue(request)
+        until(lambda: value(scrape(worker.metrics), "duplicate_deliveries_total") == 2, "two copies")
+
+
+def test_worker_without_its_broker_says_so_and_recovers(tmp_path: Path) -> None:
+    with Fleet(tmp_path) as fleet:
+        worker = fleet.start_worker()
+        url = worker.metrics.removesuffix("/metrics")
+        until(lambda: verdict(f"{url}/readyz") == (200, {}), "a worker that is ready")
+        fleet.broker.stop()
+        until(lambda: "broker" in verdict(f"{url}/readyz")[1], "the broker to be missed")
+        assert verdict(f"{url}/livez") == (200, {})
+        assert value(scrape(worker.metrics), "dependency_up", dependency="broker") == 0
+        assert value(scrape(worker.metrics), "dependency_up", dependency="ledger") == 1
+        fleet.broker.ensure()
+        until(lambda: verdict(f"{url}/readyz") == (200, {}), "a worker that is ready again")
+        worker.terminate()
+        assert worker.wait() == 0
