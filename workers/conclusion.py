@@ -161,6 +161,8 @@ class Conclusion:
         outcome = settled.error.kind if settled.error else str(settled.status)
         log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
         equipment.metrics.turn_settled(self._counted(settled))
+        if equipment.tracing is not None:
+            equipment.tracing.turn_settled(self._claim, settled, now)
         return settled
 
     def _counted(self, result: TurnResult) -> SettledTurn:

@@ -108,6 +108,8 @@ class Runtime:
         self._equipment.pump.close(countdown.left_s)
         self._bounded(self._equipment.hosts.close(), countdown)
         self._bounded(_cancel_all(), countdown)
+        if self._equipment.tracing:
+            self._equipment.tracing.close(countdown.left_s)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(countdown.left_s)
 
