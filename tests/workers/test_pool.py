@@ -87,7 +87,8 @@ def test_inspect_tells_what_is_so(fleet: Fleet, app: Celery, tmp_path: Path) -> 
     turn_id = fleet.client.enqueue(endless(fleet, tmp_path))
     running(fleet, turn_id)
     ((_, (active,)),) = app.control.inspect(timeout=10).active().items()
-    assert (active["id"], active["name"], active["args"]) == (turn_id, TASK, [])
+    shown = "(scripted on any host: do it)"
+    assert (active["id"], active["name"], active["args"], active["kwargs"]) == (turn_id, TASK, shown, "{}")
     ((_, stats),) = app.control.inspect(timeout=10).stats().items()
     pool = stats["pool"]
     assert (pool["max-concurrency"], pool["turns"], pool["processes"]) == (3, 1, [active["worker_pid"]])

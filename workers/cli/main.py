@@ -59,7 +59,7 @@ SECTIONS = (
             "doctor": "Check everything that a turn needs.",
         },
     ),
-    Section("Flower", "workers.cli.flower", {"flower": "Serve Celery's web page, behind a login."}),
+    Section("Flower", "workers.cli.flower", {"flower": "Serve Flower, Celery's web page, behind a login."}),
     Section("Dead letters", "workers.cli.dead", {"dead": "Look after messages that no worker could read."}),
     Section(
         "Transcripts",
