@@ -8,12 +8,14 @@ import shlex
 import sys
 import threading
 import time
+from pathlib import Path
 
 import click
 
 from tests.demo.stage import Interrupts
 from tests.stack import turns
-from tests.stack.stack import USER, Stack, lacking
+from tests.stack.stack import Stack, lacking
+from workers.flower import USER
 
 _SHOWN = ("RUNTURN_SECRETS_DIR", "RUNTURN_CONFIG", "RUNTURN_STATE_DIR")
 
@@ -70,13 +72,14 @@ def _show(stack: Stack, count: int, took_s: float) -> None:
         click.echo(f"  {name:<11} {urls[name]}/metrics")
     click.echo(f"  logs        {stack.logs}")
     click.echo("Grafana is not part of it: Debian has none. compose.yaml has, with ops/grafana.")
-    click.echo(
-        f"\n{count} recorded turns were queued. In another terminal, for more of them and for all commands:"
-    )
+    click.echo(f"\n{count} recorded turns were queued. In another terminal:")
     variables = " ".join(f"{name}={shlex.quote(stack.environment[name])}" for name in _SHOWN)
     click.echo(f"  export {variables}")
-    for command in ("runturn top", "runturn history", "runturn cost --by label"):
-        click.echo(f"  {command}")
+    runturn = Path(sys.executable).with_name("runturn")
+    program = runturn.relative_to(Path.cwd()) if runturn.is_relative_to(Path.cwd()) else runturn
+    replay = f"-C {stack.workspace} --agent scripted -o recording={turns.recording('c_subagent')}"
+    for command in ("top", "history", "cost --by label", f'run "once more" {replay}'):
+        click.echo(f"  {program} {command}")
 
 
 if __name__ == "__main__":

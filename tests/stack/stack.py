@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -27,10 +28,10 @@ from tests.stack import prometheus
 from tests.stack.prometheus import Prometheus
 from tests.stack.services import Service, free_port
 from tests.waiting import until
+from workers.flower import USER
 
 WORKERS = ("worker1", "worker2")
 HOST = "host1"
-USER = "runturn"  # Flower's
 
 _COMPOSE = Path(__file__).parent.parent.parent / "ops" / "compose"
 _RUNTURN = (sys.executable, "-m", "workers.cli.main")
@@ -86,6 +87,12 @@ class Stack:
         """The login's other half."""
         return (self.secrets / "flower_password").read_text()
 
+    @property
+    def flower_login(self) -> dict[str, str]:
+        """The login as a header."""
+        login = base64.b64encode(f"{USER}:{self.flower_password}".encode()).decode()
+        return {"Authorization": f"Basic {login}"}
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command line as an operator of this stack would."""
         return subprocess.run(
@@ -124,7 +131,7 @@ class Stack:
         self._keep("flower_password", secrets.token_hex(12))
         (self.root / "runturn.toml").write_text(self._settings(sshd))
         services = [self._worker(name) for name in WORKERS]
-        services += [self._exporter(), self._flower(broker), self._prometheus()]
+        services += [self._exporter(), self._flower(), self._prometheus()]
         for service in services:
             service.wait_ready()
 
@@ -181,15 +188,11 @@ class Stack:
         environment = {**self.environment, **own, "RUNTURN_METRICS_PORT": str(self._ports[name])}
         return self._service(name, [*_RUNTURN, command], environment, f"{self._url(name)}/readyz")
 
-    def _flower(self, broker: str) -> Service:
-        environment = {
-            **self.environment,
-            "CELERY_BROKER_URL": broker,
-            "FLOWER_BASIC_AUTH": f"{USER}:{self.flower_password}",
-        }
-        port = self._ports["flower"]
-        command = [sys.executable, "-m", "celery", "flower", "--address=127.0.0.1", f"--port={port}"]
-        return self._service("flower", command, environment, f"{self._url('flower')}/healthcheck")
+    def _flower(self) -> Service:
+        port, file = self._ports["flower"], self.secrets / "flower_password"
+        command = [*_RUNTURN, "flower", f"--port={port}", f"--password-file={file}"]
+        ready = f"{self._url('flower')}/healthcheck"
+        return self._service("flower", command, self.environment, ready, headers=self.flower_login)
 
     def _prometheus(self) -> Service:
         targets = {
@@ -211,8 +214,16 @@ class Stack:
         ]
         return self._service("prometheus", command, self.environment, f"{self._url('prometheus')}/-/ready")
 
-    def _service(self, name: str, command: list[str], environment: Mapping[str, str], ready: str) -> Service:
-        service = Service(name, command, self.logs / f"{name}.log", environment, ready, cwd=self.root)
+    def _service(
+        self,
+        name: str,
+        command: list[str],
+        environment: Mapping[str, str],
+        ready: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Service:
+        log = self.logs / f"{name}.log"
+        service = Service(name, command, log, environment, ready, headers=headers, cwd=self.root)
         self._ends.callback(service.stop)
         return service
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import signal
@@ -21,7 +20,7 @@ from adapters.result import Status, TurnResult
 from tests.docs.pages import page
 from tests.ssh.needs import missing
 from tests.stack import turns
-from tests.stack.stack import HOST, USER, WORKERS, Stack, lacking
+from tests.stack.stack import HOST, WORKERS, Stack, lacking
 from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -105,10 +104,7 @@ def test_all_rules_are_loaded_and_a_healthy_fleet_sets_none_off(stack: Stack, re
 
 def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[TurnResult]) -> None:
     def tasks() -> dict[str, dict[str, str]]:
-        login = base64.b64encode(f"{USER}:{stack.flower_password}".encode()).decode()
-        request = urllib.request.Request(
-            f"{stack.urls['flower']}/api/tasks", headers={"Authorization": f"Basic {login}"}
-        )
+        request = urllib.request.Request(f"{stack.urls['flower']}/api/tasks", headers=stack.flower_login)
         with urllib.request.urlopen(request, timeout=10) as response:
             return dict(json.load(response))
 

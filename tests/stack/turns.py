@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,17 +18,22 @@ _PLAYED = ("a_parallel_tools", "b_agentic_steps", "c_subagent", "h_429_then_ok",
 _TEAMS = ("web", "docs")
 
 
+def recording(name: str) -> Path:
+    """Where one of them is."""
+    return _RECORDINGS / f"{name}.jsonl"
+
+
 def requests(stack: Stack, count: int) -> Iterator[TurnRequest]:
     """Requests of two teams and two producers; one in four asks for a worker's own machine."""
-    teams, recordings = itertools.cycle(_TEAMS), itertools.cycle(_PLAYED)
-    for number, team, recording in zip(range(count), teams, recordings, strict=False):
+    teams, names = itertools.cycle(_TEAMS), itertools.cycle(_PLAYED)
+    for number, team, name in zip(range(count), teams, names, strict=False):
         own = {"host": f"worker{1 + number // 4 % 2}"} if number % 4 == 3 else {}
         yield TurnRequest.parse(
             {
-                "prompt": f"Recorded turn {number + 1}: {recording}",
+                "prompt": f"Recorded turn {number + 1}: {name}",
                 "workspace": str(stack.workspace),
                 "agent": "scripted",
-                "options": {"recording": str(_RECORDINGS / f"{recording}.jsonl")},
+                "options": {"recording": str(recording(name))},
                 "labels": {"team": team},
                 "producer": f"{team}-bot",
                 **own,
@@ -47,8 +51,3 @@ def queue(stack: Stack, count: int) -> list[str]:
     """Queue so many turns; returns their ids."""
     client = client_of(stack)
     return [client.enqueue(request) for request in requests(stack, count)]
-
-
-def settled(stack: Stack) -> int:
-    """How many turns have their result."""
-    return sum(row["settled_at"] is not None for row in json.loads(stack.command("history", "--json").stdout))
