@@ -23,8 +23,9 @@ from tests.waiting import until
 class Prometheus:
     """A server on 127.0.0.1, from the start of its context to its end."""
 
-    def __init__(self, configuration: dict[str, Any]) -> None:
+    def __init__(self, configuration: dict[str, Any], *flags: str) -> None:
         """`configuration` is what prometheus.yml holds; paths in it are relative to `folder`."""
+        self._flags = flags
         self._program = need("prometheus")
         self._promtool = need("promtool")
         self.folder = Path(tempfile.mkdtemp(prefix="rt-prometheus-"))
@@ -46,6 +47,7 @@ class Prometheus:
             f"--config.file={self.folder}/prometheus.yml",
             f"--storage.tsdb.path={self._data}",
             "--web.listen-address=127.0.0.1:0",
+            *self._flags,
         ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -60,7 +60,7 @@ _NOW = Section(
             "Slots taken",
             "Of the hosts that have a limit: agents, of those that they may run.",
             SHARE,
-            f"sum({_USED} and {_SLOTS}) / (sum({_SLOTS}) > 0)",
+            ratio(or_zero(f"sum({_USED} and {_SLOTS})"), f"sum({_SLOTS})"),
             steps=((None, GREEN), (0.9, ORANGE)),
             none="no limit",
         ),

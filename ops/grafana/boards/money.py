@@ -46,7 +46,7 @@ def _budget(part: str) -> str:
 
 
 # What a period will have cost if it goes on as it began. At least a tenth of it counts as gone by, or the first
-# turn of a day would foretell ruin. RunturnBudgetForecast (ops/prometheus/rules.yml) says nothing before that, either.
+# turn of a day would foretell ruin; the alert RunturnBudgetForecast says nothing before that, either.
 _START, _END = _budget("period_start_timestamp_seconds"), _budget("period_end_timestamp_seconds")
 _FORECAST = f"{_budget('spent_usd')} / clamp((time() - {_START}) / ({_END} - {_START}), 0.1, 1)"
 _LEFT = f"{_budget('limit_usd')} - {_budget('spent_usd')} - {_budget('reserved_usd')}"

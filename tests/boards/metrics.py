@@ -1,0 +1,67 @@
+"""All metrics there are, with their labels: read from the registries, not from a list that grows old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from ops.metrics import LedgerCollector, Vocabulary, WorkerMetrics, new_registry
+
+# What Prometheus adds, or has of itself.
+SCRAPED = frozenset({"instance", "job"})
+OWN = {"up": SCRAPED, "ALERTS": frozenset({"alertname", "alertstate", "severity"})}
+
+
+def known() -> dict[str, frozenset[str]]:
+    """The name of every series, with its labels."""
+    return {**OWN, **dict(_series(_worker())), **dict(_series(_exporter()))}
+
+
+def ours() -> dict[str, frozenset[str]]:
+    """The names of our own metrics, a histogram's without its ending, with their labels."""
+    return {
+        _name(family): SCRAPED | _labels(family)
+        for family in (*_worker(), *_exporter())
+        if family.name.startswith("runturn_")
+    }
+
+
+def _worker() -> list[Any]:
+    registry = new_registry()
+    WorkerMetrics(registry)
+    return list(_families(registry))
+
+
+def _exporter() -> list[Any]:
+    collector = LedgerCollector(cast("Any", None), Vocabulary(), lambda: 0.0)
+    return list(collector.describe())  # which asks no ledger
+
+
+def _families(registry: CollectorRegistry) -> Iterator[Any]:
+    """Whatever is registered. A labelled metric without values tells its labels by a private name only."""
+    for collector in registry._collector_to_names:
+        labels = getattr(collector, "_labelnames", ())
+        for family in collector.collect():
+            cast("Any", family)._labelnames = labels
+            yield family
+
+
+def _series(families: list[Any]) -> Iterator[tuple[str, frozenset[str]]]:
+    for family in families:
+        labels = SCRAPED | _labels(family)
+        if family.type == "histogram":
+            yield f"{family.name}_bucket", labels | {"le"}
+            yield f"{family.name}_sum", labels
+            yield f"{family.name}_count", labels
+        else:
+            yield _name(family), labels
+
+
+def _name(family: Any) -> str:
+    return f"{family.name}_total" if family.type == "counter" else str(family.name)
+
+
+def _labels(family: Any) -> frozenset[str]:
+    return frozenset(family._labelnames)

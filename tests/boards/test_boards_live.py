@@ -1,0 +1,129 @@
+"""Every query of every board finds data: on a real Prometheus that scrapes a fleet at work."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ops.ledger import BudgetKey, Period
+from tests.boards.files import Panel, Target, filled, panels
+from tests.boards.stage import Stage, stage
+from tests.boards.turns import MODELS, UNKNOWN, Cast
+from tests.prometheus_server import Prometheus
+from tests.waiting import until
+
+PANELS = list(panels())
+LABELS = {"team": "web"}
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """A Prometheus that has seen a little of everything."""
+
+    prometheus: Prometheus
+    began: float
+    ended: float
+
+    def samples(self, target: Target) -> list[float]:
+        """The numbers that Grafana would get for one query."""
+        expr = filled(target.expr, rate_interval="5s", time_range="10m")
+        if target.instant:
+            found = self.prometheus.get("query", query=expr, time=str(self.ended))["result"]
+            values = [series["value"] for series in found]
+        else:
+            seconds = int(self.ended - self.began)  # the last step is at the very end
+            times = {"start": str(self.ended - seconds), "end": str(self.ended), "step": "1"}
+            found = self.prometheus.get("query_range", query=expr, **times)["result"]
+            values = [value for series in found for value in series["values"]]
+        return [number for _, text in values if not math.isnan(number := float(text))]
+
+    def exemplars(self, target: Target) -> set[str]:
+        """The turns that Grafana would draw as dots."""
+        times = {"start": str(self.began), "end": str(self.ended)}
+        found = self.prometheus.get("query_exemplars", query=filled(target.expr), **times)
+        return {exemplar["labels"]["turn_id"] for series in found for exemplar in series["exemplars"]}
+
+
+@pytest.fixture(scope="module")
+def show() -> Iterator[Show]:
+    cast = Cast(random.Random(5), pace=0.2)
+    with stage(cast, agent__max_attempts="2") as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
+        began = time.time()
+        for number in (0, 1):
+            set_up.start_worker(number)
+        _watched(prometheus)
+        # Rates see a series from its second sample on.
+        set_up.fleet.client.result(set_up.queue(cast.completed(MODELS[0], 1)), 60)
+        until(lambda: _value(prometheus, "sum(runturn_settled_turns_total)") == 1, "the first turn to be seen")
+        turns = _play(set_up)
+        for turn_id in turns:
+            set_up.fleet.client.result(turn_id, 60)
+        _shown(prometheus, len(set(turns)) + 1)
+        yield Show(prometheus, began, time.time())
+
+
+def _watched(prometheus: Prometheus) -> None:
+    """Prometheus sees everything before it grows."""
+    until(lambda: len(prometheus.query('up{job=~"runturn-.+"} == 1')) == 3, "all processes to be scraped")
+
+
+def _play(set_up: Stage) -> list[str]:
+    """A little of everything; returns the turns that will end."""
+    cast, ledger = set_up.cast, set_up.fleet.ledger
+    ledger.set_budget(BudgetKey("team", "web", Period.DAY), 100.0, 0.1, time.time())
+    ledger.set_budget(BudgetKey("team", "docs", Period.TOTAL), 0.01, 5.0, time.time())
+    set_up.queue_rubbish()
+    set_up.queue_later(cast.completed(MODELS[0]), 3600)
+    turns = [set_up.queue(cast.completed(model, 4, retries=3), labels=LABELS) for model in (*MODELS, UNKNOWN)]
+    turns += [set_up.queue(cast.completed(MODELS[0], 3), host="local") for _ in range(3)]
+    turns += [set_up.queue(cast.completed(MODELS[0], 2)) for _ in range(6)]
+    turns += [set_up.queue(cast.replayed("e2_api_400_credit", exit_code=1))]
+    turns += [set_up.queue(cast.replayed("j_conn_refused", exit_code=1))]
+    turns += [set_up.queue(cast.completed(MODELS[0]), labels={"team": "docs"})]
+    again = set_up.request(cast.completed(MODELS[0]))
+    turns += [set_up.fleet.client.enqueue(again) for _ in range(2)]
+    return turns
+
+
+def _shown(prometheus: Prometheus, turns: int) -> None:
+    """Prometheus has seen all of it."""
+    for metric in ("runturn_settled_turns_total", "runturn_turns_total"):
+        until(lambda metric=metric: _value(prometheus, f"sum({metric})") == turns, f"{turns} turns in {metric}")  # type: ignore[misc]
+    until(lambda: prometheus.query("rate(runturn_budget_denials_total[5s])"), "a budget's first refusal, twice")
+    until(lambda: prometheus.query('ALERTS{alertstate="firing"}'), "an alert")
+
+
+def _value(prometheus: Prometheus, query: str) -> float:
+    found = prometheus.query(query)
+    return float(found[0]["value"][1]) if found else 0.0
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=str)
+def test_queries_of_panel_find_data(show: Show, panel: Panel) -> None:
+    for target in panel.targets:
+        assert show.samples(target), f"{panel}, query {target.letter}: {target.expr}"
+
+
+DOTTED = [panel for panel in PANELS if any(target.exemplars for target in panel.targets)]
+
+
+@pytest.mark.parametrize("panel", DOTTED, ids=str)
+def test_dots_of_panel_are_turns(show: Show, panel: Panel) -> None:
+    assert any(show.exemplars(target) for target in panel.targets if target.exemplars)
+
+
+def test_books_say_what_was_spent(show: Show) -> None:
+    """The numbers at the top of the money board: exact, also for models that are new in the range."""
+    by_title: dict[str, Any] = {panel.title: panel for panel in PANELS if panel.board == "money"}
+    (spent,) = show.samples(by_title["Spent"].targets[0])
+    (booked,) = show.samples(by_title["In the books"].targets[0])
+    parts = show.samples(by_title["A completed turn, by model"].targets[0])
+    (whole,) = show.samples(by_title["A completed turn"].targets[0])
+    assert spent == pytest.approx(booked) and spent > 0
+    assert sum(parts) == pytest.approx(whole)
