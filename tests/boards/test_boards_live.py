@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from ops.ledger import BudgetKey, Period
-from tests.boards.files import Panel, Target, filled, panels
+from tests.boards.data import Window
+from tests.boards.files import Panel, panels
 from tests.boards.stage import Stage, stage
 from tests.boards.turns import MODELS, UNKNOWN, Cast
 from tests.prometheus_server import Prometheus
@@ -22,36 +21,8 @@ PANELS = list(panels())
 LABELS = {"team": "web"}
 
 
-@dataclass(frozen=True, slots=True)
-class Show:
-    """A Prometheus that has seen a little of everything."""
-
-    prometheus: Prometheus
-    began: float
-    ended: float
-
-    def samples(self, target: Target) -> list[float]:
-        """The numbers that Grafana would get for one query."""
-        expr = filled(target.expr, rate_interval="5s", time_range="10m")
-        if target.instant:
-            found = self.prometheus.get("query", query=expr, time=str(self.ended))["result"]
-            values = [series["value"] for series in found]
-        else:
-            seconds = int(self.ended - self.began)  # the last step is at the very end
-            times = {"start": str(self.ended - seconds), "end": str(self.ended), "step": "1"}
-            found = self.prometheus.get("query_range", query=expr, **times)["result"]
-            values = [value for series in found for value in series["values"]]
-        return [number for _, text in values if not math.isnan(number := float(text))]
-
-    def exemplars(self, target: Target) -> set[str]:
-        """The turns that Grafana would draw as dots."""
-        times = {"start": str(self.began), "end": str(self.ended)}
-        found = self.prometheus.get("query_exemplars", query=filled(target.expr), **times)
-        return {exemplar["labels"]["turn_id"] for series in found for exemplar in series["exemplars"]}
-
-
 @pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
+def window() -> Iterator[Window]:
     cast = Cast(random.Random(5), pace=0.2)
     with stage(cast, agent__max_attempts="2") as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
         began = time.time()
@@ -65,7 +36,7 @@ def show() -> Iterator[Show]:
         for turn_id in turns:
             set_up.fleet.client.result(turn_id, 60)
         _shown(prometheus, len(set(turns)) + 1)
-        yield Show(prometheus, began, time.time())
+        yield Window(prometheus, began, time.time())
 
 
 def _watched(prometheus: Prometheus) -> None:
@@ -105,25 +76,25 @@ def _value(prometheus: Prometheus, query: str) -> float:
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=str)
-def test_queries_of_panel_find_data(show: Show, panel: Panel) -> None:
+def test_queries_of_panel_find_data(window: Window, panel: Panel) -> None:
     for target in panel.targets:
-        assert show.samples(target), f"{panel}, query {target.letter}: {target.expr}"
+        assert window.samples(target), f"{panel}, query {target.letter}: {target.expr}"
 
 
 DOTTED = [panel for panel in PANELS if any(target.exemplars for target in panel.targets)]
 
 
 @pytest.mark.parametrize("panel", DOTTED, ids=str)
-def test_dots_of_panel_are_turns(show: Show, panel: Panel) -> None:
-    assert any(show.exemplars(target) for target in panel.targets if target.exemplars)
+def test_dots_of_panel_are_turns(window: Window, panel: Panel) -> None:
+    assert any(window.turns(target) for target in panel.targets if target.exemplars)
 
 
-def test_books_say_what_was_spent(show: Show) -> None:
+def test_books_say_what_was_spent(window: Window) -> None:
     """The numbers at the top of the money board: exact, also for models that are new in the range."""
     by_title: dict[str, Any] = {panel.title: panel for panel in PANELS if panel.board == "money"}
-    (spent,) = show.samples(by_title["Spent"].targets[0])
-    (booked,) = show.samples(by_title["In the books"].targets[0])
-    parts = show.samples(by_title["A completed turn, by model"].targets[0])
-    (whole,) = show.samples(by_title["A completed turn"].targets[0])
+    (spent,) = window.samples(by_title["Spent"].targets[0])
+    (booked,) = window.samples(by_title["In the books"].targets[0])
+    parts = window.samples(by_title["A completed turn, by model"].targets[0])
+    (whole,) = window.samples(by_title["A completed turn"].targets[0])
     assert spent == pytest.approx(booked) and spent > 0
     assert sum(parts) == pytest.approx(whole)

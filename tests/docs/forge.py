@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from subprocess import Popen
+from subprocess import PIPE, Popen
 
 from tests.waiting import until
 from workers.cli.main import SECTIONS, run
@@ -32,22 +34,19 @@ with socket.socket(socket.AF_UNIX) as server:
 
 
 @contextmanager
-def forge(directory: Path) -> Iterator[Path]:
+def forge() -> Iterator[Path]:
     """A directory for the PATH, with `runturn` in it."""
-    place, programs = directory / "forge.sock", directory / "bin"
-    with Popen([sys.executable, "-m", "tests.docs.forge", str(place)], stdin=-3) as server:
-        try:
+    with tempfile.TemporaryDirectory(prefix="rt-") as directory:  # short: a socket's path has to fit
+        programs, place = Path(directory), Path(directory, "socket")
+        with Popen([sys.executable, "-m", "tests.docs.forge", str(place)], stdin=PIPE) as server:
             until(lambda: place.exists() or server.poll() is not None, "commands that are ready")
-            programs.mkdir()
             (programs / "runturn").write_text(_CLIENT.format(python=sys.executable, socket=str(place)))
             (programs / "runturn").chmod(0o755)
             yield programs
-        finally:
-            server.kill()
 
 
 def serve(place: str) -> None:
-    """Run commands until killed."""
+    """Run commands until whoever has started this closes its standard input, or is killed."""
     for section in SECTIONS:
         import_module(section.module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -55,7 +54,7 @@ def serve(place: str) -> None:
         server.bind(f"{place}.new")
         server.listen()
         os.rename(f"{place}.new", place)  # noqa: PTH104  # whoever sees it can connect
-        while True:
+        while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
             client, _ = server.accept()
             with client:
                 if os.fork() == 0:

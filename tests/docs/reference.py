@@ -23,6 +23,7 @@ from ops.settings import PREFIX, Settings
 from tests.docs.catalogue import of_exporter, of_workers
 
 _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_FORMATS = {"path": "path", "password": "URL, secret", "date-time": "date and time", "object": "map"}
 _METRIC = ("Metric", "Type", "Labels", "Meaning")
 _RETRIED = {Retry.NEVER: "no", Retry.BACKOFF: "yes", Retry.WAIT: "waits"}
 
@@ -140,15 +141,13 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
-    kind = schema.get("type", "any")
+    kind: str = schema.get("type", "any")
     if kind in ("integer", "number"):
         return kind + _bounds(schema)
     if kind == "array":
         of = schema.get("items", {})
         return "list of tables" if "$ref" in of else f"list of {of.get('type', 'value')}s"
-    return {"path": "path", "password": "URL, secret", "date-time": "date and time"}.get(
-        schema.get("format", ""), {"object": "map"}.get(kind, kind)
-    )
+    return _FORMATS.get(schema.get("format", kind), kind)
 
 
 def _bounds(schema: Schema) -> str:

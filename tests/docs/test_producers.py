@@ -22,8 +22,8 @@ from tests.model_api import ModelApi, Reply, Script, Text, Usage
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS, claude_fleet
 from tests.workers.fleet import Fleet
-from workers.app import QUEUE, TASK
-from workers.brokers import events_exchange
+from workers.app import TASK
+from workers.brokers import QUEUE, events_exchange
 from workers.bus import routing_key
 
 DOCUMENT = page("docs/producers.md")

@@ -182,7 +182,7 @@ class Stack:
         return self._runturn(name, "worker", **own)
 
     def _exporter(self) -> Service:
-        return self._runturn("exporter", "exporter")
+        return self._runturn("exporter", "exporter", RUNTURN_STATE_DIR="/nonexistent")  # it needs none
 
     def _runturn(self, name: str, command: str, **own: str) -> Service:
         environment = {**self.environment, **own, "RUNTURN_METRICS_PORT": str(self._ports[name])}

@@ -110,7 +110,9 @@ def test_secrets_come_from_files_which_one_command_makes(tmp_path: Path) -> None
     assert (made / "anthropic_api_key").read_text() == "sk-ant-of-a-test"
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in made.iterdir()} == {0o444}
+    assert _public(made / "ssh_client_key") == (made / "ssh_client_key.pub").read_text().split()[:2]
     before = {file: file.read_bytes() for file in made.iterdir()}
+    assert all(before.values())
     _make_secrets(tmp_path)
     assert before == {file: file.read_bytes() for file in made.iterdir()}, "a second run changes nothing"
 
@@ -222,6 +224,15 @@ def _secrets(service: str) -> set[str]:
 def _stages() -> dict[str, str]:
     parts = re.split(r"^FROM .* AS (\w+)$", DOCKERFILE, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _public(key: Path) -> list[str]:
+    """The public half, from the private one."""
+    copy = key.parent.parent / "key"  # ssh-keygen wants one that nobody else can read
+    copy.touch(mode=0o600)
+    copy.write_bytes(key.read_bytes())
+    done = subprocess.run(["ssh-keygen", "-y", "-f", copy], check=True, capture_output=True, text=True)
+    return done.stdout.split()[:2]
 
 
 def _make_secrets(root: Path, **environment: str) -> Path:

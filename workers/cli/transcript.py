@@ -37,7 +37,11 @@ def transcript(context: Context, turn_id: str, raw: bool) -> int:
         settled_at, known = None, False
     stored = archive.read(turn_id, settled_at)
     if stored is None:
-        hint = f"if it has just ended, try again; its events: runturn watch {turn_id}" if known else "nor a turn"
+        hint = (
+            f"if it has just ended, try again; its events: runturn watch {turn_id}"
+            if known
+            else "the ledger has no such turn"
+        )
         raise NoTranscript(f"there is no transcript of {turn_id} at {archive.name}; {hint}")
     lines = read_lines(stored)
     if raw:
