@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     JsonValue,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
 )
 
@@ -30,6 +31,7 @@ TURN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$"  # a spool is named after it and
 TurnId = Annotated[str, StringConstraints(pattern=TURN_ID)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
+_TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"  # https://www.w3.org/TR/trace-context/
 _MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact
 Milliseconds = Annotated[int, Field(ge=1, le=_MOST)]
 
@@ -60,6 +62,13 @@ def _absolute(path: str) -> str:
     return path
 
 
+def _valid_traceparent(value: str) -> str:
+    _, trace_id, span_id, _ = value.split("-")
+    if not int(trace_id, 16) or not int(span_id, 16):
+        raise ValueError("has an id that is all zeros")
+    return value
+
+
 def _json_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if not isinstance(schema.get("$schema", ""), str):
         raise ValueError("is not a JSON Schema: its $schema is not a string")  # noqa: TRY004  # pydantic wants this one
@@ -72,6 +81,17 @@ def _json_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if schema.get("type", "object") != "object":
         raise ValueError('must describe an object ("type": "object")')
     return schema
+
+
+Traceparent = Annotated[str, StringConstraints(pattern=_TRACEPARENT), AfterValidator(_valid_traceparent)]
+
+
+def read_traceparent(header: object) -> str | None:
+    """What a producer's tracing has put into a header; None for what is no traceparent: that is to be ignored."""
+    try:
+        return TypeAdapter(Traceparent).validate_python(header)
+    except ValidationError:
+        return None
 
 
 class TurnRequest(BaseModel):
@@ -129,6 +149,10 @@ class TurnRequest(BaseModel):
     )
     max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Cost of an attempt in US dollars."
+    )
+    traceparent: Traceparent | None = Field(
+        default=None,
+        description="The producer's span (W3C Trace Context); left out, the Celery header of that name.",
     )
     max_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
     max_retry_backoff_ms: Milliseconds | None = None

@@ -3,6 +3,8 @@
     OpsError
     ├── SettingsError           a setting, named with the place it was read from
     ├── PortTaken               the metrics port
+    ├── ArchiveUnavailable      the archive of transcripts: not reachable, or not writable
+    ├── NoTranscript            the archive has none of that turn
     └── LedgerError
         ├── LedgerUnavailable   not reachable, locked for too long, disk full: nothing was written, try again later
         ├── LedgerTooNew        written by a newer runturn
@@ -32,6 +34,14 @@ class SettingsError(OpsError):
 
 class PortTaken(OpsError):
     """The metrics server cannot listen."""
+
+
+class ArchiveUnavailable(OpsError):
+    """The archive of transcripts cannot be reached, written or read. Try again later: nothing is lost."""
+
+
+class NoTranscript(OpsError):
+    """The archive has no transcript of that turn."""
 
 
 class LedgerError(OpsError):

@@ -1,12 +1,17 @@
 """Logs on stderr: for people on a terminal, JSON anywhere else.
 
-No line leaves with a secret in it that is known here, or that looks like one.
+No line leaves with a secret in it that is known here, or that looks like one. Whatever is logged while a turn is
+worked on says which turn that is, whoever logs it: see `turn_logging`.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, TextIO
 
 import structlog
@@ -21,25 +26,76 @@ _SHARED: list[structlog.types.Processor] = [
     structlog.stdlib.ExtraAdder(),
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
+_log = structlog.get_logger(__name__)
 
 
-def configure_logging(redactor: Redactor, stream: TextIO | None = None, level: int = logging.INFO) -> None:
+_OURS = ("adapters", "remote", "ops", "workers")
+_TALKATIVE = ("alembic", "asyncssh")  # they tell of plug-ins, of every channel
+_OF_A_TURN = ("turn_id", "session_id", "host", "attempt")
+
+
+def configure_logging(
+    redactor: Redactor, stream: TextIO | None = None, *, level: str = "info", form: str = "auto"
+) -> None:
     """Send everything that this process logs, by structlog or `logging`, to `stream` (stderr), one line an event.
+
+    `form` is json, console, or auto: console on a terminal only. Below `info`, only runturn itself says more:
+    what libraries would say may hold what is in their hands, say a message with its prompt.
 
     Celery must leave the root logger alone: `worker_hijack_root_logger = False`.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Redacting(redactor, people=stream.isatty()))
+    handler.setFormatter(_Redacting(redactor, people=form == "console" or (form == "auto" and stream.isatty())))
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(level)
+    number = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(number, logging.INFO))
+    for name in _OURS:
+        logging.getLogger(name).setLevel(number)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    logging.captureWarnings(capture=True)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *_SHARED, ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def log_uncaught() -> None:
+    """Have what ends a thread, or the process, logged like everything else: a traceback may hold a secret."""
+
+    def of_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            name = args.thread.name if args.thread else "?"
+            _log.critical("a thread has died", thread=name, exc_info=args.exc_value)
+
+    def of_process(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            _log.critical("died of a fault of runturn's own", exc_info=error)
+
+    threading.excepthook = of_thread
+    sys.excepthook = of_process
+
+
+@contextmanager
+def turn_logging(turn_id: str) -> Iterator[None]:
+    """Whatever is logged by this task or thread, and by those it starts, is about this turn."""
+    before = structlog.contextvars.get_contextvars()
+    structlog.contextvars.unbind_contextvars(*_OF_A_TURN)
+    structlog.contextvars.bind_contextvars(turn_id=turn_id)
+    try:
+        yield
+    finally:
+        structlog.contextvars.unbind_contextvars(*_OF_A_TURN)
+        structlog.contextvars.bind_contextvars(**before)
+
+
+def attempt_logging(attempt: int, host: str, session_id: str | None) -> None:
+    """From now on, and until the turn's `turn_logging` ends, it is about this attempt."""
+    structlog.contextvars.bind_contextvars(attempt=attempt, host=host, session_id=session_id)
 
 
 class _Redacting(ProcessorFormatter):

@@ -13,7 +13,7 @@ MIN_LENGTH = 6  # shorter values are words and numbers that occur by themselves
 # GITHUB_TOKEN is a secret, MAX_OUTPUT_TOKENS is not; MYSQL_PWD is, PWD is not.
 _SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|PASSPHRASE|SECRET|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIAL"
-    r"|(^|_)(TOKEN|PAT|JWT|AUTH|AUTHORIZATION|COOKIE|DSN)$|_(KEY|PWD)$",
+    r"|(^|_)(TOKEN|PAT|JWT|AUTH|AUTHORIZATION|COOKIE|DSN)$|_(KEY|PWD)$|OTLP(_[A-Z]+)?_HEADERS$",
     re.IGNORECASE,
 )
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/@:]*:[^\s/@]+@")

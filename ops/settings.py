@@ -74,6 +74,7 @@ def _is_absolute(path: str) -> str:
 Directory = Annotated[Path, AfterValidator(_absolute)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
 
 
 class AgentSettings(BaseModel):
@@ -178,6 +179,10 @@ class Settings(BaseSettings):
     ledger_url: SecretStr | None = None  # None: SQLite in the state directory
     events_retention_ms: Milliseconds = 2_592_000_000  # of settled turns: 30 days; their requests go with them
     turns_retention_ms: Milliseconds = 34_560_000_000  # then the turns themselves: 400 days
+    log_level: LogLevel = "info"
+    log_format: Literal["auto", "json", "console"] = "auto"  # auto: console on a terminal, JSON anywhere else
+    transcripts_url: SecretStr | None = None  # a directory or a URL of fsspec; None: no transcripts are kept
+    transcripts_retention_ms: Milliseconds = 34_560_000_000
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9477  # 0: any free one
     host_name: Name = Field(default_factory=_own_name)  # what requests call the machine that the worker runs on
@@ -204,7 +209,12 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> dict[str, str]:
         """What logs must not show, by the names that the environment has for it."""
-        urls = {"BROKER_URL": self.broker_url, "RESULT_URL": self.result_url, "LEDGER_URL": self.ledger_url}
+        urls = {
+            "BROKER_URL": self.broker_url,
+            "RESULT_URL": self.result_url,
+            "LEDGER_URL": self.ledger_url,
+            "TRANSCRIPTS_URL": self.transcripts_url,
+        }
         return {PREFIX + name: url.get_secret_value() for name, url in urls.items() if url is not None}
 
 

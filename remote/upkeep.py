@@ -13,6 +13,7 @@ from remote.run import Output, run_script
 from remote.shell import library
 from remote.spool import Spool
 
+STDERR_TAIL_BYTES = 65_536  # as follower.sh has it, too
 _REFUSED = 90  # how upkeep.sh exits when it refuses
 _PROBE_MARGIN_S = 10.0  # for the channel; the host itself ends a probe in time
 
@@ -37,7 +38,7 @@ async def read_session_files(host: Host, spool: Spool, files: SessionFiles) -> b
     return b"".join(line + b"\n" for line in output.split(b"\n") if line)
 
 
-async def read_stderr_tail(host: Host, spool: Spool, max_bytes: int = 65_536) -> bytes:
+async def read_stderr_tail(host: Host, spool: Spool, max_bytes: int = STDERR_TAIL_BYTES) -> bytes:
     """Return the end of what the agent wrote to stderr. Raises HostUnreachable, and SpawnRefused (no spool)."""
     return await _ask(host, "read_stderr_tail", spool.root, spool.id, str(max_bytes))
 

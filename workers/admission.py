@@ -31,6 +31,7 @@ class Arrival:
     due_at: float | None = None  # Unix time in seconds; None: now
     timeout_ms: int | None = None  # Celery's time limit for the task
     revoked: bool = False
+    traceparent: str | None = None  # of the message, which a request's own beats
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Admission:
         self._equipment = equipment
         self._admitted = admitted
         self._answer = answer
-        self._patiently = Patience("")
+        self._patiently = Patience()
 
     def leave(self) -> None:
         """Give up what the ledger does not answer to."""
@@ -104,6 +105,8 @@ class Admission:
         document = arrival.document
         if isinstance(document, Mapping) and "agent" not in document:
             document = {**document, "agent": self._equipment.settings.agent.kind}
+        if isinstance(document, Mapping) and arrival.traceparent is not None:
+            document = {"traceparent": arrival.traceparent, **document}
         request = TurnRequest.parse(document, turn_id=arrival.task_id)
         limits = [limit for limit in (request.turn_timeout_ms, arrival.timeout_ms) if limit is not None]
         return request.model_copy(update={"turn_timeout_ms": min(limits, default=None)})

@@ -14,6 +14,8 @@ from ops.metrics import Registered, Vocabulary, WorkerMetrics
 from ops.redaction import Redactor
 from ops.settings import Settings
 from ops.state_dir import StateDir
+from ops.tracing import Tracing
+from ops.transcripts import Archive
 from workers.agents import build_registry
 from workers.announcer import Announcer
 from workers.answers import Answers
@@ -52,6 +54,8 @@ def build_worker(
         pump=EventPump(ledger, Publisher(app.conf.broker_url)),
         metrics=metrics,
         environ=os.environ,
+        tracing=Tracing.of_environment(os.environ),
+        archive=Archive.at(url.get_secret_value()) if (url := settings.transcripts_url) else None,
     )
     errands = Errands()
     announcer = Announcer(app, errands, Redactor.of_environment({**settings.secrets, **os.environ}))

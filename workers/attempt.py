@@ -19,6 +19,7 @@ from remote.backoff import Patience
 from remote.errors import LineTooLong
 from remote.follower import Follower, Lease, follow
 from remote.spool import Batch, Exit
+from remote.upkeep import STDERR_TAIL_BYTES, read_stderr_tail
 from workers.equipment import Equipment
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
@@ -72,6 +73,7 @@ class AttemptRun:
         self._asked: TurnError | None = None
         self._detaching = False
         self._stopping: asyncio.Task[None] | None = None
+        self._stderr_tail: bytes | None = None
         self._tally = Tally(equipment, claim, attempt)
 
     @property
@@ -148,7 +150,17 @@ class AttemptRun:
     async def stderr_tail(self) -> bytes:
         """The end of what the agent wrote to stderr, after its end. Raises HostError."""
         assert self._follower is not None  # noqa: S101 - there was an end
-        return await self._follower.stderr_tail()
+        if self._stderr_tail is None:
+            self._stderr_tail = await self._follower.stderr_tail()
+        return self._stderr_tail
+
+    async def stderr(self, max_bytes: int) -> bytes:
+        """More of it, if there is more. Raises HostError."""
+        tail = await self.stderr_tail()
+        if len(tail) < STDERR_TAIL_BYTES:
+            return tail
+        host = self._equipment.hosts.get(self._attempt.host)
+        return await read_stderr_tail(host.host, host.spool(self._attempt.spool_id), max_bytes)
 
     async def remove_spool(self) -> None:
         """Remove what its host keeps of it, after its end. Raises HostError."""

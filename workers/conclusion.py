@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import orjson
+import structlog
 
 from adapters import errors
 from adapters.contract import Judgement
@@ -22,7 +23,10 @@ from workers.patience import Patience
 from workers.placement import another_may_run
 from workers.recall import at_least, recall
 from workers.retry import RetryDecision
+from workers.stderr import keep_stderr
 from workers.verdict import tolerant
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Conclusion:
         `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied. The
         `run` that has seen the attempt's end has the channel to remove it over.
         """
+        if run is not None:
+            await keep_stderr(self._equipment, self._claim, attempt, run, self._patiently)
         equipment, error = self._equipment, self._by_policy(attempt, judged.error)
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)
@@ -124,6 +130,9 @@ class Conclusion:
             unreachable_since=unreachable_since,
             host=error.only if isinstance(error, errors.HostBusy) else None,
         )
+        log.info(
+            "a turn is parked", reason=error.kind, due_in_s=round(decision.due_at - self._equipment.clock(), 1)
+        )
         if ended is not None:
             self._equipment.metrics.turn_retried(self._claim.turn_id, self._claim.request.agent, error.kind)
         return Parked(f"{error.kind}: {error.message}")
@@ -149,7 +158,11 @@ class Conclusion:
         await self._patiently(equipment.pump.flush, self._claim.turn_id)
         settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended)
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
+        outcome = settled.error.kind if settled.error else str(settled.status)
+        log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
         equipment.metrics.turn_settled(self._counted(settled))
+        if equipment.tracing is not None:
+            equipment.tracing.turn_settled(self._claim, settled, now)
         return settled
 
     def _counted(self, result: TurnResult) -> SettledTurn:

@@ -11,6 +11,8 @@ from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.metrics import WorkerMetrics
 from ops.settings import Settings
+from ops.tracing import Tracing
+from ops.transcripts import Archive
 from workers.hosts import Hosts
 from workers.pump import EventPump
 from workers.retry import RetryPolicy
@@ -27,6 +29,8 @@ class Equipment:
     pump: EventPump
     metrics: WorkerMetrics
     environ: Mapping[str, str]  # the worker's, to forward from
+    archive: Archive | None = None  # of transcripts; None: none are kept
+    tracing: Tracing | None = None  # None: no collector is named
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)

@@ -25,8 +25,7 @@ class Detached(Exception):
 class Patience:
     """Repeats a call until the ledger answers, unless the worker has to leave meanwhile."""
 
-    def __init__(self, turn_id: str) -> None:
-        self._turn_id = turn_id
+    def __init__(self) -> None:
         self._leaving = asyncio.Event()
 
     @property
@@ -44,7 +43,7 @@ class Patience:
             try:
                 return await asyncio.to_thread(operation, *args, **kwargs)
             except LedgerUnavailable as error:
-                log.warning("the ledger does not answer", turn_id=self._turn_id, error=str(error))
+                log.warning("the ledger does not answer", error=str(error))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._leaving.wait(), _RETRY_S)
                 raise Detached

@@ -17,6 +17,7 @@ from celery import Celery, signals
 from celery.worker import state
 from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 
+from adapters.request import read_traceparent
 from workers.admission import Admitted, Arrival, LeftAlone, Outcome, Unreadable
 from workers.announcer import Announcer
 from workers.errands import Errands
@@ -116,4 +117,5 @@ def _arrival(request: ShownRequest) -> Arrival:
         due_at=request.eta.timestamp() if request.eta is not None else None,
         timeout_ms=math.ceil(limit_s * 1000) if limit_s else None,
         revoked=expired or request.id in state.revoked,
+        traceparent=read_traceparent(request.request_dict.get("traceparent")),
     )

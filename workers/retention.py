@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -38,7 +39,8 @@ async def forget_old(equipment: Equipment, sleep: Sleep = asyncio.sleep) -> None
     details_before = now - settings.events_retention_ms / 1000
     turns_before = now - settings.turns_retention_ms / 1000
     total = Forgotten()
-    while forgotten := await asyncio.to_thread(equipment.ledger.forget, details_before, turns_before):
+    forget = partial(equipment.ledger.forget, archiving=equipment.archive is not None)
+    while forgotten := await asyncio.to_thread(forget, details_before, turns_before):
         total += forgotten
         await sleep(_PAUSE_S)
     if total:

@@ -20,6 +20,7 @@ from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, Claim
+from ops.logs import attempt_logging, turn_logging
 from ops.redaction import Redactor
 from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.attempt import AttemptRun
@@ -62,7 +63,7 @@ class TurnRun:
         self.begun = asyncio.Event()  # it has taken its slot, or needs none
         self._equipment = equipment
         self._ledger = equipment.ledger
-        self._patiently = Patience(claim.turn_id)
+        self._patiently = Patience()
         self._attempt_run: AttemptRun | None = None
         self._asked: TurnError | None = errors.TurnCancelled() if claim.cancel_requested else None
         self._lost = False
@@ -103,6 +104,10 @@ class TurnRun:
 
     async def run(self) -> RunOutcome:
         """Bring the turn as far as this worker can."""
+        with turn_logging(self.claim.turn_id):
+            return await self._run()
+
+    async def _run(self) -> RunOutcome:
         try:
             return await self._work()
         except Detached:
@@ -111,7 +116,7 @@ class TurnRun:
             return Lost()
         except Exception:
             # A fault of ours must not lose the turn: somebody, here or elsewhere, attaches to its agent again.
-            log.exception("a turn's worker failed", turn_id=self.claim.turn_id)
+            log.exception("a turn's worker failed")
             return await self._set_aside()
         finally:
             self.begun.set()
@@ -122,6 +127,8 @@ class TurnRun:
             adapter = self._equipment.registry.get(self.claim.request.agent)
             sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
             attempt = attempt or await self._begin(adapter, sessions)
+            attempt_logging(attempt.attempt, attempt.host, attempt.session_id)
+            log.info("a turn is attached to" if self.claim.open else "an attempt begins")
             self.begun.set()
             host = self._equipment.hosts.get(attempt.host)
             command = sessions.command(Session(attempt.session_id or "", attempt.resume), host)

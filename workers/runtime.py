@@ -31,6 +31,7 @@ from workers.run import Left, RunOutcome, TurnRun
 from workers.scheduler import Scheduler
 from workers.threads import DaemonPool
 from workers.tidying import keep_tidy
+from workers.transcripts import Archivist
 
 _THREADS = 8  # for calls to the ledger
 _CLOSE_S = 2.5  # for everything; a worker has 5 s to leave, and Celery needs some of them
@@ -71,6 +72,7 @@ class Runtime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._admission = Admission(equipment, self._nudge, self._answers.give)
         self._scheduler = Scheduler(equipment, keeper.owner, self)
+        self._archivist = Archivist(equipment, equipment.archive) if equipment.archive else None
 
     def __enter__(self) -> Self:
         self._keeper.start()
@@ -78,6 +80,8 @@ class Runtime:
         self._on_loop(self._beat.run())
         self._on_loop(keep_tidy(self._equipment))
         self._on_loop(keep_forgetting(self._equipment))
+        if self._archivist:
+            self._on_loop(self._archivist.run())
         self._scheduling = self._on_loop(self._scheduler.run())
         return self
 
@@ -104,6 +108,8 @@ class Runtime:
         self._equipment.pump.close(countdown.left_s)
         self._bounded(self._equipment.hosts.close(), countdown)
         self._bounded(_cancel_all(), countdown)
+        if self._equipment.tracing:
+            self._equipment.tracing.close(countdown.left_s)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(countdown.left_s)
 
@@ -197,6 +203,8 @@ class Runtime:
             case TurnResult():
                 self._announcer.settled(outcome)
                 self._answers.give(outcome)
+                if self._archivist:
+                    self._archivist.settled(outcome.turn_id)
             case Parked(reason):
                 self._announcer.parked(claim.turn_id, reason)
             case Left():

@@ -10,6 +10,7 @@ from adapters.command import Command
 from adapters.contract import Adapter, Session
 from adapters.request import TurnRequest
 from ops.ledger import Attempt, Claim, InUse, SessionRow
+from ops.tracing import agent_environment
 from workers.equipment import Equipment
 from workers.hosts import TurnHost
 from workers.patience import Patience
@@ -68,7 +69,8 @@ class Sessions:
         credentials = self._adapter.credentials(environ) if host.forward_credentials else ()
         names = (*credentials, *host.forward_env, *command.forward_env)
         forwarded = {name: environ[name] for name in names if name in environ}
-        return host.adapt(request.agent, replace(command, env={**forwarded, **command.env}))
+        traced = agent_environment(self._equipment.tracing, self._claim)
+        return host.adapt(request.agent, replace(command, env={**forwarded, **command.env, **traced}))
 
     async def _choose(self) -> Session:
         previous = self.previous

@@ -32,6 +32,7 @@ from ops.ledger.records import (
     SpoolRow,
     State,
     Totals,
+    TranscriptSource,
     TurnRow,
 )
 
@@ -69,5 +70,6 @@ __all__ = [
     "SpoolRow",
     "State",
     "Totals",
+    "TranscriptSource",
     "TurnRow",
 ]

@@ -29,6 +29,7 @@ from ops.ledger import (
     sessions,
     settlement,
     submission,
+    transcripts,
     waiters,
 )
 from ops.ledger.database import Database
@@ -321,11 +322,28 @@ class Ledger(LedgerReader):
         with self._database.write() as connection:
             return budgets.remove(connection, key)
 
-    def forget(self, details_before: float, turns_before: float, limit: int = 100) -> Forgotten:
+    def keep_stderr(self, claim: Claim, attempt: int, text: bytes) -> None:
+        """Keep what the agent wrote to stderr in an attempt, for the archive. Raises StaleClaim.
+
+        Call it before the attempt is booked: its successor reads no spool of an attempt that has ended.
+        """
+        with self._database.write() as connection:
+            transcripts.keep_stderr(connection, claim, attempt, text)
+
+    def archived(self, turn_id: str, now: float) -> None:
+        """Note that the archive has a turn's transcript. Killed before: it is written once more, as it was."""
+        with self._database.write() as connection:
+            transcripts.archived(connection, turn_id, now)
+
+    def forget(
+        self, details_before: float, turns_before: float, limit: int = 100, *, archiving: bool = False
+    ) -> Forgotten:
         """Forget a batch of turns that were settled before these times; call again until it is nothing.
+
+        `archiving`: but no turn whose transcript has yet to be put into the archive.
 
         First their events and requests, then the turns, and the sessions that none has used since then. History
         and bills show a turn until it is forgotten; totals never forget. Its id may be used anew from then on.
         """
         with self._database.write() as connection:
-            return retention.forget(connection, details_before, turns_before, limit)
+            return retention.forget(connection, details_before, turns_before, limit, archiving=archiving)

@@ -19,6 +19,7 @@ from ops.ledger import (
     queries,
     sessions,
     submission,
+    transcripts,
     waiters,
 )
 from ops.ledger.database import Database
@@ -36,6 +37,7 @@ from ops.ledger.records import (
     SpoolRow,
     State,
     Totals,
+    TranscriptSource,
     TurnRow,
 )
 
@@ -80,6 +82,21 @@ class LedgerReader:
         """Turns that were settled before then, and for which tasks still wait: their worker was killed."""
         with self._database.read() as connection:
             return waiters.unanswered(connection, settled_before, limit)
+
+    def unarchived(
+        self, settled_before: float, after: tuple[float, str] = (0.0, ""), limit: int = 100
+    ) -> list[tuple[float, str]]:
+        """When turns were settled that have no transcript in the archive yet, and their ids; the oldest first.
+
+        `after` is the last one of the page before.
+        """
+        with self._database.read() as connection:
+            return transcripts.unarchived(connection, settled_before, after, limit)
+
+    def transcript_source(self, turn_id: str) -> TranscriptSource | None:
+        """What the transcript of a settled turn is made of; None: it is in the archive, or there is none."""
+        with self._database.read() as connection:
+            return transcripts.source(connection, turn_id)
 
     def turn_of(self, task_id: str) -> str | None:
         """The turn that a Celery task waits for; None: none is known."""

@@ -346,6 +346,23 @@ class OutcomeTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class TranscriptSource:
+    """What a turn's transcript is made of."""
+
+    turn_id: str
+    agent: str
+    host: str | None
+    session_id: str | None
+    attempt: int  # the last one; 0: there was none
+    created_at: float
+    settled_at: float
+    status: str
+    error_kind: str | None
+    events: tuple[bytes, ...]  # one JSON object each, in order
+    stderr: Mapping[int, bytes]  # by attempt, of those that wrote any
+
+
+@dataclass(frozen=True, slots=True)
 class Forgotten:
     """What is no longer in the ledger; false if that is nothing."""
 

@@ -10,31 +10,42 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Table
 
 from ops.ledger.records import Forgotten, State
-from ops.ledger.schema import attempts, events, sessions, turn_labels, turns, usage, waiters
+from ops.ledger.schema import attempt_stderr, attempts, events, sessions, turn_labels, turns, usage, waiters
 
 ROWS = 5_000  # of events in one transaction, and those of one turn more
-_OF_TURNS = (events, waiters, turn_labels, usage, attempts)  # before the turns themselves: they refer to those
+_OF_TURNS = (
+    events,
+    attempt_stderr,
+    waiters,
+    turn_labels,
+    usage,
+    attempts,
+)  # before the turns themselves: they refer to those
 
 
-def forget(connection: Connection, details_before: float, turns_before: float, limit: int) -> Forgotten:
+def forget(
+    connection: Connection, details_before: float, turns_before: float, limit: int, *, archiving: bool
+) -> Forgotten:
     """Forget a batch: up to `limit` turns' details, and as many turns and sessions."""
+    archived = sa.or_(turns.c.archived_at.is_not(None), turns.c.request.is_(None)) if archiving else sa.true()
     return Forgotten(
-        details=_forget_details(connection, details_before, limit),
-        turns=_forget_turns(connection, turns_before, limit),
+        details=_forget_details(connection, sa.and_(turns.c.settled_at < details_before, archived), limit),
+        turns=_forget_turns(connection, sa.and_(turns.c.settled_at < turns_before, archived), limit),
         sessions=_forget_sessions(connection, turns_before, limit),
     )
 
 
-def _forget_details(connection: Connection, before: float, limit: int) -> int:
+def _forget_details(connection: Connection, old_enough: ColumnElement[bool], limit: int) -> int:
     """The events, and the prompt with the rest of the request; history and bills need neither."""
-    old = _oldest(connection, sa.and_(turns.c.settled_at < before, turns.c.request.is_not(None)), limit)
+    old = _oldest(connection, sa.and_(old_enough, turns.c.request.is_not(None)), limit)
     done = _forget_events(connection, old)
+    connection.execute(attempt_stderr.delete().where(attempt_stderr.c.turn_id.in_(done)))
     connection.execute(turns.update().where(turns.c.turn_id.in_(done)).values(request=None))
     return len(done)
 
 
-def _forget_turns(connection: Connection, before: float, limit: int) -> int:
-    old = _oldest(connection, turns.c.settled_at < before, limit)
+def _forget_turns(connection: Connection, old_enough: ColumnElement[bool], limit: int) -> int:
+    old = _oldest(connection, old_enough, limit)
     done = _forget_events(connection, old)
     for table in (*_OF_TURNS, turns):
         connection.execute(table.delete().where(table.c.turn_id.in_(done)))

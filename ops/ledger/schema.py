@@ -30,6 +30,7 @@ TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cach
 _OPEN = text("ended_at IS NULL")  # of an attempt
 _READY = text("due_at IS NOT NULL")  # of a turn
 _DETAILED = text("request IS NOT NULL")  # of a turn
+_UNARCHIVED = text("settled_at IS NOT NULL AND archived_at IS NULL AND request IS NOT NULL")  # of a turn
 _SETTLED = text("settled_at IS NOT NULL")  # of a turn that somebody waits for
 
 
@@ -61,6 +62,7 @@ turns = Table(
     Column("settled_at", Double),
     Column("status", Text),
     Column("error_kind", Text),
+    Column("archived_at", Double),  # since when its transcript is in the archive; stays NULL without one
     # Last: SQLite finds what comes after a large column only by reading through it.
     Column("request", Text),  # NULL: it was refused, so there is none; or it is forgotten
     Column("result", Text),
@@ -80,6 +82,7 @@ turns = Table(
     ),
     Index("turns_by_end", "settled_at"),
     Index("turns_with_details", "settled_at", sqlite_where=_DETAILED, postgresql_where=_DETAILED),
+    Index("turns_unarchived", "settled_at", "turn_id", sqlite_where=_UNARCHIVED, postgresql_where=_UNARCHIVED),
 )
 
 turn_labels = Table(
@@ -211,6 +214,14 @@ events = Table(
     Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
     Column("last_seq", BigInteger, nullable=False),
     Column("lines", LargeBinary, nullable=False),  # joined by newlines
+)
+
+attempt_stderr = Table(
+    "attempt_stderr",  # of turns that are to be archived, until they are
+    metadata,
+    Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("text", LargeBinary, nullable=False),  # compressed by gzip
 )
 
 dead_letters = Table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import Coroutine
 from typing import Any
 
@@ -17,7 +18,8 @@ class Connection:
 
     def __init__(self, host: str, making: Coroutine[Any, Any, SSHClientConnection]) -> None:
         self._host = host
-        self._making = asyncio.create_task(making)
+        # In a context of its own: what it logs, and asyncssh over the years, is about no single turn.
+        self._making = asyncio.create_task(making, context=contextvars.Context())
         self._making.add_done_callback(_failed)  # looked at, even if nobody waits
         self._closed = False
 

@@ -51,7 +51,8 @@ class CoolDown:
         rest_s = self._pause_s(error)
         if rest_s:
             self._until = self._failed_at + rest_s
-            log.warning("host %s is left alone for %.0f s: %s", self._host, rest_s, error.message)
+            message = "host %s is left alone for %.0f s: %s"
+            log.warning(message, self._host, rest_s, error.message, extra={"host": self._host})
 
     def succeeded(self) -> None:
         """A connect went well."""

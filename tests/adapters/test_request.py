@@ -38,6 +38,7 @@ WHOLE: dict[str, Any] = {
     "max_total_tokens": 100_000,
     "max_cost_usd": 1.5,
     "max_attempts": 3,
+    "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     "max_retry_backoff_ms": 300_000,
 }
 

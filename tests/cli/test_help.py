@@ -40,8 +40,9 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
 def test_help_names_every_command_and_the_exit_status(cli: Cli) -> None:
     said = cli("--help")
     assert (said.status, said.err) == (0, "")
+    width = max(map(len, NAMES))
     for name, summary in NAMES.items():
-        assert f"{name:<8}  {summary}" in said.out
+        assert f"{name:<{width}}  {summary}" in said.out
     assert "Exit status: 0 completed, 1 the turn failed, 2 bad input, 3 no broker or worker, 130 interrupted." in (
         " ".join(said.out.split())
     )

@@ -112,7 +112,8 @@ def test_it_goes_on_after_any_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     faults = [fault] * 3
     forget: Callable[[float, float], Forgotten] = site.ledger.forget
 
-    def faulty(self: Ledger, details_before: float, turns_before: float) -> Forgotten:
+    def faulty(self: Ledger, details_before: float, turns_before: float, *, archiving: bool) -> Forgotten:
+        assert not archiving
         if faults:
             raise faults.pop()
         return forget(details_before, turns_before)

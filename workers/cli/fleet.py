@@ -15,7 +15,7 @@ import structlog
 
 from ops import secret_files
 from ops.health import Dependency, Health
-from ops.logs import configure_logging
+from ops.logs import configure_logging, log_uncaught
 from ops.metrics import Dependencies, LedgerCollector, Vocabulary, new_registry
 from ops.redaction import Redactor
 from ops.settings import Settings
@@ -180,9 +180,8 @@ def _redactor(settings: Settings) -> Redactor:
 
 
 def _log_to_stderr(settings: Settings) -> None:
-    configure_logging(_redactor(settings))
-    for talkative in ("alembic", "asyncssh"):  # they tell of plug-ins, of every channel
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    configure_logging(_redactor(settings), level=settings.log_level, form=settings.log_format)
+    log_uncaught()
 
 
 def _print_check(check: Check) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from adapters.errors import TurnError
-from ops.errors import LedgerUnavailable, OpsError
+from ops.errors import ArchiveUnavailable, LedgerUnavailable, OpsError
 from workers.cli.status import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
 from workers.errors import RunturnError
 
@@ -61,6 +61,11 @@ SECTIONS = (
     ),
     Section("Flower", "workers.cli.flower", {"flower": "Serve Celery's web page, behind a login."}),
     Section("Dead letters", "workers.cli.dead", {"dead": "Look after messages that no worker could read."}),
+    Section(
+        "Transcripts",
+        "workers.cli.transcript",
+        {"transcript": "Show what a turn did and wrote to stderr, from the archive."},
+    ),
     Section("Recordings", "workers.cli.replay", {"replay": "Fold a recording into a result."}),
 )
 
@@ -124,7 +129,9 @@ def run(arguments: list[str]) -> int:
         return BAD_INPUT
     except (TurnError, OpsError, RunturnError) as error:
         click.echo(f"runturn: {error}", err=True)
-        return NO_SERVICE if isinstance(error, LedgerUnavailable | RunturnError) else BAD_INPUT
+        return (
+            NO_SERVICE if isinstance(error, LedgerUnavailable | ArchiveUnavailable | RunturnError) else BAD_INPUT
+        )
     except BrokenPipeError:
         # Nobody reads on, as in `runturn history | head`; the interpreter must not try again on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,7 +15,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from adapters.usage import Tokens
-from workers.cli.show import money, number, printable
+from workers.cli.show import STYLES, money, number, printable
+from workers.lifecycle import AttemptEnded, TurnSettled
 
 Price = Callable[[str, str, Tokens], float | None]  # what tokens of an agent's model cost in US dollars
 
@@ -53,6 +54,11 @@ class TurnView:
         if event["event"] == "text" and not event["subagent"]:
             lines, self._held = lines[:-1], lines[-1:]
         return lines
+
+    def rest(self) -> list[Text]:
+        """The lines that are held back still."""
+        held, self._held = self._held, []
+        return held
 
     @property
     def doing(self) -> str:
@@ -155,6 +161,10 @@ class TurnView:
         self._doing = event["status"]
         yield from ()
 
+    def _on_stderr(self, event: dict[str, Any]) -> Iterator[Text]:
+        yield Text(f"stderr of attempt {event['attempt']}:", style="dim")
+        yield Text(printable(event["text"].rstrip("\n")), style="dim")
+
 
 def show_live(
     events: Iterable[dict[str, Any]],
@@ -173,3 +183,20 @@ def show_live(
         for event in events:
             for line in view.take(event):
                 console.print(line, soft_wrap=not console.is_terminal)
+
+
+def show_past(events: Iterable[dict[str, Any]], price: Price, console: Console) -> None:
+    """Print what a turn did that is over, and how it ended."""
+    at, why, ended = 0.0, "", Text()
+    view = TurnView(price, lambda: at)
+    for event in events:
+        at = event["at"]
+        lines = view.take(event)
+        if event["event"] == AttemptEnded.name and event["error_kind"]:
+            why = f"\n{event['error_kind']}: {printable(event['message'])}"
+        if event["event"] == TurnSettled.name:
+            ended = Text(view.status + why * bool(event["error_kind"]), style=STYLES.get(event["status"], ""))
+            lines = view.rest()
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    console.print(ended)

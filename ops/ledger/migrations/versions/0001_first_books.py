@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("settled_at", sa.Double),
         sa.Column("status", sa.Text),
         sa.Column("error_kind", sa.Text),
+        sa.Column("archived_at", sa.Double),
         sa.Column("request", sa.Text),
         sa.Column("result", sa.Text),
     )
@@ -55,6 +56,14 @@ def upgrade() -> None:
     detailed = sa.text("request IS NOT NULL")
     op.create_index(
         "turns_with_details", "turns", ["settled_at"], sqlite_where=detailed, postgresql_where=detailed
+    )
+    unarchived = sa.text("settled_at IS NOT NULL AND archived_at IS NULL AND request IS NOT NULL")
+    op.create_index(
+        "turns_unarchived",
+        "turns",
+        ["settled_at", "turn_id"],
+        sqlite_where=unarchived,
+        postgresql_where=unarchived,
     )
     op.create_table(
         "turn_labels",
@@ -169,6 +178,12 @@ def upgrade() -> None:
         sa.Column("first_seq", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("last_seq", sa.BigInteger, nullable=False),
         sa.Column("lines", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
+        "attempt_stderr",
+        sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
+        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("text", sa.LargeBinary, nullable=False),
     )
     op.create_table(
         "dead_letters",

@@ -1,0 +1,58 @@
+"""What the ledger keeps for the archive of transcripts: which turns are not in it yet, and what goes into it."""
+
+from __future__ import annotations
+
+import gzip
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from ops.ledger import events
+from ops.ledger.database import upsert
+from ops.ledger.records import Claim, TranscriptSource
+from ops.ledger.schema import attempt_stderr, turns
+from ops.ledger.turn_rows import held
+
+_UNARCHIVED = sa.and_(turns.c.settled_at.is_not(None), turns.c.archived_at.is_(None), turns.c.request.is_not(None))
+_TOLD = ("turn_id", "agent", "host", "session_id", "attempt", "created_at", "settled_at", "status", "error_kind")
+
+
+def keep_stderr(connection: Connection, claim: Claim, attempt: int, text: bytes) -> None:
+    """Store what an agent wrote to stderr; what is stored already stays."""
+    held(connection, claim)
+    compressed = gzip.compress(text, mtime=0)
+    statement = upsert(connection, attempt_stderr).values(turn_id=claim.turn_id, attempt=attempt, text=compressed)
+    connection.execute(statement.on_conflict_do_nothing())
+
+
+def unarchived(
+    connection: Connection, settled_before: float, after: tuple[float, str], limit: int
+) -> list[tuple[float, str]]:
+    """Turns that the archive does not have, by the time they were settled and their ids."""
+    key = (turns.c.settled_at, turns.c.turn_id)
+    query = sa.select(*key).where(
+        _UNARCHIVED, turns.c.settled_at <= settled_before, sa.tuple_(*key) > sa.tuple_(*after)
+    )
+    return [(row[0], row[1]) for row in connection.execute(query.order_by(*key).limit(limit))]
+
+
+def source(connection: Connection, turn_id: str) -> TranscriptSource | None:
+    """What is known of a turn that the archive does not have; None: it has it, or there is nothing to be had."""
+    columns = [turns.c[name] for name in _TOLD]
+    query = sa.select(*columns).where(turns.c.turn_id == turn_id, _UNARCHIVED)
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        return None
+    written = sa.select(attempt_stderr.c.attempt, attempt_stderr.c.text)
+    written = written.where(attempt_stderr.c.turn_id == turn_id).order_by(attempt_stderr.c.attempt)
+    return TranscriptSource(
+        **row,
+        events=tuple(line for _, line in events.after(connection, turn_id, 0)),
+        stderr={attempt: gzip.decompress(text) for attempt, text in connection.execute(written)},
+    )
+
+
+def archived(connection: Connection, turn_id: str, now: float) -> None:
+    """Note that the archive has a turn."""
+    connection.execute(turns.update().where(turns.c.turn_id == turn_id).values(archived_at=now))
+    connection.execute(attempt_stderr.delete().where(attempt_stderr.c.turn_id == turn_id))

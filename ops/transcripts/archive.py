@@ -1,0 +1,137 @@
+"""The archive: `DAY/HH/TURN.jsonl.gz`, by the day (UTC) on which the turn was settled.
+
+HH are two digits of the turn id's SHA-256, so that no directory gets large, and whole days go when they are old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import get_protocol
+
+from ops.errors import ArchiveUnavailable, SettingsError
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_LOGIN = re.compile(r"://[^/@]*@")
+
+
+class Archive:
+    """Calls block, for as long as the file system behind it does. They raise ArchiveUnavailable."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.name = _LOGIN.sub("://…@", url)  # for messages
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """At a directory or a URL, which is not looked at yet. Raises SettingsError if it can be no archive."""
+        if "://" not in url:
+            return cls(str(Path(url).expanduser().absolute()))
+        for part in url.split("::"):
+            protocol = get_protocol(part)
+            try:
+                fsspec.get_filesystem_class(protocol)
+            except (ValueError, ImportError) as error:
+                text = f"there is no file system {protocol!r} here: {error}"
+                raise SettingsError(text, field="transcripts_url", where="RUNTURN_TRANSCRIPTS_URL") from error
+        return cls(url)
+
+    def write(self, turn_id: str, settled_at: float, transcript: bytes) -> None:
+        """Put a transcript into it, whole or not at all; one that is there already is replaced."""
+        with self._mapped():
+            fs, root = self._place
+            if isinstance(fs, LocalFileSystem) and not Path(root).is_dir():
+                Path(root).mkdir(
+                    mode=0o700
+                )  # nobody else is to read it; its parent must be there: it may be a mount
+            path = f"{root}/{_day(settled_at)}/{_file(turn_id)}"
+            directory, _, name = path.rpartition("/")
+            fs.makedirs(directory, exist_ok=True)
+            draft = f"{directory}/.{name}.{secrets.token_hex(4)}"
+            try:
+                with fs.open(draft, "wb") as file:
+                    file.write(transcript)
+                    if isinstance(fs, LocalFileSystem):
+                        file.flush()
+                        os.fsync(file.fileno())  # the ledger forgets what it thinks is here
+                fs.mv(draft, path)
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    fs.rm(draft)
+                raise
+
+    def read(self, turn_id: str, settled_at: float | None = None) -> bytes | None:
+        """A turn's transcript; None: there is none. Without `settled_at`, all days are tried, the newest first."""
+        with self._mapped():
+            fs, root = self._place
+            days = sorted(self._days(), reverse=True) if settled_at is None else [_day(settled_at)]
+            for day in days:
+                with contextlib.suppress(FileNotFoundError):
+                    found: bytes = fs.cat_file(f"{root}/{day}/{_file(turn_id)}")
+                    return found
+        return None
+
+    def remove_before(self, time: float) -> int:
+        """Remove the days that were over by then; returns how many."""
+        old = [day for day in self._days() if _end(day) <= time]
+        with self._mapped():
+            fs, root = self._place
+            for day in old:
+                with contextlib.suppress(FileNotFoundError):  # another worker was faster
+                    fs.rm(f"{root}/{day}", recursive=True)
+        return len(old)
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        """The file system, and where in it; some connect right here."""
+        fs, root = url_to_fs(self._url, skip_instance_cache=True)
+        return fs, root.rstrip("/")
+
+    def _days(self) -> list[str]:
+        with self._mapped():
+            fs, root = self._place
+            fs.invalidate_cache()
+            try:
+                names = [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(root or "/", detail=False)]
+            except FileNotFoundError:
+                return []
+        return [name for name in names if _DAY.fullmatch(name)]
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except ArchiveUnavailable:
+            raise
+        except Exception as error:  # file systems raise what their servers' clients raise
+            self.__dict__.pop("_place", None)  # its connection may be broken for good
+            text = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
+            raise ArchiveUnavailable(f"transcripts at {self.name}: {' '.join(text.split())}") from error
+
+
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
+
+
+def _end(day: str) -> float:
+    return (datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1)).timestamp()
+
+
+def _file(turn_id: str) -> str:
+    """Below its day. Quoted: whatever somebody asks for, it is one name."""
+    shelf = hashlib.sha256(turn_id.encode(errors="replace")).hexdigest()[:2]
+    return f"{shelf}/{quote(turn_id, safe='', errors='replace')}.jsonl.gz"
