@@ -97,6 +97,14 @@ def test_debug_is_left_out() -> None:
     assert stream.getvalue() == ""
 
 
+def test_key_that_is_not_known_here_is_redacted_by_its_looks() -> None:
+    configure_logging(Redactor({}), stream := io.StringIO())
+    key = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
+    structlog.get_logger("x").warning("refused", said=f'remote said:\n"{key}"')
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["said"] == 'remote said:\n"[redacted:key]"'
+
+
 @pytest.mark.parametrize(
     ("level", "said"),
     [
@@ -189,11 +197,3 @@ def test_a_turn_within_a_turn_leaves_the_first_one_as_it_was() -> None:
     inner, outer = written(stream)
     assert (inner["turn_id"], inner.get("attempt")) == ("t2", None)
     assert (outer["turn_id"], outer["attempt"], outer["host"]) == ("t1", 1, "build1")
-
-
-def test_key_that_is_not_known_here_is_redacted_by_its_looks() -> None:
-    configure_logging(Redactor({}), stream := io.StringIO())
-    key = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
-    structlog.get_logger("x").warning("refused", said=f'remote said:\n"{key}"')
-    (line,) = stream.getvalue().splitlines()
-    assert json.loads(line)["said"] == 'remote said:\n"[redacted:key]"'
