@@ -52,9 +52,10 @@ def build_worker(
         pump=EventPump(ledger, Publisher(app.conf.broker_url)),
         metrics=metrics,
         environ=os.environ,
+        secrets=Redactor.of_withheld({**settings.secrets, **os.environ}),
     )
     errands = Errands()
-    announcer = Announcer(app, errands, Redactor.of_environment({**settings.secrets, **os.environ}))
+    announcer = Announcer(app, errands, equipment.secrets)
     answers = Answers(app, ledger, announcer.told, revoked_tasks)
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, answers.give_late, time.time)

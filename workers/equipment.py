@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.metrics import WorkerMetrics
+from ops.redaction import Redactor
 from ops.settings import Settings
 from workers.hosts import Hosts
 from workers.pump import EventPump
@@ -27,6 +28,8 @@ class Equipment:
     pump: EventPump
     metrics: WorkerMetrics
     environ: Mapping[str, str]  # the worker's, to forward from
+    # What the worker knows: its agents run as the same user, and may look into it.
+    secrets: Redactor = field(default_factory=lambda: Redactor({}))
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)

@@ -20,7 +20,6 @@ from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, Claim
-from ops.redaction import Redactor
 from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.attempt import AttemptRun
 from workers.conclusion import Conclusion, Parked
@@ -146,7 +145,7 @@ class TurnRun:
         return await Placement(self._equipment, self.claim, sessions, self._patiently).begin()
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
-        redactor = Redactor.of_environment(command.env)
+        redactor = self._equipment.secrets.and_of_environment(command.env)
         run = self._attempt_run = AttemptRun(
             self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held
         )
