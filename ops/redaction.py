@@ -9,6 +9,7 @@ from typing import Self
 from urllib.parse import unquote, urlsplit
 
 MIN_LENGTH = 6  # shorter values are words and numbers that occur by themselves
+WITHHELD_MIN_LENGTH = 12  # of those that should not occur at all: `postgres` is a password, too
 
 # GITHUB_TOKEN is a secret, MAX_OUTPUT_TOKENS is not; MYSQL_PWD is, PWD is not.
 _SECRET_NAME = re.compile(
@@ -17,6 +18,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/@:]*:[^\s/@]+@")
+_LINE_MIN_LENGTH = 16  # of a secret of several lines, each of which may come alone
 _OURS = ("RUNTURN_", "CELERY_")
 
 # Keys that show what they are, as those who issue them describe them. In JSON, what stands before one may be the n
@@ -51,8 +53,10 @@ _MARKS = (
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether an environment variable holds a secret, by its name, or by a password in a URL."""
-    return _SECRET_NAME.search(name) is not None or _URL_PASSWORD.search(value) is not None
+    """Whether an environment variable holds a secret: by its name, a password in a URL, or a key that shows."""
+    return any(
+        found is not None for found in (_SECRET_NAME.search(name), _URL_PASSWORD.search(value), _KEY.search(value))
+    )
 
 
 def scrubbed(environ: Mapping[str, str], keep: Collection[str]) -> dict[str, str]:
@@ -77,9 +81,16 @@ def without_keys(text: str) -> str:
 class Redactor:
     """Replaces known secrets by `[redacted:NAME]`, as they are and as they stand in JSON or a repr."""
 
-    def __init__(self, secrets: Mapping[str, str]) -> None:
-        forms = {form: f"[redacted:{name}]" for name, secret in secrets.items() for form in _forms(secret)}
-        self._texts = dict(sorted(forms.items(), key=_longest_first))  # a secret may begin with another one
+    def __init__(
+        self, secrets: Mapping[str, str], *, min_length: int = MIN_LENGTH, others: Redactor | None = None
+    ) -> None:
+        """Secrets are looked for if they are of some length; those that `others` knows are, too."""
+        forms = dict(others._texts) if others is not None else {}
+        for name, secret in secrets.items():
+            forms |= {form: f"[redacted:{name}]" for form in _forms(secret) if len(form) >= min_length}
+        self._texts: dict[str, str] = dict(
+            sorted(forms.items(), key=_longest_first)
+        )  # a secret may begin with another one
         self._lines = {_encoded(form): text.encode() for form, text in self._texts.items()}
         self._text_pattern = re.compile("|".join(map(re.escape, self._texts)))
         self._line_pattern = re.compile(b"|".join(map(re.escape, self._lines)))
@@ -87,7 +98,16 @@ class Redactor:
     @classmethod
     def of_environment(cls, environ: Mapping[str, str]) -> Self:
         """A redactor for the secrets among these variables."""
-        return cls({name: value for name, value in environ.items() if looks_secret(name, value)})
+        return cls(_secrets_of(environ))
+
+    @classmethod
+    def of_withheld(cls, environ: Mapping[str, str]) -> Self:
+        """The same for secrets that nobody should know of, where any text may come along."""
+        return cls(_secrets_of(environ), min_length=WITHHELD_MIN_LENGTH)
+
+    def and_of_environment(self, environ: Mapping[str, str]) -> Redactor:
+        """This one, for the secrets among these variables, too."""
+        return Redactor(_secrets_of(environ), others=self)
 
     def text(self, text: str) -> str:
         """The text without secrets."""
@@ -97,9 +117,14 @@ class Redactor:
 
     def line(self, line: bytes) -> bytes:
         """The bytes without secrets."""
-        if not any(form in line for form in self._lines):
-            return line
-        return self._line_pattern.sub(lambda match: self._lines[match.group()], line)
+        for form in self._lines:  # on the way of every event: any() takes twice as long
+            if form in line:
+                return self._line_pattern.sub(lambda match: self._lines[match.group()], line)
+        return line
+
+
+def _secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if looks_secret(name, value)}
 
 
 def _longest_first(form: tuple[str, str]) -> int:
@@ -108,12 +133,13 @@ def _longest_first(form: tuple[str, str]) -> int:
 
 def _forms(secret: str) -> Iterator[str]:
     passwords = (urlsplit(url).password for url in _urls(secret))
-    for value in (secret, *filter(None, passwords)):
+    lines = (line.strip() for line in secret.splitlines()) if "\n" in secret else ()
+    telling = (line for line in lines if len(line) >= _LINE_MIN_LENGTH and not line.startswith("-----"))
+    for value in (secret, *filter(None, passwords), *telling):
         for plain in (value, unquote(value)):
             quoted = (json.dumps(plain), json.dumps(plain, ensure_ascii=False), repr(plain))
-            for form in (plain, *(text[1:-1] for text in quoted)):
-                if len(form) >= MIN_LENGTH:
-                    yield form
+            # And once more: what a tool prints as JSON stands as a text in an agent's JSON.
+            yield from (plain, *(text[1:-1] for text in (*quoted, json.dumps(quoted[0][1:-1]))))
 
 
 def _urls(text: str) -> list[str]:

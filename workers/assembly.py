@@ -56,9 +56,10 @@ def build_worker(
         environ=os.environ,
         tracing=Tracing.of_environment(os.environ),
         archive=Archive.at(url.get_secret_value()) if (url := settings.transcripts_url) else None,
+        secrets=Redactor.of_withheld({**settings.secrets, **os.environ}),
     )
     errands = Errands()
-    announcer = Announcer(app, errands, Redactor.of_environment({**settings.secrets, **os.environ}))
+    announcer = Announcer(app, errands, equipment.secrets)
     answers = Answers(app, ledger, announcer.told, revoked_tasks)
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, answers.give_late, time.time)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.metrics import WorkerMetrics
+from ops.redaction import Redactor
 from ops.settings import Settings
 from ops.tracing import Tracing
 from ops.transcripts import Archive
@@ -31,6 +32,8 @@ class Equipment:
     environ: Mapping[str, str]  # the worker's, to forward from
     archive: Archive | None = None  # of transcripts; None: none are kept
     tracing: Tracing | None = None  # None: no collector is named
+    # What the worker knows: its agents run as the same user, and may look into it.
+    secrets: Redactor = field(default_factory=lambda: Redactor({}))
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)

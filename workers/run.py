@@ -21,7 +21,6 @@ from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging
-from ops.redaction import Redactor
 from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.attempt import AttemptRun
 from workers.conclusion import Conclusion, Parked
@@ -153,7 +152,7 @@ class TurnRun:
         return await Placement(self._equipment, self.claim, sessions, self._patiently).begin()
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
-        redactor = Redactor.of_environment(command.env)
+        redactor = self._equipment.secrets.and_of_environment(command.env)
         run = self._attempt_run = AttemptRun(
             self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held
         )

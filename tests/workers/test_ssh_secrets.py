@@ -176,11 +176,14 @@ def all_command_lines() -> Iterator[set[bytes]]:
 
 
 @contextmanager
-def broker_traffic(path: Path) -> Iterator[bytearray]:
+def broker_traffic(path: Path, password: str = "") -> Iterator[bytearray]:
     """All commands that reach the broker: messages, results, live events, and what Celery tells its monitors."""
     heard = bytearray()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.connect(str(path))
+        if password:
+            listener.sendall(f"AUTH {password}\r\n".encode())
+            assert listener.recv(100) == b"+OK\r\n"
         listener.sendall(b"MONITOR\r\n")
 
         def listen() -> None:
