@@ -79,6 +79,7 @@ class Column:
     expr: str
     unit: str
     steps: Steps | None = None
+    decimals: int | None = None
 
 
 def number(
@@ -174,6 +175,7 @@ def ranking(
     height: int = 8,
     steps: Steps = PLAIN,
     top: float | None = None,
+    decimals: int | None = None,
 ) -> Panel:
     """One bar for each series, as it is now."""
     panel = (
@@ -192,7 +194,9 @@ def ranking(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .no_value("none")
     )
-    return panel if top is None else panel.max(top)
+    if top is not None:
+        panel.max(top)
+    return panel if decimals is None else panel.decimals(decimals)
 
 
 def rows(
@@ -234,6 +238,8 @@ def rows(
     for letter, column in _lettered(columns):
         panel.with_target(_target(Query(column.expr), letter, instant=True, form=PromQueryFormat.TABLE))
         properties = [_property("unit", column.unit)]
+        if column.decimals is not None:
+            properties.append(_property("decimals", column.decimals))
         if column.steps:
             properties.append(_property("thresholds", _thresholds(column.steps).build().to_json()))
             properties.append(_property("custom.cellOptions", {"type": "color-text"}))

@@ -245,7 +245,8 @@ def heatmap(frame: Frame, panel: Panel, window: Window) -> None:
 
 
 def _plot(frame: Frame, window: Window, unit: str, bottom: float) -> Axes:
-    axes = frame.axes(62, bottom, frame.width - 76, frame.height - _TITLE - bottom - 4)
+    left = 88 if "tok" in unit else 62
+    axes = frame.axes(left, bottom, frame.width - left - 14, frame.height - _TITLE - bottom - 4)
     axes.set_xlim(window.began, window.ended)
     _time_axis(axes)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))

@@ -8,23 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from PIL import Image
 
-mpl.use("Agg")
-
-from matplotlib.figure import Figure  # noqa: E402  # after the choice of what draws
-from matplotlib.patches import FancyBboxPatch  # noqa: E402
-from PIL import Image  # noqa: E402
-
-from tests.boards import drawn  # noqa: E402
-from tests.boards.data import Window  # noqa: E402
-from tests.boards.drawn import Frame  # noqa: E402
-from tests.boards.files import Panel  # noqa: E402
-from tests.boards.theme import BACKGROUND, DIM, EDGE, PANEL, TEXT  # noqa: E402
+from tests.boards import drawn
+from tests.boards.data import Window
+from tests.boards.drawn import Frame
+from tests.boards.files import Panel
+from tests.boards.theme import BACKGROUND, DIM, EDGE, PANEL, TEXT
 
 _WIDTH, _UNIT, _GAP, _HEAD, _FOOT = 1680, 34, 8, 58, 30  # pixels
 _DPI = 100
-_COLOURS = 96  # of the picture: enough, and a third of the bytes
+_COLOURS = 256  # of the picture: enough, and a third of the bytes
 
 _KINDS = {
     "stat": drawn.stat,
@@ -41,7 +37,6 @@ def draw(board: Mapping[str, Any], window: Window, path: Path) -> None:
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     height = _HEAD + rows * _UNIT + _FOOT
     figure = Figure(figsize=(_WIDTH / _DPI, height / _DPI), dpi=_DPI, facecolor=BACKGROUND)
-    mpl.rcParams["font.family"] = "DejaVu Sans"
     _head(figure, board, window, height)
     for panel in board["panels"]:
         place = panel["gridPos"]

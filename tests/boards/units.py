@@ -13,17 +13,19 @@ def shown(value: float, unit: str, decimals: int | None = None) -> str:
     """A value with its unit."""
     if math.isnan(value):
         return "–"
-    if unit == "percentunit":
-        return f"{_digits(value * 100, decimals)}%"
-    if unit == "currencyUSD":
-        return f"${_scaled(value, _SHORT, 2 if decimals is None and 0.1 <= abs(value) < 1e3 else decimals)}"
-    if unit == "s":
-        return _scaled(value, _TIMES, decimals) if value else "0 s"
-    if unit == "bytes":
-        return _scaled(value, _BYTES, decimals)
-    if unit.startswith("suffix:"):
-        return _scaled(value, _SHORT, decimals) + unit.removeprefix("suffix:")
-    return _scaled(value, _SHORT, decimals)
+    match unit:
+        case "percentunit":
+            text = f"{_digits(value * 100, decimals)}%"
+        case "currencyUSD":
+            cents = 2 if decimals is None and 0.1 <= abs(value) < 1e3 and value != round(value) else decimals
+            text = f"${_scaled(value, _SHORT, cents)}"
+        case "s":
+            text = _scaled(value, _TIMES, decimals) if value else "0 s"
+        case "bytes":
+            text = _scaled(value, _BYTES, decimals)
+        case _:
+            text = _scaled(value, _SHORT, decimals) + unit.partition("suffix:")[2]
+    return text
 
 
 def _scaled(value: float, scales: tuple[tuple[float, str], ...], decimals: int | None) -> str:

@@ -89,8 +89,10 @@ _NOW = Section(
             Column("Slots", _SLOTS, COUNT),
             Column("Taken", ratio(f"{_USED} or {_SLOTS} * 0", _SLOTS), SHARE, _STEPS),
             Column("SSH connections", _CONNECTIONS, COUNT),
-            Column("Connected", increase(_CONNECTS, HOST, 'outcome="ok"', by="host"), COUNT),
-            Column("Refused", increase(_CONNECTS, HOST, _REFUSED, by="host"), COUNT, ((None, GREEN), (0.5, RED))),
+            Column("Connected", increase(_CONNECTS, HOST, 'outcome="ok"', by="host"), COUNT, decimals=0),
+            Column(
+                "Refused", increase(_CONNECTS, HOST, _REFUSED, by="host"), COUNT, ((None, GREEN), (0.5, RED)), 0
+            ),
             width=16,
             height=8,
         ),

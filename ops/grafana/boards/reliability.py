@@ -80,6 +80,7 @@ _RETRIED = Section(
             "Attempts in the range shown that another one followed, by the error that ended them.",
             COUNT,
             Query(f"{increase(_RETRIES, AGENT, by='reason')} > 0", "{{reason}}"),
+            decimals=0,
         ),
         graph(
             "Retries",

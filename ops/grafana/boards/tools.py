@@ -60,7 +60,7 @@ _NOW = Section(
             "Tools",
             "Calls in the range shown. Tools that do not come with the agent (of MCP servers, say) are `other`.",
             {"tool": "Tool"},
-            Column("Calls", increase(_CALLS, AGENT, by="tool"), COUNT),
+            Column("Calls", increase(_CALLS, AGENT, by="tool"), COUNT, decimals=0),
             Column("Failed", _failed("tool"), SHARE, _SHARE_STEPS),
             Column("Mean", mean(_TOOK, by="tool"), SECONDS),
             Column("p95", quantile(0.95, _TOOK, by="tool", over="$__range"), SECONDS),
@@ -73,6 +73,7 @@ _NOW = Section(
             COUNT,
             Query(f"{increase(_CALLS, AGENT, by='tool')} > 0", "{{tool}}"),
             width=6,
+            decimals=0,
         ),
         ranking(
             "Time in tools",
