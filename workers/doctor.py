@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Protocol
@@ -12,9 +13,11 @@ from celery import Celery
 
 from adapters.errors import InvalidRequest
 from adapters.registry import Registry
+from ops.errors import ArchiveUnavailable
 from ops.ledger import Ledger
 from ops.settings import Settings
 from ops.state_dir import StateDir
+from ops.transcripts import Archive
 from remote.ssh.daemon import DaemonExecutor
 from workers.broker_check import broker_check
 from workers.check import Check, bounded
@@ -24,6 +27,8 @@ from workers.host_doctor import HostDoctor
 from workers.hosts import Hosts, TurnHost
 
 _PING_S = 5.0
+_OVERDUE_S = 600.0  # of a transcript
+_MANY = 1_000
 
 
 class Installation(Protocol):
@@ -77,6 +82,8 @@ def _own(installation: Installation) -> Iterator[Check]:
     yield (ledger := bounded("ledger", partial(_ledger, installation)))
     if ledger.ok:
         yield bounded("dead letters", partial(_dead_letters, installation))
+        if installation.settings.transcripts_url is not None:
+            yield bounded("transcripts", partial(_transcripts, installation))
     yield (broker := bounded("broker", partial(_broker, installation)))
     if broker.ok:
         yield bounded("worker", partial(_worker, installation))
@@ -142,6 +149,21 @@ def _dead_letters(installation: Installation) -> Check:
     waiting = installation.ledger.dead_letters.count()
     remedy = "see what they are, and retry or remove them: runturn dead list" if waiting else ""
     return Check("dead letters", not waiting, f"{waiting} waiting", remedy)
+
+
+def _transcripts(installation: Installation) -> Check:
+    url = installation.settings.transcripts_url
+    assert url is not None  # noqa: S101  # as was asked
+    archive = Archive.at(url.get_secret_value())
+    try:
+        archive.check()
+    except ArchiveUnavailable as error:
+        remedy = "the ledger keeps what is to go there; mend it, or correct RUNTURN_TRANSCRIPTS_URL"
+        return Check("transcripts", False, str(error), remedy)
+    waiting = len(installation.ledger.unarchived(time.time() - _OVERDUE_S, limit=_MANY))
+    count = f"{waiting} or more" if waiting == _MANY else str(waiting)
+    remedy = "workers with the same RUNTURN_TRANSCRIPTS_URL write them; see their logs" if waiting else ""
+    return Check("transcripts", not waiting, f"{archive.name}: {count} overdue", remedy)
 
 
 def _ledger(installation: Installation) -> Check:

@@ -53,11 +53,7 @@ class Archive:
     def write(self, turn_id: str, settled_at: float, transcript: bytes) -> None:
         """Put a transcript into it, whole or not at all; one that is there already is replaced."""
         with self._mapped():
-            fs, root = self._place
-            if isinstance(fs, LocalFileSystem) and not Path(root).is_dir():
-                Path(root).mkdir(
-                    mode=0o700
-                )  # nobody else is to read it; its parent must be there: it may be a mount
+            fs, root = self._writable()
             path = f"{root}/{_day(settled_at)}/{_file(turn_id)}"
             directory, _, name = path.rpartition("/")
             fs.makedirs(directory, exist_ok=True)
@@ -73,6 +69,14 @@ class Archive:
                 with contextlib.suppress(Exception):
                     fs.rm(draft)
                 raise
+
+    def check(self) -> None:
+        """See whether anything can be written into it."""
+        with self._mapped():
+            fs, root = self._writable()
+            probe = f"{root}/.check.{secrets.token_hex(4)}"
+            fs.pipe_file(probe, b"written")
+            fs.rm(probe)
 
     def read(self, turn_id: str, settled_at: float | None = None) -> bytes | None:
         """A turn's transcript; None: there is none. Without `settled_at`, all days are tried, the newest first."""
@@ -100,6 +104,13 @@ class Archive:
         """The file system, and where in it; some connect right here."""
         fs, root = url_to_fs(self._url, skip_instance_cache=True)
         return fs, root.rstrip("/")
+
+    def _writable(self) -> tuple[Any, str]:
+        fs, root = self._place
+        if isinstance(fs, LocalFileSystem) and not Path(root).is_dir():
+            # Nobody else is to read it. Its parent must be there: that may be a mount, which must not be filled.
+            Path(root).mkdir(mode=0o700)
+        return fs, root
 
     def _days(self) -> list[str]:
         with self._mapped():

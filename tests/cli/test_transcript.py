@@ -136,3 +136,20 @@ def test_url_of_no_file_system(shown: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert said.err.startswith(
         "runturn: RUNTURN_TRANSCRIPTS_URL: transcripts_url: there is no file system 'nonsense'"
     )
+
+
+def test_doctor_finds_an_archive_that_cannot_be_written_and_what_it_has_yet_to_get(
+    shown: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> tuple[bool, str]:
+        checks = {found["name"]: found for found in shown("doctor", "--json").document["checks"]}
+        return checks["transcripts"]["ok"], checks["transcripts"]["detail"]
+
+    assert check() == (True, f"{tmp_path}/archive: 0 overdue")
+    with Ledger.open(StateDir.open(tmp_path / "state").ledger_url) as ledger:
+        ledger.submit(TurnRequest(turn_id="t1", prompt="x", workspace="/"), 1.0)
+        ledger.settle_unclaimed("t1", refused("t1", TurnCancelled("by the test")), 2.0)
+    assert check() == (False, f"{tmp_path}/archive: 1 overdue")
+    assert [path.name for path in (tmp_path / "archive").iterdir()] == ["2025-11-22"]  # it leaves nothing
+    monkeypatch.setenv("RUNTURN_TRANSCRIPTS_URL", str(tmp_path / "missing" / "archive"))
+    assert check() == (False, f"transcripts at {tmp_path}/missing/archive: No such file or directory")
