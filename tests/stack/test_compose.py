@@ -46,6 +46,7 @@ def test_every_image_is_pinned(name: str) -> None:
     if "build" in SERVICES[name]:
         assert tag == VERSION
         assert SERVICES[name]["build"] == {"context": ".", "target": OURS[image]}
+        assert SERVICES[name]["pull_policy"] == "build"
 
 
 @each_service
