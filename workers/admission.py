@@ -123,6 +123,7 @@ class Admission:
         if isinstance(settled, Busy):
             log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
         else:
+            self._equipment.metrics.turn_refused(turn_id, known)
             self._answer(settled.result)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from adapters.errors import KINDS, Retry
+from adapters.errors import KINDS, InvalidRequest, Retry
 from ops.ledger import BudgetKey
 from ops.metrics.dependencies import Dependencies
 from ops.metrics.vocabulary import Vocabulary
@@ -154,6 +154,10 @@ class WorkerMetrics:
             self._api.labels(agent).observe(turn.api_seconds, exemplar)
         if turn.cost_usd is not None:
             self._cost.labels(agent).observe(turn.cost_usd, exemplar)
+
+    def turn_refused(self, turn_id: str, agent: str) -> None:
+        """A request was not valid; its turn has its result without ever having been in hand."""
+        self._turns.labels(self._words.agent(agent), "none", InvalidRequest.kind).inc(1, _exemplar(turn_id))
 
     def turn_retried(self, turn_id: str, agent: str, reason: str) -> None:
         """An attempt failed, another one follows. `reason`: an error kind."""

@@ -28,6 +28,7 @@ from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.ledger.schema import turns
+from ops.metrics import WorkerMetrics, new_registry
 from remote.errors import HostAuthFailed, HostError, HostUnreachable
 from remote.follower import Follower, follow
 from remote.host import Channel
@@ -337,6 +338,31 @@ def test_spool_of_an_open_attempt_is_untouched(stage: Stage) -> None:
     attempt = asyncio.run(look())
     assert stage.spools == [attempt.spool_id]
     assert stage.ledger.usage_of(attempt.turn_id) == {}
+
+
+def test_agent_that_runs_beside_its_turns_next_attempt_raises_the_alarm(stage: Stage) -> None:
+    """This must never be: here, the ledger was told that the first attempt had ended."""
+    stage.agent.end = "hanging"
+    registry = new_registry()
+    looker = replace(stage.worker(), metrics=WorkerMetrics(registry))
+
+    async def look() -> None:
+        claim, attempt = stage.begin()
+        async with stage.follow(claim, attempt) as turn:
+            await anext(turn)
+            await tidy(looker, stage.host)
+            assert registry.get_sample_value("runturn_duplicate_runs_total") == 0
+            stage.ledger.end_attempt(claim, AttemptEnd(1, NO_USAGE, HostLost.kind), stage.site.now())
+            await tidy(looker, stage.host)
+            assert registry.get_sample_value("runturn_duplicate_runs_total") == 0  # nothing came after it yet
+            stage.again(claim.turn_id)
+            await tidy(looker, stage.host)
+            await turn.cancel()
+            async for _ in turn:
+                pass
+
+    asyncio.run(look())
+    assert registry.get_sample_value("runturn_duplicate_runs_total") == 1
 
 
 def test_agent_that_still_runs_is_untouched(stage: Stage) -> None:

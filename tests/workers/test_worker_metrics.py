@@ -14,6 +14,7 @@ from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet, Worker, slow_recording
 from tests.workers.ssh_host import ssh_host, ssh_hosts
 from tests.workers.ssh_logins import Login
+from workers.app import TASK, create_app
 
 RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 
@@ -74,9 +75,12 @@ def test_turn_that_is_taken_over_is_counted_once(tmp_path: Path) -> None:
     assert value(samples, "turn_first_event_seconds_count", launcher="local") is None
 
 
-def test_copies_are_counted(tmp_path: Path) -> None:
+def test_copies_and_refusals_are_counted(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         worker = fleet.start_worker()
+        refused = {"agent": "claude-code", "launcher": "none", "outcome": "invalid_request"}
+        create_app(fleet.broker.url).send_task(TASK, args=[{"agent": "claude-code"}])
+        until(lambda: value(scrape(worker.metrics), "turns_total", **refused) == 1, "a refusal")
         request = fleet.recorded(RECORDING)
         fleet.run(request)
         for _ in range(2):
