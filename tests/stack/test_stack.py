@@ -106,6 +106,15 @@ def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[Tur
         urllib.request.urlopen(f"{stack.urls['flower']}/api/tasks", timeout=10)
 
 
+def test_transcripts_of_all_workers_are_in_one_place(stack: Stack, results: list[TurnResult]) -> None:
+    def kept() -> set[str]:
+        files = [str(path) for path in (stack.root / "transcripts").rglob("*") if path.is_file()]
+        return {result.turn_id for result in results if any(result.turn_id in file for file in files)}
+
+    until(lambda: len(kept()) == len(results), "the transcripts")
+    assert stack.command("transcript", results[0].turn_id).returncode == 0
+
+
 def test_no_log_holds_a_secret(stack: Stack, results: list[TurnResult]) -> None:
     broker = (stack.secrets / "runturn_broker_url").read_text()
     password = broker.split(":")[2].split("@")[0]
