@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from adapters.result import Status, TurnResult
 from tests.ssh.needs import missing
@@ -92,6 +93,18 @@ def test_all_rules_are_loaded_and_a_healthy_fleet_sets_none_off(stack: Stack, re
     until(lambda: _value(stack, "count(up == 1)") == 5, "all targets")
     # Before the first scrape there was no worker, as far as anybody knew: one alert was pending, and goes.
     until(lambda: stack.prometheus.alerts() == {}, "no alert")
+
+
+@pytest.mark.parametrize(("name", "port"), [("worker1", 9477), ("exporter", 9477), ("flower", 5555)])
+def test_health_checks_of_compose_find_a_healthy_process_healthy(stack: Stack, name: str, port: int) -> None:
+    program = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"][name]["healthcheck"]["test"][-1]
+    here = program.replace("/run/secrets", str(stack.secrets)).replace(
+        f"http://127.0.0.1:{port}", stack.urls[name]
+    )
+    assert str(port) not in here.replace(stack.urls[name], "")
+    subprocess.run([sys.executable, "-c", here], check=True, timeout=60)
+    gone = here.replace(stack.urls[name], "http://127.0.0.1:1")
+    assert subprocess.run([sys.executable, "-c", gone], check=False, capture_output=True, timeout=60).returncode
 
 
 def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[TurnResult]) -> None:
