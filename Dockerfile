@@ -35,7 +35,7 @@ RUN awk '/^[a-z]/ { wanted = /^claude-agent-sdk==/ } wanted' requirements-dev.lo
 FROM ${PYTHON} AS runturn
 RUN groupadd --gid 10001 runturn \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /var/lib/runturn runturn \
-    && install -d -m 700 -o 10001 -g 10001 /var/lib/runturn
+    && install -d -m 700 -o 10001 -g 10001 /var/lib/runturn /var/lib/transcripts
 COPY --from=built /opt/runturn /opt/runturn
 ENV PATH=/opt/runturn/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     RUNTURN_STATE_DIR=/var/lib/runturn

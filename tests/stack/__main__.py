@@ -17,7 +17,7 @@ from tests.stack import turns
 from tests.stack.stack import Stack, lacking
 from workers.flower import USER
 
-_SHOWN = ("RUNTURN_SECRETS_DIR", "RUNTURN_CONFIG", "RUNTURN_STATE_DIR")
+_SHOWN = ("RUNTURN_SECRETS_DIR", "RUNTURN_CONFIG", "RUNTURN_STATE_DIR", "RUNTURN_TRANSCRIPTS_URL")
 
 
 def main() -> int:

@@ -70,6 +70,7 @@ class Stack:
             "RUNTURN_SECRETS_DIR": str(self.secrets),
             "RUNTURN_CONFIG": str(self.root / "runturn.toml"),
             "RUNTURN_STATE_DIR": str(self.root / "producer"),
+            "RUNTURN_TRANSCRIPTS_URL": str(self.root / "transcripts"),
         }
 
     @property

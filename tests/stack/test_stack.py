@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from adapters.result import Status, TurnResult
 from tests.docs.pages import page
@@ -102,6 +103,18 @@ def test_all_rules_are_loaded_and_a_healthy_fleet_sets_none_off(stack: Stack, re
     until(lambda: stack.prometheus.alerts() == {}, "no alert")
 
 
+@pytest.mark.parametrize(("name", "port"), [("worker1", 9477), ("exporter", 9477), ("flower", 5555)])
+def test_health_checks_of_compose_find_a_healthy_process_healthy(stack: Stack, name: str, port: int) -> None:
+    program = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"][name]["healthcheck"]["test"][-1]
+    here = program.replace("/run/secrets", str(stack.secrets)).replace(
+        f"http://127.0.0.1:{port}", stack.urls[name]
+    )
+    assert str(port) not in here.replace(stack.urls[name], "")
+    subprocess.run([sys.executable, "-c", here], check=True, timeout=60)
+    gone = here.replace(stack.urls[name], "http://127.0.0.1:1")
+    assert subprocess.run([sys.executable, "-c", gone], check=False, capture_output=True, timeout=60).returncode
+
+
 def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[TurnResult]) -> None:
     def tasks() -> dict[str, dict[str, str]]:
         request = urllib.request.Request(f"{stack.urls['flower']}/api/tasks", headers=stack.flower_login)
@@ -112,6 +125,15 @@ def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[Tur
     assert {task["name"] for task in tasks().values()} == {"runturn.run_turn"}
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(f"{stack.urls['flower']}/api/tasks", timeout=10)
+
+
+def test_transcripts_of_all_workers_are_in_one_place(stack: Stack, results: list[TurnResult]) -> None:
+    def kept() -> set[str]:
+        files = [str(path) for path in (stack.root / "transcripts").rglob("*") if path.is_file()]
+        return {result.turn_id for result in results if any(result.turn_id in file for file in files)}
+
+    until(lambda: len(kept()) == len(results), "the transcripts")
+    assert stack.command("transcript", results[0].turn_id).returncode == 0
 
 
 def test_no_log_holds_a_secret(stack: Stack, results: list[TurnResult]) -> None:
