@@ -62,6 +62,7 @@ class Board:
             .tooltip(model.DashboardCursorSync.CROSSHAIR)
             .time(self.since, "now")
             .refresh(self.refresh)
+            .annotations([])
             .variables([_datasource(), *map(_variable, self.variables)])
             .build()
         )

@@ -49,6 +49,9 @@ PLAIN: Steps = ((None, BLUE),)
 ANY_IS_BAD: Steps = ((None, GREEN), (1, RED))
 ANY_IS_ODD: Steps = ((None, GREEN), (1, ORANGE))
 
+_BY_THRESHOLD = dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS)
+_GREY = "#4a4d55"
+
 # The colours of outcomes and kinds of tokens, on all boards.
 COLOURS = {
     "completed": "green",
@@ -105,6 +108,8 @@ def number(
         .unit(unit)
         .with_target(_target(Query(expr), instant=not trend))
         .thresholds(_thresholds(steps))
+        .color_scheme(_BY_THRESHOLD)
+        .mappings([_nothing(none)])
         .color_mode(_colour_mode(steps))
         .graph_mode(shapes.BigValueGraphMode.AREA if trend else shapes.BigValueGraphMode.NONE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -135,6 +140,7 @@ def graph(
         .datasource(DATASOURCE)
         .unit(unit)
         .min(0)
+        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.PALETTE_CLASSIC))
         .draw_style(shapes.GraphDrawStyle.BARS if bars else shapes.GraphDrawStyle.LINE)
         .line_width(1)
         .fill_opacity(70 if bars else 25 if stacked else 10)
@@ -189,6 +195,7 @@ def ranking(
         .min(0)
         .with_target(_target(query, instant=True))
         .thresholds(_thresholds(steps))
+        .color_scheme(_BY_THRESHOLD)
         .orientation(shapes.VizOrientation.HORIZONTAL)
         .display_mode(shapes.BarGaugeDisplayMode.BASIC)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -242,6 +249,7 @@ def rows(
             properties.append(_property("decimals", column.decimals))
         if column.steps:
             properties.append(_property("thresholds", _thresholds(column.steps).build().to_json()))
+            properties.append(_property("color", {"mode": "thresholds"}))
             properties.append(_property("custom.cellOptions", {"type": "color-text"}))
         panel.override_by_name(column.title, properties)
     return panel
@@ -259,7 +267,7 @@ def states(title: str, description: str, *queries: Query, width: int = 12, heigh
         .unit(UP)
         .mappings([_value("0", "down", RED, 0), _value("1", "up", GREEN, 1)])
         .thresholds(_thresholds(((None, RED), (1, GREEN))))
-        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS))
+        .color_scheme(_BY_THRESHOLD)
         .show_value(shapes.VisibilityMode.NEVER)
         .merge_values(True)
         .fill_opacity(80)
@@ -333,6 +341,13 @@ def _colour_mode(steps: Steps) -> shapes.BigValueColorMode:
 
 def _property(name: str, value: object) -> model.DynamicConfigValue:
     return model.DynamicConfigValue(id_val=name, value=value)
+
+
+def _nothing(text: str) -> model.SpecialValueMap:
+    """Grafana would give the colour of the lowest values, often red, to what has no value."""
+    result = model.ValueMappingResult(text=text, color=_GREY, index=0)
+    options = model.DashboardSpecialValueMapOptions(match=model.SpecialValueMatch.NULL_AND_NAN, result=result)
+    return model.SpecialValueMap(options=options)
 
 
 def _value(number: str, text: str, colour: str, place: int) -> model.ValueMap:

@@ -62,6 +62,12 @@ class Window:
                 turns.setdefault(one["labels"]["turn_id"], []).append((one["timestamp"], float(one["value"])))
         return turns
 
+    def instant(self, expr: str) -> list[str]:
+        """What an expression is at the end, as Prometheus writes it."""
+        filled_in = filled(expr, rate_interval=self.rate_interval, time_range="10m")
+        found = self.prometheus.get("query", query=filled_in, time=str(self.ended))["result"]
+        return [str(series["value"][1]) for series in found]
+
     def samples(self, target: Target) -> list[float]:
         """All numbers that one query finds."""
         return [value for series in self.series(target) for _, value in series.points]

@@ -18,6 +18,7 @@ from tests.boards.files import FOLDER, Panel, boards, filled, panels
 from tests.boards.metrics import SCRAPED, known, ours
 from tests.boards.promql import groupings, selectors
 
+DOCS = Path(__file__).parents[2] / "docs"
 PROVISIONING = FOLDER.parent / "provisioning"
 ALL_PANELS = list(panels())
 QUERIES = [(panel, target) for panel in ALL_PANELS for target in panel.targets]
@@ -187,6 +188,15 @@ def test_provisioning_points_at_the_boards_and_at_their_datasource() -> None:
         )
     (provider,) = _provisioned(PROVISIONING / "dashboards" / "runturn.yaml")["providers"]
     assert (provider["type"], provider["options"]["path"]) == ("file", "/var/lib/runturn/dashboards")
+
+
+def test_page_shows_a_small_picture_of_every_board() -> None:
+    page = (DOCS / "dashboards.md").read_text()
+    for name, board in boards().items():
+        title = board["title"].removeprefix("runturn / ")
+        assert f"## {title}\n\n![{title}](pictures/{name}.png)\n" in page
+        assert (DOCS / "pictures" / f"{name}.png").stat().st_size < 150 * 1024
+    assert len(list((DOCS / "pictures").glob("*.png"))) >= len(boards())
 
 
 def _provisioned(path: Path) -> Any:

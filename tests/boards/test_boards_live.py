@@ -18,17 +18,21 @@ from tests.prometheus_server import Prometheus
 from tests.waiting import until
 
 PANELS = list(panels())
+NUMBERS = [panel for panel in PANELS if panel.kind == "stat"]
 LABELS = {"team": "web"}
 
 
 @pytest.fixture(scope="module")
-def window() -> Iterator[Window]:
+def seen() -> Iterator[tuple[Window, Window]]:
+    """One worker that has not had a turn yet; and later two, that have had a little of everything."""
     cast = Cast(random.Random(5), pace=0.2)
     with stage(cast, agent__max_attempts="2") as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
         began = time.time()
-        for number in (0, 1):
-            set_up.start_worker(number)
-        _watched(prometheus)
+        set_up.start_worker(0)
+        until(lambda: len(prometheus.query('up{job=~"runturn-.+"} == 1')) == 2, "a worker and an exporter")
+        idle = Window(prometheus, began, time.time())
+        set_up.start_worker(1)
+        until(lambda: len(prometheus.query('up{job=~"runturn-.+"} == 1')) == 3, "all processes")
         # Rates see a series from its second sample on.
         set_up.fleet.client.result(set_up.queue(cast.completed(MODELS[0], 1)), 60)
         until(lambda: _value(prometheus, "sum(runturn_settled_turns_total)") == 1, "the first turn to be seen")
@@ -36,12 +40,12 @@ def window() -> Iterator[Window]:
         for turn_id in turns:
             set_up.fleet.client.result(turn_id, 60)
         _shown(prometheus, len(set(turns)) + 1)
-        yield Window(prometheus, began, time.time())
+        yield idle, Window(prometheus, began, time.time())
 
 
-def _watched(prometheus: Prometheus) -> None:
-    """Prometheus sees everything before it grows."""
-    until(lambda: len(prometheus.query('up{job=~"runturn-.+"} == 1')) == 3, "all processes to be scraped")
+@pytest.fixture(scope="module")
+def window(seen: tuple[Window, Window]) -> Window:
+    return seen[1]
 
 
 def _play(set_up: Stage) -> list[str]:
@@ -73,6 +77,17 @@ def _shown(prometheus: Prometheus, turns: int) -> None:
 def _value(prometheus: Prometheus, query: str) -> float:
     found = prometheus.query(query)
     return float(found[0]["value"][1]) if found else 0.0
+
+
+@pytest.mark.parametrize("panel", NUMBERS, ids=str)
+def test_idle_worker_shows_numbers_or_says_that_there_are_none(seen: tuple[Window, Window], panel: Panel) -> None:
+    expr = panel.targets[0].expr
+    found = seen[0].instant(expr)
+    assert len(found) <= 1 and not {"NaN", "+Inf", "-Inf"} & set(found)
+    if expr.endswith(" or vector(0)"):
+        assert len(found) == 1
+    else:
+        assert found or panel.json["fieldConfig"]["defaults"]["noValue"]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=str)
