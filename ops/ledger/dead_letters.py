@@ -46,7 +46,10 @@ class DeadLetterBook:
         self._database = database
 
     def keep(self, letter: DeadLetter) -> bool:
-        """Keep a message; False: it is kept already. Acknowledge it after: killed in between, it comes again."""
+        """Keep a message; False: it is kept already, and notes that it has come again.
+
+        Acknowledge it after: killed in between, it comes again.
+        """
         with self._database.write() as connection:
             return _keep(connection, letter)
 
@@ -75,6 +78,12 @@ class DeadLetterBook:
             gone = sa.delete(dead_letters).where(dead_letters.c.letter_id == letter_id)
             return connection.execute(gone).rowcount == 1
 
+    def sent_again(self, row: DeadLetterRow) -> None:
+        """Forget one whose message is queued again, unless that has come back meanwhile."""
+        with self._database.write() as connection:
+            as_it_was = (dead_letters.c.letter_id == row.letter_id, dead_letters.c.received_at == row.received_at)
+            connection.execute(sa.delete(dead_letters).where(*as_it_was))
+
 
 _ROW = [column for column in dead_letters.c if column.name != "body"]
 
@@ -89,7 +98,10 @@ def _keep(connection: Connection, letter: DeadLetter) -> bool:
     body = letter.body if row.body_bytes <= MAX_BODY_BYTES else None
     values = {column.name: getattr(row, column.name) for column in _ROW if column.name != "headers"}
     new = insert_new(connection, dead_letters, **values, headers=orjson.dumps(row.headers).decode(), body=body)
-    if new:
+    if not new:
+        known = dead_letters.c.letter_id == row.letter_id
+        connection.execute(sa.update(dead_letters).where(known).values(received_at=row.received_at))
+    else:
         newest = dead_letters.c.received_at.desc(), dead_letters.c.letter_id
         surplus = sa.select(dead_letters.c.letter_id).order_by(*newest).offset(MAX_LETTERS)
         connection.execute(sa.delete(dead_letters).where(dead_letters.c.letter_id.in_(surplus)))

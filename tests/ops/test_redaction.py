@@ -30,6 +30,7 @@ SECRETS = {"GITHUB_TOKEN": "ghp_0123456789", "MULTILINE_KEY": '-----BEGIN "KEY"-
         ("STRIPE_KEY", "x"),
         ("TOKEN", "x"),
         ("CACHE", "redis://:hunter22@h/0"),
+        ("NOTIFY", "xoxb-" + "123456789012-abcdefABCDEF"),
         ("DATABASE_URL", "postgresql://me:hunter22@h/db"),
     ],
 )
@@ -71,6 +72,30 @@ def test_agents_see_no_secret_that_nobody_asked_for() -> None:
     }
     assert scrubbed(environ, ()) == {"PATH": "/bin"}
     assert scrubbed(environ, {"ANTHROPIC_API_KEY", "MISSING"}) == {"PATH": "/bin", "ANTHROPIC_API_KEY": "sk-1"}
+
+
+def test_json_within_json_hides_no_secret() -> None:
+    """A tool prints a file of credentials, and the agent's line holds that as a text."""
+    printed = json.dumps(SECRETS)
+    line = json.dumps({"content": printed})
+    told = json.loads(json.loads(Redactor(SECRETS).line(line.encode()))["content"])
+    assert told == {name: f"[redacted:{name}]" for name in SECRETS}
+
+
+def test_lines_of_a_secret_are_secrets() -> None:
+    key = "-----BEGIN PRIVATE " + "KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nend\n-----END PRIVATE KEY-----\n"
+    redactor = Redactor({"KEY": key})
+    assert redactor.text("got MIIEvQIBADANBgkqhkiG9w0B!") == "got [redacted:KEY]!"
+    assert redactor.text("the end\n-----BEGIN") == "the end\n-----BEGIN"
+
+
+def test_what_is_withheld_is_looked_for_if_it_is_no_word() -> None:
+    withheld = {"DB_PASSWORD": "postgres", "MAIL_PASSWORD": "correct-horse-battery", "HOME": "/root/of/all/evil"}
+    redactor = Redactor.of_withheld(withheld).and_of_environment({"MY_TOKEN": "abcdef", "PATH": "/usr/bin:/bin"})
+    text = "postgres correct-horse-battery /root/of/all/evil abcdef /usr/bin:/bin"
+    clean = "postgres [redacted:MAIL_PASSWORD] /root/of/all/evil [redacted:MY_TOKEN] /usr/bin:/bin"
+    assert redactor.text(text) == clean
+    assert redactor.line(text.encode()) == clean.encode()
 
 
 def test_secret_is_replaced_raw_and_in_json() -> None:

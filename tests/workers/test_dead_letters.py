@@ -191,6 +191,18 @@ def test_ledger_keeps_the_newest_and_no_endless_body(tmp_path: Path, monkeypatch
         assert bodies == [(9, None), (8, b"x" * 8), (7, b"x" * 7)]
 
 
+def test_message_that_comes_back_at_once_is_not_forgotten(tmp_path: Path) -> None:
+    """A worker may put it aside again before whoever has queued it again forgets it."""
+    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+        first, second = (dead_letter(_message(b"{", TASK), "why", at) for at in (1.0, 2.0))
+        ledger.dead_letters.keep(first)
+        ledger.dead_letters.keep(second)
+        ledger.dead_letters.sent_again(first.row)
+        assert [row.received_at for row in ledger.dead_letters.list(10)] == [2.0]
+        ledger.dead_letters.sent_again(second.row)
+        assert ledger.dead_letters.list(10) == []
+
+
 @pytest.mark.parametrize(
     "headers",
     [None, [], {"id": 5}, {"id": "a\0b"}, {"id": "\ud800"}, {"n": 2**70}, {"x": object()}, {"t": "x" * 10**6}],

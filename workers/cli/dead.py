@@ -87,7 +87,7 @@ def retry(context: Context, ids: tuple[str, ...], every: bool) -> int:
             raise click.UsageError(
                 f"{letter_id} cannot be queued again: {error}; have its producer send it"
             ) from error
-        letters.remove(letter_id)
+        letters.sent_again(letter.row)
         click.echo(f"{letter_id} is queued again")
     return 0
 
