@@ -74,5 +74,5 @@ def _show(runtime: Runtime, keeper: Keeper, beat: Beat, metrics: WorkerMetrics, 
     health.unready_if("stopping", lambda: "it takes no more turns" if runtime.leaving else None)
     health.unready_if("event_loop", beat.slow)
     health.dead_if("event_loop", beat.stuck)
-    metrics.watch_load(lambda: runtime.slots, lambda: keeper.idle_s)
+    metrics.watch_load(lambda: 0 if runtime.leaving else runtime.slots, lambda: keeper.idle_s)
     metrics.watch_health(beat.lag_s, health.dependencies)

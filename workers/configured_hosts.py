@@ -11,7 +11,6 @@ from ops.metrics import WorkerMetrics
 from ops.redaction import scrubbed
 from ops.settings import Settings, SshHostSettings
 from ops.state_dir import StateDir
-from remote.host import Host
 from remote.local import LocalHost
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
@@ -45,10 +44,10 @@ def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics
     remote = [SshHost(target, Pool(target, connector, observer=observer)) for target in targets]
     entries = [_ssh_host(host, given) for host, given in zip(remote, settings.ssh_hosts, strict=True)]
     if metrics is not None:
-        for host in remote:
+        metrics.watch_host(local.name, None, lambda: True)
+        for host, entry in zip(remote, entries, strict=True):
+            metrics.watch_host(host.name, entry.slots, partial(_is_up, host))
             metrics.watch_connections(host.name, partial(getattr, host, "connections"))
-        for entry in (local, *entries):
-            metrics.watch_host(entry.name, entry.slots, partial(_is_up, entry.host))
     return Hosts([local, *entries], default=[entry.name for entry in entries] or None)
 
 
@@ -92,5 +91,5 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
     )
 
 
-def _is_up(host: Host) -> bool:
-    return host.rest_s <= 0
+def _is_up(host: SshHost) -> bool:
+    return not host.failing

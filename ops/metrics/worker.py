@@ -73,7 +73,7 @@ class WorkerMetrics:
             "turn_queue_wait_seconds", "From the time a turn could start to its first claim", _WAIT, "queue"
         )
         self._in_flight = gauge("turns_in_flight", "Turns that this worker is at")
-        self._slots = gauge("worker_slots", "Turns that this worker may be at")
+        self._slots = gauge("worker_slots", "Turns that this worker may be at; 0 once it is told to stop")
         self._idle = gauge("turn_idle_seconds_max", "Silence of the agent that has been silent for longest")
         self._retries = counter("turn_retries", "Attempts that another one follows", "agent", "reason")
         self._api_retries = counter(
@@ -85,7 +85,11 @@ class WorkerMetrics:
         self._connects = counter("ssh_connects", "Tries to connect and log in", "host", "outcome")
         self._connect_duration = histogram("ssh_connect_duration_seconds", "Connect and login", _CONNECT)
         self._host_slots = gauge("host_slots", "Agents that a host may run at a time", "host")
-        self._host_up = gauge("host_up", "1; 0 while a host is left alone because it keeps failing", "host")
+        self._host_up = gauge(
+            "host_up",
+            "1; 0 from when a host is left alone because it keeps failing, until it is connected to",
+            "host",
+        )
         self._reattachments = counter(
             "reattachments",
             "Running turns that were attached to again: after a lost link, or another worker",

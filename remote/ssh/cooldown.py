@@ -33,6 +33,11 @@ class CoolDown:
         """Seconds until the host should be tried again; 0: now."""
         return max(0.0, self._until - self._clock())
 
+    @property
+    def failing(self) -> bool:
+        """Whether the host was left alone, and has not been connected to since."""
+        return self._until != float("-inf")
+
     def check(self) -> None:
         """Raise the last failure again while the host is left alone."""
         rest_s = self.rest_s

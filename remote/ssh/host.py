@@ -34,6 +34,11 @@ class SshHost:
         """Seconds for which it is better left alone, after failures; 0: it is ready."""
         return self._pool.rest_s
 
+    @property
+    def failing(self) -> bool:
+        """Whether it was left alone, and has not been connected to since."""
+        return self._pool.failing
+
     async def open_channel(self) -> Channel:
         """Start a shell there. Raises HostUnreachable, HostAuthFailed, HostKeyChanged."""
         return await self._pool.open_shell()

@@ -95,6 +95,11 @@ class Pool:
         """Seconds for which the host is left alone, after failures; 0: it is not."""
         return self._cool_down.rest_s
 
+    @property
+    def failing(self) -> bool:
+        """Whether the host was left alone, and has not been connected to since."""
+        return self._cool_down.failing
+
     async def open_shell(self) -> SshChannel:
         """Start a shell on the host. Raises HostError."""
         while True:

@@ -159,6 +159,7 @@ async def test_a_refused_login_is_tried_once_however_many_want_in(
             await pool.open_shell()
         assert sshd.log().count("Connection from") == 1
         assert pool.rest_s == 60
+        assert pool.failing
         now = 60.0
         assert pool.rest_s == 0
         sshd.authorized_keys.write_text(keys.public(stranger))
@@ -199,7 +200,7 @@ async def test_a_host_that_is_away_is_left_alone_after_a_while_and_found_when_it
         now += pool.rest_s
         sshd.start()
         await pool.open_shell()
-        assert pool.rest_s == 0
+        assert (pool.rest_s, pool.failing) == (0, False)
 
 
 async def test_a_handshake_that_is_dropped_is_tried_again_with_growing_jitter(site: SshLab, sshd: Sshd) -> None:
