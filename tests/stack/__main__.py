@@ -15,6 +15,7 @@ import click
 from tests.demo.stage import Interrupts
 from tests.stack import turns
 from tests.stack.stack import Stack, lacking
+from tests.waiting import until
 from workers.flower import USER
 
 _SHOWN = ("RUNTURN_SECRETS_DIR", "RUNTURN_CONFIG", "RUNTURN_STATE_DIR", "RUNTURN_TRANSCRIPTS_URL")
@@ -33,7 +34,7 @@ def main() -> int:
         _play(arguments.turns, once=arguments.once)
     except KeyboardInterrupt:
         pass
-    except RuntimeError as error:
+    except (AssertionError, RuntimeError) as error:
         click.echo(f"stack: {error}", err=True)
         return 1
     click.echo("everything that was started has ended")
@@ -56,7 +57,13 @@ def _run(stack: Stack, count: int, *, once: bool) -> None:
     client = turns.client_of(stack)
     for turn_id in ids:
         client.result(turn_id, 600)
-    click.secho(f"\n{len(ids)} turns have ended; dashboards have data. Ctrl-C stops everything.", fg="green")
+
+    def scraped() -> bool:
+        found = stack.prometheus.query("sum(runturn_settled_turns_total)")
+        return bool(found) and found[0][1] >= count and "RunturnNoWorker" not in stack.prometheus.alerts()
+
+    until(scraped, "Prometheus to have seen the workers and all turns")
+    click.secho(f"\n{count} turns have ended, and Prometheus has their data. Ctrl-C stops everything.", fg="green")
     if not once:
         threading.Event().wait()
 

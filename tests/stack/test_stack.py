@@ -150,7 +150,7 @@ def test_make_stack_says_where_to_look_and_ends_with_ctrl_c(temporary: Path) -> 
     with (temporary / "said").open("wb") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
     said = temporary / "said"
-    until(lambda: "turns have ended" in said.read_text() or process.poll() is not None, "a turn")
+    until(lambda: "has their data" in said.read_text() or process.poll() is not None, "a turn")
     assert process.poll() is None, said.read_text()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
