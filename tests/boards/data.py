@@ -34,7 +34,7 @@ class Window:
     prometheus: Prometheus
     began: float
     ended: float
-    rate_interval: str = "5s"
+    rate_interval: str = "1m"
 
     def series(self, target: Target) -> list[Series]:
         """What one query finds; points that are no number are left out."""

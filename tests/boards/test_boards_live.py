@@ -20,6 +20,12 @@ from tests.waiting import until
 PANELS = list(panels())
 NUMBERS = [panel for panel in PANELS if panel.kind == "stat"]
 LABELS = {"team": "web"}
+GROWING = (
+    "tool_duration_seconds",
+    "turn_queue_wait_seconds",
+    "turn_first_event_seconds",
+    "turn_api_duration_seconds",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +46,8 @@ def seen() -> Iterator[tuple[Window, Window]]:
         for turn_id in turns:
             set_up.fleet.client.result(turn_id, 60)
         _shown(prometheus, len(set(turns)) + 1)
+        for histogram in GROWING:
+            until(lambda histogram=histogram: _grows(set_up, prometheus, histogram), f"{histogram} to grow")  # type: ignore[misc]
         yield idle, Window(prometheus, began, time.time())
 
 
@@ -70,8 +78,16 @@ def _shown(prometheus: Prometheus, turns: int) -> None:
     """Prometheus has seen all of it."""
     for metric in ("runturn_settled_turns_total", "runturn_turns_total"):
         until(lambda metric=metric: _value(prometheus, f"sum({metric})") == turns, f"{turns} turns in {metric}")  # type: ignore[misc]
-    until(lambda: prometheus.query("rate(runturn_budget_denials_total[5s])"), "a budget's first refusal, twice")
+    until(lambda: prometheus.query("rate(runturn_budget_denials_total[1m])"), "a budget's first refusal, twice")
     until(lambda: prometheus.query('ALERTS{alertstate="firing"}'), "an alert")
+
+
+def _grows(set_up: Stage, prometheus: Prometheus, histogram: str) -> bool:
+    """Another turn, if Prometheus first saw this one's series when all turns were in it: rates are 0 then."""
+    if _value(prometheus, f"sum(increase(runturn_{histogram}_count[1m]))") > 0:
+        return True
+    set_up.fleet.client.result(set_up.queue(set_up.cast.completed(MODELS[0], 3)), 60)
+    return False
 
 
 def _value(prometheus: Prometheus, query: str) -> float:

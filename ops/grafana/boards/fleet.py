@@ -224,7 +224,7 @@ _WRONG = Section(
             "Messages that no worker can read. `runturn dead list` names the reasons.",
             COUNT,
             or_zero("max(runturn_dead_letters)"),
-            steps=ANY_IS_BAD,
+            steps=ANY_IS_ODD,
             width=3,
         ),
         number(

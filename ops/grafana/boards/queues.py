@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ops.grafana.board import Board, Section
 from ops.grafana.panels import (
-    ANY_IS_BAD,
+    ANY_IS_ODD,
     COUNT,
     GREEN,
     ORANGE,
@@ -63,7 +63,7 @@ _NOW = Section(
             "Messages that no worker can read. `runturn dead list` names the reasons.",
             COUNT,
             or_zero("max(runturn_dead_letters)"),
-            steps=ANY_IS_BAD,
+            steps=ANY_IS_ODD,
         ),
     ),
 )

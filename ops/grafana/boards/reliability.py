@@ -52,7 +52,7 @@ _PROMISES = Section(
             "Messages that no worker can read, now. `runturn dead list` names the reasons.",
             COUNT,
             or_zero("max(runturn_dead_letters)"),
-            steps=ANY_IS_BAD,
+            steps=ANY_IS_ODD,
         ),
         number(
             "Malformed lines",
