@@ -20,6 +20,8 @@ _TOOL = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 600)
 _CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _USD = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
+_QUEUE = "runturn"
+_LAUNCHERS = ("local", "ssh")
 _OUTCOMES = ("completed", *KINDS)
 _CONNECTS = ("ok", "host_unreachable", "host_auth_failed", "host_key_changed")
 
@@ -139,7 +141,7 @@ class WorkerMetrics:
         """A turn is in hand, after it could have been for so long; None: it was in hand before."""
         self._in_flight.inc()
         if waited_s is not None:
-            self._queue_wait.labels("runturn").observe(waited_s, _exemplar(turn_id))
+            self._queue_wait.labels(_QUEUE).observe(waited_s, _exemplar(turn_id))
 
     def turn_let_go(self) -> None:
         """A turn is not in hand any more, for whatever reason."""
@@ -204,10 +206,14 @@ class WorkerMetrics:
 
     def _begin_at_zero(self) -> None:
         """Rates see nothing of a counter's first step, unless it was there before."""
+        self._queue_wait.labels(_QUEUE)
+        for launcher in _LAUNCHERS:
+            self._first_event.labels(launcher)
         for agent in self._words.agents:
-            self._malformed.labels(agent)
+            for metric in (self._malformed, self._duration, self._api, self._cost):
+                metric.labels(agent)
             for outcome in _OUTCOMES:
-                for launcher in ("local", "ssh", "none"):
+                for launcher in (*_LAUNCHERS, "none"):
                     self._turns.labels(agent, launcher, outcome)
             for kind, error in KINDS.items():
                 if error.default_retry is Retry.BACKOFF:
