@@ -170,27 +170,32 @@ def table(frame: Frame, panel: Panel, window: Window) -> None:
         text = panel.json["fieldConfig"]["defaults"]["noValue"]
         frame.text(frame.width / 2, frame.height / 2, text, size=12, colour=DIM, align="center")
         return
-    weights = [2.0 if title not in rules else 1.0 for title in titles]
+    cells = [[_cell(row.get(title), rules.get(title, {})) for title in titles] for row in found]
+    weights = [max(len(text) for text, _ in column) + 3 for column in zip(_headings(titles), *cells, strict=True)]
     edges = np.cumsum([0.0, *weights]) / sum(weights) * (frame.width - 24) + 12
     y = frame.height - _TITLE - 12
     for title, x in zip(titles, edges, strict=False):
         frame.text(x, y, title, size=8, colour=NAMED["blue"], weight="bold")
     room = int((frame.height - _TITLE - 30) // 22)
-    for row in found[:room]:
+    for row in cells[:room]:
         y -= 22
-        for title, x in zip(titles, edges, strict=False):
-            value, rule = row.get(title), rules.get(title, {})
-            text = (
-                str(value or "")
-                if isinstance(value, str | None)
-                else shown(value, rule["unit"], rule.get("decimals"))
-            )
-            colour = TEXT
-            if "thresholds" in rule and isinstance(value, float):
-                colour = NAMED[colour_of(value, rule["thresholds"]["steps"])]
+        for (text, colour), x in zip(row, edges, strict=False):
             frame.text(x, y, text, size=8.5, colour=colour)
     if len(found) > room:
         frame.text(12, 8, f"and {len(found) - room} more", size=7.5, colour=DIM)
+
+
+def _headings(titles: Sequence[str]) -> list[tuple[str, str]]:
+    return [(title, TEXT) for title in titles]
+
+
+def _cell(value: float | str | None, rule: dict[str, Any]) -> tuple[str, str]:
+    """The text of a cell, and its colour."""
+    if isinstance(value, str) or value is None:
+        return value or "", TEXT
+    coloured = "thresholds" in rule
+    colour = NAMED[colour_of(value, rule["thresholds"]["steps"])] if coloured else TEXT
+    return shown(value, rule["unit"], rule.get("decimals")), colour
 
 
 def timeline(frame: Frame, panel: Panel, window: Window) -> None:
