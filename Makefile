@@ -23,7 +23,7 @@ demo: $(INSTALLED)
 	@$(BIN)/python -m tests.demo $(if $(LIVE),--live)
 
 test: $(INSTALLED) test-tools
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 # Shells, OpenSSH and the like. On a machine that has them it does nothing.
 test-tools:

@@ -79,14 +79,15 @@ class CeleryWorker:
         warnings.simplefilter("ignore", SecurityWarning)
 
     def _leave(self, **_: object) -> None:
+        again = self._told.is_set()
+        self._told.set()  # first of all: the next signal may interrupt this
         log.info("worker stops")
-        if self._told.is_set() or not self._runtime.finishes:
+        if again or not self._runtime.finishes:
             self._runtime.drain()
             if self._alone and not self._patience.is_alive():
                 self._patience.start()
         else:
             self._runtime.stop()
-        self._told.set()
         self._errands.post(lambda: None)  # Celery's loop may sleep for seconds, whatever it was told
 
     def _abandon(self) -> None:

@@ -106,7 +106,7 @@ def test_host_with_problems_hides_neither_the_others_nor_the_installation(
     configure(_host(sshd, port=NO_PORT), _host(sshd, "h2"))
     said = cli("doctor", "--json")
     assert (said.status, said.err) == (1, "")
-    assert list(_of(said, None)) == ["configuration", "state directory", "ledger", "broker"]
+    assert list(_of(said, None)) == ["configuration", "state directory", "ledger", "dead letters", "broker"]
     assert list(_of(said, "local")) == ["tools", "spool directory", *AGENTS, "spools"]
     assert list(_of(said, "h1")) == ["reach"]
     assert list(_of(said, "h2"))[-1] == "spools"

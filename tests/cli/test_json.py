@@ -21,6 +21,7 @@ COMMANDS = {
     "cost": ("cost", "--by", "agent"),
     "doctor": ("doctor",),
     "replay": ("replay", "--agent", "claude-code", "{recording}"),
+    "top": ("top",),
 }
 
 
