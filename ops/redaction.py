@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 MIN_LENGTH = 6  # shorter values are words and numbers that occur by themselves
 WITHHELD_MIN_LENGTH = 12  # of those that should not occur at all: `postgres` is a password, too
@@ -17,24 +17,26 @@ _SECRET_NAME = re.compile(
     r"|(^|_)(TOKEN|PAT|JWT|AUTH|AUTHORIZATION|COOKIE|DSN)$|_(KEY|PWD)$|OTLP(_[A-Z]+)?_HEADERS$",
     re.IGNORECASE,
 )
-_URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/@:]*:[^\s/@]+@")
+_URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/@:]*:([^\s/@]+)@")
 _LINE_MIN_LENGTH = 16  # of a secret of several lines, each of which may come alone
 _OURS = ("RUNTURN_", "CELERY_")
 
 # Keys that show what they are, as those who issue them describe them. In JSON, what stands before one may be the n
 # of an escaped line break.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_GITLAB = "gl(?:pat|oas|dt|rt|rtr|cbt|ptt|ft|imt|agent|wt|soat|ffct)"  # by name: `glue-` and `global-` are words
 _KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----(?:[^-\"']|-(?!----))*"
     r"(?:-----END [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----)?"
     rf"|{_START}(?:"
     r"sk-(?=[A-Za-z_-]{0,30}[0-9])[A-Za-z0-9_-]{16,}"  # Anthropic, OpenAI and others
     r"|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{20,}"  # Stripe
-    r"|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|gl[a-z]{2,5}-[A-Za-z0-9_-]{20,}"  # GitHub, GitLab
+    rf"|gh[opsur]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{16,}}|{_GITLAB}-[A-Za-z0-9_-]{{20,}}"  # GitHub, GitLab
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}"  # AWS, Google
     r"|xox[a-z]-[A-Za-z0-9-]{8,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
     r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}"
-    r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # JSON web tokens
+    # JSON web tokens. The first part has an end: each `-eyJ` of a long line would be read on from to its end.
+    r"|eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
     r")"
 )
 # And what is told by the words before it, which stay.
@@ -132,18 +134,15 @@ def _longest_first(form: tuple[str, str]) -> int:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    passwords = (urlsplit(url).password for url in _urls(secret))
+    # Not by urlsplit: it refuses what others take for a URL, say one with a bracket in its password.
+    passwords = (match[1] for match in _URL_PASSWORD.finditer(secret))
     lines = (line.strip() for line in secret.splitlines()) if "\n" in secret else ()
     telling = (line for line in lines if len(line) >= _LINE_MIN_LENGTH and not line.startswith("-----"))
-    for value in (secret, *filter(None, passwords), *telling):
+    for value in (secret, *passwords, *telling):
         for plain in (value, unquote(value)):
             quoted = (json.dumps(plain), json.dumps(plain, ensure_ascii=False), repr(plain))
             # And once more: what a tool prints as JSON stands as a text in an agent's JSON.
             yield from (plain, *(text[1:-1] for text in (*quoted, json.dumps(quoted[0][1:-1]))))
-
-
-def _urls(text: str) -> list[str]:
-    return [match.group() for match in _URL_PASSWORD.finditer(text)]
 
 
 def _encoded(form: str) -> bytes:

@@ -52,6 +52,7 @@ def test_secret_is_recognised(name: str, value: str) -> None:
         ("DATABASE_URL", "postgresql://me@h/db"),
         ("PROXY", "http://proxy:3128/a@b"),
         ("NPM_PATH", "/opt"),
+        ("BUCKET", "glue-assets-123456789012-eu-west-1"),
     ],
 )
 def test_ordinary_variable_is_not_a_secret(name: str, value: str) -> None:
@@ -128,6 +129,12 @@ def test_password_of_a_url_is_a_secret_by_itself() -> None:
     assert redactor.text("in /usr/bin") == "in /usr/bin"
 
 
+@pytest.mark.parametrize("password", ["pa[ssword", "pa]ssword", "paswor\u2100d", "pa?ss#word"])
+def test_url_that_is_none_holds_a_password_all_the_same(password: str) -> None:
+    redactor = Redactor.of_environment({"BROKER": f"redis://:{password}@h/0"})
+    assert redactor.text(f"refused: {password}") == "refused: [redacted:BROKER]"
+
+
 def test_without_secrets_nothing_is_touched() -> None:
     line = b"x" * 100
     assert Redactor({}).line(line) is line
@@ -200,6 +207,7 @@ def test_secret_is_known_by_the_words_before_it(text: str, clean: str) -> None:
         "the class sk-loading-indicator-wrapper is gone",
         "see https://example.org/a?b=c and ssh://git@example.org:22/x",
         "a bearer of news",
+        "the global-configuration-of-all-workers",
         "MAX_TOKENS=64000 and MONKEY=x",
         "TOKEN=[redacted:TOKEN]",
         "44f2d880-eebe-43e6-98e9-16f3b27484f9 da39a3ee5e6b4b0d3255bfef95601890afd80709",
@@ -210,7 +218,8 @@ def test_ordinary_text_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["a", "sk-", "://a:", "-----BEGIN PRIVATE " + "KEY-----", "eyJaaaaaaaa.", "KEY=", "bearer ", "'"]
+    "part",
+    ["a", "sk-", "://a:", "-----BEGIN PRIVATE " + "KEY-----", "-eyJ", "eyJaaaaaaaa.", "KEY=", "bearer ", "'"],
 )
 def test_long_texts_are_looked_through_in_no_time(part: str) -> None:
     text = part * (500_000 // len(part)) + "://"
