@@ -21,6 +21,7 @@ _CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _USD = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
 _QUEUE = "runturn"
+_LONGEST_ID = 120  # of a valid request; OpenMetrics allows 128 with the name
 _LAUNCHERS = ("local", "ssh")
 _OUTCOMES = ("completed", *KINDS)
 _CONNECTS = ("ok", "host_unreachable", "host_auth_failed", "host_key_changed")
@@ -222,5 +223,6 @@ class WorkerMetrics:
             self._reattachments.labels(cause)
 
 
-def _exemplar(turn_id: str) -> dict[str, str]:
-    return {"turn_id": turn_id}  # at most 120 characters; OpenMetrics allows 128 with the name
+def _exemplar(turn_id: str) -> dict[str, str] | None:
+    """None for an id that OpenMetrics has no room for: a turn that is refused is called what its task is called."""
+    return {"turn_id": turn_id} if len(turn_id) <= _LONGEST_ID else None

@@ -136,6 +136,12 @@ def test_exemplars_lead_to_the_turn(worker: WorkerMetrics, server: StatusServer)
     assert longest not in page(f"{server.url}/metrics")  # only OpenMetrics has them
 
 
+def test_refused_turn_is_counted_whatever_its_task_is_called(worker: WorkerMetrics, server: StatusServer) -> None:
+    worker.turn_refused("t" * 200, "claude-code")
+    counted = r'runturn_turns_total\{agent="claude-code",launcher="none",outcome="invalid_request"\} 1\.0'
+    assert re.search(rf"^{counted}$", page(f"{server.url}/metrics"), re.MULTILINE)
+
+
 def test_words_that_nobody_knows_are_one() -> None:
     words = Vocabulary(AGENTS)
     assert (words.agent("claude-code"), words.agent("mine")) == ("claude-code", OTHER)
