@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from kombu import Connection
@@ -44,4 +45,5 @@ class BrokerProbe:
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.collapse()
+            with contextlib.suppress(Exception):  # what was wrong is known
+                connection.collect()
