@@ -31,7 +31,8 @@ _KEY = re.compile(
     rf"|{_START}(?:"
     r"sk-(?=[A-Za-z_-]{0,30}[0-9])[A-Za-z0-9_-]{16,}"  # Anthropic, OpenAI and others
     r"|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{20,}"  # Stripe
-    rf"|gh[opsur]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{16,}}|{_GITLAB}-[A-Za-z0-9_-]{{20,}}"  # GitHub, GitLab
+    r"|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}"  # GitHub
+    rf"|{_GITLAB}-[A-Za-z0-9_-]{{20,}}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}"  # AWS, Google
     r"|xox[a-z]-[A-Za-z0-9-]{8,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
     r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}"

@@ -224,5 +224,5 @@ class WorkerMetrics:
 
 
 def _exemplar(turn_id: str) -> dict[str, str] | None:
-    """None for an id that OpenMetrics has no room for: a turn that is refused is called what its task is called."""
+    """None for an id that OpenMetrics has no room for: a refused turn may be called what its task is called."""
     return {"turn_id": turn_id} if len(turn_id) <= _LONGEST_ID else None
