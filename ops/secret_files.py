@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ops.errors import SettingsError
+from ops.redaction import looks_secret
 
 DIRECTORY = "RUNTURN_SECRETS_DIR"
 
@@ -46,6 +47,11 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     names = [name for name in _names(path) if _VARIABLE.fullmatch(name) and not environ.get(name)]
     found = {name: _read(path / name) for name in names if not name.startswith("RUNTURN_")}
+    for name, value in found.items():
+        if value and not looks_secret(name, value):
+            # Agents would get it unasked, and no log would be redacted of it.
+            text = "its name does not say that it is a secret; let it end in _TOKEN, _KEY, _PASSWORD or _SECRET"
+            raise SettingsError(text, field=name, where=str(path))
     return {name: value for name, value in found.items() if value}
 
 

@@ -120,14 +120,17 @@ class Admission:
         agent = str(given.get("agent"))
         known = agent if agent in self._equipment.registry.names else "unknown"  # it becomes a label of metrics
         result = refused(turn_id, error)
-        settled = await self._patiently(
+        asked = await self._patiently(
             self._equipment.ledger.refuse, turn_id, known, result, arrival.task_id, self._equipment.clock()
         )
-        if isinstance(settled, Busy):
+        if isinstance(asked, Busy):
             log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
+            return
+        if asked.again:
+            self._equipment.metrics.delivered_again()
         else:
             self._equipment.metrics.turn_refused(turn_id, known)
-            self._answer(settled.result)
+        self._answer(asked.result or result)
 
 
 async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running: bool) -> None:

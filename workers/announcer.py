@@ -1,7 +1,8 @@
 """Tells Celery, and through it Flower and `inspect`, what becomes of turns.
 
 A turn may run in another worker than the one that received its message, or long after that message. So Celery's
-view of a running turn, a `Request`, is made here when the turn starts, and holds nothing of what was asked.
+view of a running turn, a `Request`, is made here when the turn starts, and holds no more of what was asked than
+`workers.description` shows.
 Everything happens on the thread of Celery's loop; calls from other threads are posted there.
 """
 

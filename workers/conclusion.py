@@ -160,9 +160,14 @@ class Conclusion:
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
         outcome = settled.error.kind if settled.error else str(settled.status)
         log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
-        equipment.metrics.turn_settled(self._counted(settled))
-        if equipment.tracing is not None:
-            equipment.tracing.turn_settled(self._claim, settled, now)
+        try:
+            equipment.metrics.turn_settled(self._counted(settled))
+            if equipment.tracing is not None:
+                equipment.tracing.turn_settled(self._claim, settled, now)
+        except Exception:
+            log.exception(
+                "a turn is in the books, but in no metric or trace"
+            )  # it must have its answer all the same
         return settled
 
     def _counted(self, result: TurnResult) -> SettledTurn:

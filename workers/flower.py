@@ -1,7 +1,7 @@
 """Flower as runturn ships it: everything behind one login, buckets for long turns, nothing kept on disk.
 
-Flower is an extra (`runturn[flower]`). It sees what Celery's events tell, and those hold no prompt and no answer
-(see `workers.description`); a login to it can end turns, start turns and stop workers.
+Flower is an extra (`runturn[flower]`). It sees what Celery's events tell: a prompt's first words at most, and no
+answer (see `workers.description`). A login to it can end turns, start turns and stop workers.
 """
 
 from __future__ import annotations

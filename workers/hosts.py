@@ -22,7 +22,7 @@ class TurnHost:
 
     host: Host
     spool_root: str
-    launcher: str = "local"  # "local" or "ssh"
+    launcher: str = "local"  # "local", "ssh", or "none" if the host is not configured here
     slots: int | None = None  # agents at a time, whoever started them; None: no limit of its own
     labels: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)  # of agents, by name; others are in its PATH
@@ -79,7 +79,7 @@ class Hosts:
 
     def get(self, name: str) -> TurnHost:
         """A host by its name. One that is not configured here counts as out of reach."""
-        return self._hosts.get(name) or TurnHost(_Unconfigured(name), "/nowhere")
+        return self._hosts.get(name) or TurnHost(_Unconfigured(name), "/nowhere", launcher="none")
 
     def candidates(self, request: TurnRequest) -> tuple[TurnHost, ...]:
         """The hosts that a request may run on, at least one. Raises InvalidRequest naming what there is."""

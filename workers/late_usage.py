@@ -15,7 +15,6 @@ from adapters.errors import InvalidRequest
 from adapters.fold import TurnState, fold
 from adapters.usage import Usage, UsageSource
 from ops.ledger import Ledger, SpoolRow
-from ops.metrics import WorkerMetrics
 from remote.backoff import Patience
 from remote.errors import LineTooLong
 from remote.follower import follow
@@ -37,25 +36,28 @@ async def book_late_usage(equipment: Equipment, host: TurnHost, spool_id: str, r
     Nothing changes if the spool knows no better. Raises HostError, LedgerError, and InvalidRequest for a request
     that this worker cannot read or build a command from.
     """
-    usage = await _read_usage(equipment, host, spool_id, row)
+    usage, orphaned = await _read_usage(equipment, host, spool_id, row)
     if usage.source is UsageSource.SESSION_FILES and await asyncio.to_thread(_resumed, equipment.ledger, row):
         log.warning("late usage is not told apart from that of later turns", turn_id=row.turn_id, host=host.name)
         return
     if await asyncio.to_thread(equipment.ledger.amend_usage, row.turn_id, row.attempt, usage):
         log.info("late usage was booked", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
+        if orphaned:
+            equipment.metrics.orphan_ended()
 
 
-async def _read_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: SpoolRow) -> Usage:
-    """What an attempt used, as far as its host can tell."""
+async def _read_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: SpoolRow) -> tuple[Usage, bool]:
+    """What an attempt used, as far as its host can tell; and whether it ended because nobody followed it."""
     if row.request is None:
         raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
     adapter, spool = equipment.registry.get(row.agent), host.spool(spool_id)
     command = adapter.build(row.request, Session(row.session_id or "", row.resume))
-    state, end = await _replay(adapter, host.host, spool, equipment.metrics)
-    return (await observe(adapter, state, end, command, host.host, spool)).usage
+    state, end, reason = await _replay(adapter, host.host, spool)
+    judged = await observe(adapter, state, end, command, host.host, spool)
+    return judged.usage, reason == "lease"
 
 
-async def _replay(adapter: Adapter, host: Host, spool: Spool, metrics: WorkerMetrics) -> tuple[TurnState, Exit]:
+async def _replay(adapter: Adapter, host: Host, spool: Spool) -> tuple[TurnState, Exit, str]:
     """Fold what an agent has printed. Attaching ends what a supervisor that was killed has left running."""
     parser, state = adapter.parser(), TurnState()
     async with follow(host, spool, patience=_ONE_TRY) as turn:
@@ -63,10 +65,8 @@ async def _replay(adapter: Adapter, host: Host, spool: Spool, metrics: WorkerMet
             async for batch in turn:
                 fold(parser, state, [line for line in batch.lines if line])
         except LineTooLong:  # the session files may tell the rest
-            return state, Exit(None)
-    if turn.exit is not None and turn.exit.reason == "lease":
-        metrics.orphan_ended()
-    return state, Exit(turn.exit.code if turn.exit else None)
+            return state, Exit(None), ""
+    return (state, Exit(turn.exit.code), turn.exit.reason) if turn.exit else (state, Exit(None), "")
 
 
 def _resumed(ledger: Ledger, row: SpoolRow) -> bool:

@@ -246,7 +246,7 @@ class Ledger(LedgerReader):
         with self._database.write() as connection:
             return settlement.settle_unclaimed(connection, turn_id, result, now)
 
-    def refuse(self, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float) -> Settled | Busy:
+    def refuse(self, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float) -> Asked | Busy:
         """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
 
         The task that asked for it is to be told. Busy: a valid request of that turn_id is under way; its result

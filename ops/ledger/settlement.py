@@ -9,7 +9,7 @@ from ops.errors import AttemptOpen
 from ops.ledger import places, sessions, waiters
 from ops.ledger.books import book, count_outcome
 from ops.ledger.database import insert_new
-from ops.ledger.records import AttemptEnd, Busy, Claim, Settled, State
+from ops.ledger.records import Asked, AttemptEnd, Busy, Claim, Settled, State
 from ops.ledger.schema import turns
 from ops.ledger.turn_rows import change, held, locked, open_attempt, stored_result
 
@@ -44,7 +44,7 @@ def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, n
 
 def refuse(
     connection: Connection, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float
-) -> Settled | Busy:
+) -> Asked | Busy:
     """Settle a turn that was never submitted."""
     created = insert_new(
         connection,
@@ -66,7 +66,7 @@ def refuse(
         _conclude(connection, row, result, now)
     elif row["state"] != State.SETTLED:
         return Busy(turn_id, row["owner"], row["owner_expires"])
-    return Settled(stored_result(connection, turn_id))
+    return Asked(stored_result(connection, turn_id), again=not created)
 
 
 def cancel(connection: Connection, turn_id: str, now: float, *, running: bool) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -17,6 +18,7 @@ from ops.metrics.vocabulary import Vocabulary
 _Key = tuple[str, ...]
 
 _QUEUE = "runturn"
+_PATIENCE_S = 2.0  # with another scrape that is being answered
 _NO_TOTALS, _NO_BACKLOG = Totals((), ()), Backlog(0, None, {}, {}, 0)
 
 log = structlog.get_logger(__name__)
@@ -44,23 +46,31 @@ class LedgerCollector(Collector):
     Serve them once per ledger, or sums over instances will count them several times.
     """
 
-    def __init__(self, books: Books, vocabulary: Vocabulary, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        books: Books,
+        vocabulary: Vocabulary,
+        clock: Callable[[], float],
+        answers: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """While the ledger is known not to answer, it is not asked: the rest of the page must not wait for it."""
         self._books = books
         self._words = vocabulary
         self._clock = clock
+        self._answers = answers
+        self._asking = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
         """Read the ledger. One that is away leaves a hole in the series, not the metrics page in ruins."""
-        now = self._clock()
+        if not self._answers() or not self._asking.acquire(timeout=_PATIENCE_S):
+            return []
         try:
-            totals, backlog, budgets = self._books.totals(), self._books.backlog(now), self._books.budgets(now)
+            return list(self._families(self._clock()))
         except LedgerUnavailable as error:
             log.warning("metrics without the ledger", error=str(error))
-            return
-        yield from self._used(totals.models)
-        yield self._settled(totals.outcomes)
-        yield from _backlog(backlog, now)
-        yield from _budgets(budgets, now)
+            return []
+        finally:
+            self._asking.release()
 
     def describe(self) -> Iterable[Metric]:
         """The names, without asking the ledger."""
@@ -68,6 +78,13 @@ class LedgerCollector(Collector):
         yield self._settled(())
         yield from _backlog(_NO_BACKLOG, 0.0)
         yield from _budgets((), 0.0)
+
+    def _families(self, now: float) -> Iterable[Metric]:
+        totals, backlog, budgets = self._books.totals(), self._books.backlog(now), self._books.budgets(now)
+        yield from self._used(totals.models)
+        yield self._settled(totals.outcomes)
+        yield from _backlog(backlog, now)
+        yield from _budgets(budgets, now)
 
     def _used(self, models: Iterable[ModelTotals]) -> Iterable[Metric]:
         tokens: dict[_Key, int] = defaultdict(int)

@@ -21,7 +21,7 @@ from accounts import (
 from adapters.result import Status
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.errors import AttemptOpen, UnknownTurn
-from ops.ledger import Busy, Claim, CostKey, InUse, Ledger, OutcomeTotals, SessionRow, Settled, State
+from ops.ledger import Asked, Busy, Claim, CostKey, InUse, Ledger, OutcomeTotals, SessionRow, Settled, State
 
 
 def test_settled_turn_has_result_bill_and_totals(ledger: Ledger, ledger_url: str) -> None:
@@ -192,8 +192,8 @@ def test_cancelling_a_settled_turn_changes_nothing(ledger: Ledger) -> None:
 
 def test_refused_request_has_a_result_but_no_request(ledger: Ledger, ledger_url: str) -> None:
     refusal = a_failure(kind="invalid_request", status=Status.FAILED)
-    assert ledger.refuse("t1", "claude-code", refusal, "task", 1.0) == Settled(refusal)
-    assert ledger.refuse("t1", "claude-code", a_failure(), "task", 2.0) == Settled(refusal)
+    assert ledger.refuse("t1", "claude-code", refusal, "task", 1.0) == Asked(refusal, again=False)
+    assert ledger.refuse("t1", "claude-code", a_failure(), "task", 2.0) == Asked(refusal, again=True)
     assert (ledger.request("t1"), ledger.result("t1")) == (None, refusal)
     assert not ledger.submit(a_request(), 3.0)
     assert ledger.claim("t1", "w1", 4.0, TTL) == Settled(refusal)
@@ -207,7 +207,7 @@ def test_refused_request_does_not_touch_a_valid_one_of_that_name(ledger: Ledger)
     assert ledger.refuse("t1", "claude-code", a_failure(), "task", 2.0) == Busy("t1", None, None)
     assert ledger.turn("t1").state is State.QUEUED
     ledger.settle(claimed(ledger), a_result(), 3.0)
-    assert ledger.refuse("t1", "claude-code", a_failure(), "task", 4.0) == Settled(a_result())
+    assert ledger.refuse("t1", "claude-code", a_failure(), "task", 4.0) == Asked(a_result(), again=True)
 
 
 def test_session_has_one_turn_at_a_time(ledger: Ledger) -> None:

@@ -268,6 +268,13 @@ def test_page_survives_a_ledger_that_is_away(registry: Registered, server: Statu
     assert not any("tokens" in name for name, _ in samples)
 
 
+def test_page_does_not_wait_for_a_ledger_that_is_known_not_to_answer(ledger: Ledger) -> None:
+    def never() -> float:
+        raise AssertionError("it was asked")
+
+    assert list(LedgerCollector(ledger, Vocabulary(AGENTS), never, lambda: False).collect()) == []
+
+
 def test_promtool_finds_nothing_to_lint(
     worker: WorkerMetrics, server: StatusServer, registry: Registered, ledger: Ledger, promtool: str
 ) -> None:

@@ -63,6 +63,12 @@ def test_a_directory_that_is_not_there_is_named(secrets: Path, monkeypatch: pyte
         load_settings()
 
 
+def test_variable_that_nobody_would_take_for_a_secret_is_refused(secrets: Path) -> None:
+    (secrets / "MY_LOGIN").write_text("correct horse battery staple")
+    with pytest.raises(SettingsError, match=r"MY_LOGIN: its name does not say that it is a secret; let it end in"):
+        secret_files.variables({"RUNTURN_SECRETS_DIR": str(secrets)})
+
+
 def test_files_in_capitals_are_variables_unless_the_environment_has_them(secrets: Path) -> None:
     for name, text in {
         "ANTHROPIC_API_KEY": "sk-ant-from-a-file\n",

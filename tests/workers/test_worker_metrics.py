@@ -79,13 +79,16 @@ def test_copies_and_refusals_are_counted(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         worker = fleet.start_worker()
         refused = {"agent": "claude-code", "launcher": "none", "outcome": "invalid_request"}
-        create_app(fleet.broker.url).send_task(TASK, args=[{"agent": "claude-code"}])
-        until(lambda: value(scrape(worker.metrics), "turns_total", **refused) == 1, "a refusal")
+        app = create_app(fleet.broker.url)
+        for _ in range(2):
+            app.send_task(TASK, args=[{"agent": "claude-code"}], task_id="faulty")
+        until(lambda: value(scrape(worker.metrics), "duplicate_deliveries_total") == 1, "the refusal's copy")
+        assert value(scrape(worker.metrics), "turns_total", **refused) == 1
         request = fleet.recorded(RECORDING)
         fleet.run(request)
         for _ in range(2):
             fleet.client.enqueue(request)
-        until(lambda: value(scrape(worker.metrics), "duplicate_deliveries_total") == 2, "two copies")
+        until(lambda: value(scrape(worker.metrics), "duplicate_deliveries_total") == 3, "two more copies")
 
 
 def test_worker_without_its_broker_says_so_and_recovers(tmp_path: Path) -> None:

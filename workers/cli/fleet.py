@@ -107,9 +107,9 @@ def exporter(context: Context) -> int:
     settings = context.settings
     _log_to_stderr(settings)
     registry = new_registry()
-    registry.register(_totals(context))
     health = Health(_redactor(settings).text)
-    health.need(Dependency("ledger", context.ledger.ping))
+    health.need(ledger := Dependency("ledger", context.ledger.ping))
+    registry.register(_totals(context, ledger))
     Dependencies(registry).watch(health.dependencies)
     with health, StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server:
         log.info("exporter is ready", metrics=f"{server.url}/metrics")
@@ -147,11 +147,11 @@ def _work(
     settings, registry = context.settings, new_registry()
     os.environ.update(secret_files.variables(os.environ))
     _log_to_stderr(settings)
-    if with_totals:
-        registry.register(_totals(context))
     health, app = Health(_redactor(settings).text), context.app
     health.need(Dependency("broker", BrokerProbe(app.conf.broker_url).ask))
-    health.need(Dependency("ledger", context.ledger.ping))
+    health.need(ledger := Dependency("ledger", context.ledger.ping))
+    if with_totals:
+        registry.register(_totals(context, ledger))
     worker = build_worker(settings, context.state, context.ledger, app, registry, health, finishes=finishes)
     slots = room or settings.agent.max_concurrent_agents
     with (
@@ -164,8 +164,8 @@ def _work(
         return worker.run(f"runturn@{platform.node()}.{os.getpid()}", slots, alone=not with_totals)
 
 
-def _totals(context: Context) -> LedgerCollector:
-    return LedgerCollector(context.ledger, Vocabulary(context.registry), time.time)
+def _totals(context: Context, ledger: Dependency) -> LedgerCollector:
+    return LedgerCollector(context.ledger, Vocabulary(context.registry), time.time, ledger.answers)
 
 
 def _told_to_stop() -> threading.Event:
