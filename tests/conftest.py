@@ -9,6 +9,12 @@ _LONGEST_FIRST = (
     "workers/test_outages.py",
     "workers/test_ssh_",
     "workers/",
+    "demo/",
+    "stack/",
+    "brokers/",
+    "boards/test_boards_live.py",
+    "ops/test_alerts_live.py",
+    "remote/test_ending.py",
     "cli/",
     "docs/",
 )

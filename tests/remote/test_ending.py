@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import GENTLE, Lab, drain, eventually, read_until
+from laboratory import GENTLE, QUICK, Lab, drain, eventually, read_until
 
 from adapters.command import Signal
 from remote.errors import HostUnreachable
@@ -216,7 +217,7 @@ async def test_a_spool_that_cannot_be_read_for_a_while_is_not_missing(any_lab: L
     for name in ("turn", "events"):
         hidden = Path(spool.path, name).rename(any_lab.folder / name)
         with pytest.raises(HostUnreachable):
-            await any_lab.run(None, spool)
+            await any_lab.run(None, spool, patience=replace(QUICK, enter_s=1.0))
         hidden.rename(Path(spool.path, name))
     (any_lab.workspace / "go").touch()
     assert await any_lab.run(None, spool) == (b"begun\n", Exit(0, "exit"))
