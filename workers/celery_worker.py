@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
+from celery.apps import worker as celery_cli
 from celery.platforms import SecurityWarning
 from celery.worker import control
 from kombu.utils.functional import maybe_list
@@ -75,6 +76,8 @@ class CeleryWorker:
         _cancel_what_is_revoked(self._runtime)
         signals.setup_logging.connect(_leave_logging_alone)
         signals.worker_ready.connect(_start)
+        # What Celery says on its way out is no log line, and not true here: a second Ctrl-C ends no agent.
+        celery_cli.safe_say = _say_nothing
         # Celery warns root because of pickle, which is not accepted here.
         warnings.simplefilter("ignore", SecurityWarning)
 
@@ -142,6 +145,10 @@ def _cancel_what_is_revoked(runtime: Runtime) -> None:
         return celerys(state, task_id, terminate=terminate, signal=signal, **kwargs)
 
     control.Panel.data["revoke"] = revoke
+
+
+def _say_nothing(*_: object, **__: object) -> None:
+    """In the place of Celery's messages to a terminal."""
 
 
 def _leave_logging_alone(**_: object) -> None:

@@ -7,9 +7,14 @@ difference, exact to the token. Should two exporters serve one ledger, `max with
 
 from __future__ import annotations
 
+from ops.metrics import exported
+
 AGENT = 'agent=~"$agent"'
 MODEL = 'model=~"$model"'
 HOST = 'host=~"$host"'
+
+# What an exporter shows. `runturn_dead_letters` is there whenever it could read the ledger.
+_EXPORTED = exported()
 
 # Cancelled turns were nobody's failure.
 FAILED = 'outcome!~"completed|turn_cancelled"'
@@ -89,7 +94,11 @@ def ratio(part: str, whole: str) -> str:
 
 
 def or_zero(query: str) -> str:
-    """0 where there is no series, or not yet."""
+    """0 where there is no series, or not yet; but nothing while nobody could tell: that must not pass for a 0."""
+    if any(name in query for name in _EXPORTED):
+        return f"({query}) or 0 * max(runturn_dead_letters)"
+    if "runturn_" in query:
+        return f"({query}) or 0 * max(runturn_turns_in_flight)"
     return f"({query}) or vector(0)"
 
 

@@ -46,7 +46,7 @@ class Database:
     def at(cls, url: str) -> Self:
         """Prepare, without connecting; raises SettingsError for a URL that is of no use."""
         parsed = _parse(url)
-        name = parsed.render_as_string(hide_password=True)
+        name = parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
         if parsed.get_backend_name() == "postgresql":
             return cls(_postgresql(parsed), name, None)
         return cls(_sqlite(parsed), name, Path(parsed.database or ""))

@@ -5,7 +5,7 @@ the metrics that have none. Every label takes few values: never a prompt, a path
 """
 
 from ops.metrics.dependencies import Dependencies
-from ops.metrics.fleet import LedgerCollector
+from ops.metrics.fleet import LedgerCollector, exported
 from ops.metrics.registry import Registered, new_registry
 from ops.metrics.vocabulary import OTHER, Vocabulary
 from ops.metrics.worker import SettledTurn, WorkerMetrics
@@ -18,5 +18,6 @@ __all__ = [
     "SettledTurn",
     "Vocabulary",
     "WorkerMetrics",
+    "exported",
     "new_registry",
 ]

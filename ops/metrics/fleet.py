@@ -111,6 +111,24 @@ class LedgerCollector(Collector):
         return _counters("settled_turns", "Turns that have their result", ("agent", "outcome"), turns)
 
 
+class _NoBooks:
+    """A ledger with nothing in it."""
+
+    def totals(self) -> Totals:
+        return _NO_TOTALS
+
+    def backlog(self, now: float) -> Backlog:
+        return _NO_BACKLOG
+
+    def budgets(self, now: float) -> list[Budget]:
+        return []
+
+
+def exported() -> tuple[str, ...]:
+    """The names of what a collector tells, those of counters without `_total`."""
+    return tuple(metric.name for metric in LedgerCollector(_NoBooks(), Vocabulary(), lambda: 0.0).describe())
+
+
 def _backlog(backlog: Backlog, now: float) -> Iterable[Metric]:
     oldest_s = 0.0 if backlog.ready_since is None else max(0.0, now - backlog.ready_since)
     queue, reason, host = ("queue",), ("reason",), ("host",)

@@ -112,7 +112,7 @@ def test_file_that_is_no_ledger_is_named(sqlite_url: str) -> None:
 def test_unreachable_server_is_named_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnavailable) as caught:
         Ledger.open(f"postgresql://me:hunter22@/db?host={tmp_path}")
-    assert "postgresql+psycopg://me:***@/db" in str(caught.value)
+    assert "ledger postgresql://me:***@/db" in str(caught.value)
     assert "hunter22" not in str(caught.value)
 
 

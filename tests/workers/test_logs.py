@@ -38,6 +38,8 @@ def test_lines_of_a_turn_name_turn_attempt_host_and_session_and_all_are_json(fle
     until(lambda: "celery.worker.consumer.consumer" in worker.log.read_text(), "Celery to tell of it")
     fleet.broker.ensure()
     until(lambda: _answers(fleet.client), "the worker to be back")
+    worker.terminate()
+    assert worker.wait() == 0
     log = lines(worker)
     ours = [line for line in log if line.get("turn_id") == ran.turn_id]
     said = [line["event"] for line in ours]

@@ -205,9 +205,9 @@ _WRONG = Section(
         ),
         number(
             "Not answering",
-            "Brokers and ledgers that do not answer one of the processes.",
+            "Processes that do not answer Prometheus, and brokers and ledgers that do not answer one of them.",
             COUNT,
-            or_zero("count(runturn_dependency_up == 0)"),
+            or_zero('count(up{job=~"runturn-.+"} == 0 or runturn_dependency_up == 0)'),
             steps=ANY_IS_BAD,
             width=3,
         ),
