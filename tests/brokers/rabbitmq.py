@@ -98,6 +98,7 @@ class RabbitMQ:
             )
         self._ties[self._node.pid] = tie(self._node.pid)
         until(self._answers, f"RabbitMQ, whose log is {self.log}", _START_S)
+        self.control("await_startup")  # it takes connections a moment before it takes orders
 
     def stop(self) -> None:
         """Stop it in order."""
