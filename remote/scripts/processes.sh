@@ -94,12 +94,18 @@ sweep() {
     press TERM 20 || press KILL 50
 }
 
-# press SIGNAL TENTHS: until no process of the turn is left. New ones may appear meanwhile, so KILL is repeated.
+# press SIGNAL TENTHS: until no process of the turn is left. New ones may appear meanwhile, so KILL is repeated. One
+# that is just becoming another program shows no environment for a moment: two looks in a row have to find nobody.
 press() {
-    waited=0
+    waited=0 looks=0
     while [ "$waited" -lt "$2" ]; do
         find_members
-        [ "$members" ] || return 0
+        if [ -z "$members" ]; then
+            looks=$((looks + 1))
+            if [ "$looks" = 2 ]; then return 0; fi
+            continue
+        fi
+        looks=0
         if [ "$1" = KILL ] || [ "$waited" = 0 ]; then kill "-$1" $members; fi
         pause
     done

@@ -32,6 +32,7 @@ from remote.upkeep import check_workspace, list_spools, read_stderr_tail, remove
 from tests.ssh.accounts import SHELLS, Account, account, own_account
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
+from tests.waiting import until
 
 T = TypeVar("T")
 OWN = "own shell"  # of whoever runs the tests, where there is no root to make accounts
@@ -311,7 +312,7 @@ def test_spools_may_lie_anywhere(login: Login, root: str) -> None:
     output, end = login.turn(Command(("sh", "-c", agent), "/", b"prompt\n"), spool)
     stray, said = output.split()
     assert (said, end) == (b"prompt", Exit(0, "exit"))
-    assert not runs(int(stray))
+    until(lambda: not runs(int(stray)), "its end")  # who is dying has no environment any more, and still a state
     assert [file.name for file in place.iterdir()] == [spool.id]
     assert modes(place / spool.id) == {"dir": {0o700}, "file": {0o600}}
     (state,) = login.do(list_spools(login.host, spool.root))
