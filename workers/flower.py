@@ -27,12 +27,11 @@ from tornado.ioloop import IOLoop
 from tornado.web import RequestHandler
 
 from ops.errors import PortTaken, SettingsError
+from ops.metrics import TURN_BUCKETS_S
 from workers import transit
 
 USER: Final = "runturn"
 
-# A turn takes from a second to hours; Flower's own end at 10 s.
-_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
 _TASKS, _WORKERS = 10_000, 1_000  # that it remembers
 _GONE_S = 3600  # workers that are gone are forgotten after it; a new one has another name
 
@@ -124,6 +123,6 @@ def _configure(password: str) -> None:
     """Set Flower's options. Its own ways, argv and the environment, would show the password."""
     options = default_options
     options.basic_auth = [f"{USER}:{password}"]  # without it, the API refuses everybody
-    options.task_runtime_metric_buckets = [float(bound) for bound in _BUCKETS_S]
+    options.task_runtime_metric_buckets = [float(bound) for bound in TURN_BUCKETS_S]  # its own end at 10 s
     options.tasks_columns = "name,uuid,state,args,result,received,runtime,worker"
     options.purge_offline_workers = _GONE_S

@@ -8,10 +8,11 @@ from ops.metrics.dependencies import Dependencies
 from ops.metrics.fleet import LedgerCollector, exported
 from ops.metrics.registry import Registered, new_registry
 from ops.metrics.vocabulary import OTHER, Vocabulary
-from ops.metrics.worker import SettledTurn, WorkerMetrics
+from ops.metrics.worker import TURN_BUCKETS_S, SettledTurn, WorkerMetrics
 
 __all__ = [
     "OTHER",
+    "TURN_BUCKETS_S",
     "Dependencies",
     "LedgerCollector",
     "Registered",

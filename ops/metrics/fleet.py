@@ -19,7 +19,6 @@ _Key = tuple[str, ...]
 
 _QUEUE = "runturn"
 _PATIENCE_S = 2.0  # with another scrape that is being answered
-_NO_TOTALS, _NO_BACKLOG = Totals((), ()), Backlog(0, None, {}, {}, 0)
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +64,9 @@ class LedgerCollector(Collector):
         if not self._answers() or not self._asking.acquire(timeout=_PATIENCE_S):
             return []
         try:
-            return list(self._families(self._clock()))
+            now = self._clock()
+            found = (self._books.totals(), self._books.backlog(now), self._books.budgets(now))
+            return list(_families(*found, self._words, now))
         except LedgerUnavailable as error:
             log.warning("metrics without the ledger", error=str(error))
             return []
@@ -74,59 +75,52 @@ class LedgerCollector(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """The names, without asking the ledger."""
-        yield from self._used(())
-        yield self._settled(())
-        yield from _backlog(_NO_BACKLOG, 0.0)
-        yield from _budgets((), 0.0)
-
-    def _families(self, now: float) -> Iterable[Metric]:
-        totals, backlog, budgets = self._books.totals(), self._books.backlog(now), self._books.budgets(now)
-        yield from self._used(totals.models)
-        yield self._settled(totals.outcomes)
-        yield from _backlog(backlog, now)
-        yield from _budgets(budgets, now)
-
-    def _used(self, models: Iterable[ModelTotals]) -> Iterable[Metric]:
-        tokens: dict[_Key, int] = defaultdict(int)
-        cost: dict[_Key, float] = defaultdict(float)
-        unpriced: dict[_Key, int] = defaultdict(int)
-        for row in models:
-            if row.observed:
-                key = (self._words.agent(row.agent), self._words.model(row.agent, row.model))
-                tokens[*key, "input"] += row.tokens.input_tokens
-                tokens[*key, "output"] += row.tokens.output_tokens
-                tokens[*key, "cache_read"] += row.tokens.cache_read_input_tokens
-                tokens[*key, "cache_creation"] += row.tokens.cache_creation_input_tokens
-                unpriced[key] += row.unpriced_tokens
-                if row.cost_usd is not None:  # unpriced is not $0
-                    cost[key] += row.cost_usd
-        yield _counters("tokens", "Billed tokens", ("agent", "model", "type"), tokens)
-        yield _counters("cost_usd", "Cost of billed tokens that have a price", ("agent", "model"), cost)
-        yield _counters("unpriced_tokens", "Billed tokens without a price", ("agent", "model"), unpriced)
-
-    def _settled(self, outcomes: Iterable[OutcomeTotals]) -> Metric:
-        turns: dict[_Key, int] = defaultdict(int)
-        for row in outcomes:
-            turns[self._words.agent(row.agent), row.outcome] += row.turns
-        return _counters("settled_turns", "Turns that have their result", ("agent", "outcome"), turns)
-
-
-class _NoBooks:
-    """A ledger with nothing in it."""
-
-    def totals(self) -> Totals:
-        return _NO_TOTALS
-
-    def backlog(self, now: float) -> Backlog:
-        return _NO_BACKLOG
-
-    def budgets(self, now: float) -> list[Budget]:
-        return []
+        return _described()
 
 
 def exported() -> tuple[str, ...]:
     """The names of what a collector tells, those of counters without `_total`."""
-    return tuple(metric.name for metric in LedgerCollector(_NoBooks(), Vocabulary(), lambda: 0.0).describe())
+    return tuple(metric.name for metric in _described())
+
+
+def _described() -> Iterable[Metric]:
+    """What is told of a ledger with nothing in it."""
+    return _families(Totals((), ()), Backlog(0, None, {}, {}, 0), (), Vocabulary(), 0.0)
+
+
+def _families(
+    totals: Totals, backlog: Backlog, budgets: Iterable[Budget], words: Vocabulary, now: float
+) -> Iterable[Metric]:
+    yield from _used(totals.models, words)
+    yield _settled(totals.outcomes, words)
+    yield from _backlog(backlog, now)
+    yield from _budgets(budgets, now)
+
+
+def _used(models: Iterable[ModelTotals], words: Vocabulary) -> Iterable[Metric]:
+    tokens: dict[_Key, int] = defaultdict(int)
+    cost: dict[_Key, float] = defaultdict(float)
+    unpriced: dict[_Key, int] = defaultdict(int)
+    for row in models:
+        if row.observed:
+            key = (words.agent(row.agent), words.model(row.agent, row.model))
+            tokens[*key, "input"] += row.tokens.input_tokens
+            tokens[*key, "output"] += row.tokens.output_tokens
+            tokens[*key, "cache_read"] += row.tokens.cache_read_input_tokens
+            tokens[*key, "cache_creation"] += row.tokens.cache_creation_input_tokens
+            unpriced[key] += row.unpriced_tokens
+            if row.cost_usd is not None:  # unpriced is not $0
+                cost[key] += row.cost_usd
+    yield _counters("tokens", "Billed tokens", ("agent", "model", "type"), tokens)
+    yield _counters("cost_usd", "Cost of billed tokens that have a price", ("agent", "model"), cost)
+    yield _counters("unpriced_tokens", "Billed tokens without a price", ("agent", "model"), unpriced)
+
+
+def _settled(outcomes: Iterable[OutcomeTotals], words: Vocabulary) -> Metric:
+    turns: dict[_Key, int] = defaultdict(int)
+    for row in outcomes:
+        turns[words.agent(row.agent), row.outcome] += row.turns
+    return _counters("settled_turns", "Turns that have their result", ("agent", "outcome"), turns)
 
 
 def _backlog(backlog: Backlog, now: float) -> Iterable[Metric]:

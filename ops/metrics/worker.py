@@ -13,8 +13,8 @@ from ops.metrics.dependencies import Dependencies
 from ops.metrics.vocabulary import Vocabulary
 
 # Seconds. A turn takes from a second to hours, a tool from a moment to the longest that Claude Code waits for one.
-_TURN = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
-_WAIT = (0.1, 0.5, *_TURN)
+TURN_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
+_WAIT = (0.1, 0.5, *TURN_BUCKETS_S)
 _FIRST_EVENT = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
 _TOOL = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 600)
 _CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -57,12 +57,12 @@ class WorkerMetrics:
 
         self._turns = counter("turns", "Turns settled by this worker", "agent", "launcher", "outcome")
         self._duration = histogram(
-            "turn_duration_seconds", "From the claim of a turn to its settlement", _TURN, "agent"
+            "turn_duration_seconds", "From the claim of a turn to its settlement", TURN_BUCKETS_S, "agent"
         )
         self._api = histogram(
             "turn_api_duration_seconds",
             "How long a turn waited for its model, as the agent reports it",
-            _TURN,
+            TURN_BUCKETS_S,
             "agent",
         )
         self._first_event = histogram(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from prometheus_client import CollectorRegistry
-
 from ops.metrics import LedgerCollector, Vocabulary, WorkerMetrics, new_registry
+from tests.docs.catalogue import families
 
 # What Prometheus adds, or has of itself.
 SCRAPED = frozenset({"instance", "job"})
@@ -31,21 +30,12 @@ def ours() -> dict[str, frozenset[str]]:
 def _worker() -> list[Any]:
     registry = new_registry()
     WorkerMetrics(registry)
-    return list(_families(registry))
+    return list(families(registry))
 
 
 def _exporter() -> list[Any]:
     collector = LedgerCollector(cast("Any", None), Vocabulary(), lambda: 0.0)
     return list(collector.describe())  # which asks no ledger
-
-
-def _families(registry: CollectorRegistry) -> Iterator[Any]:
-    """Whatever is registered. A labelled metric without values tells its labels by a private name only."""
-    for collector in registry._collector_to_names:
-        labels = getattr(collector, "_labelnames", ())
-        for family in collector.collect():
-            cast("Any", family)._labelnames = labels
-            yield family
 
 
 def _series(families: list[Any]) -> Iterator[tuple[str, frozenset[str]]]:

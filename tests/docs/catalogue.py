@@ -14,19 +14,19 @@ def of_workers() -> Iterator[tuple[str, ...]]:
     """Name, type, labels and meaning of what each worker serves."""
     registry = new_registry()
     WorkerMetrics(registry)
-    yield from _rows(_families(registry))
+    yield from _rows(families(registry))
 
 
 def of_exporter() -> Iterator[tuple[str, ...]]:
     """The same of what the exporter serves, most of it from the ledger."""
     registry = new_registry()
     Dependencies(registry)
-    yield from _rows(_families(registry))
+    yield from _rows(families(registry))
     yield from _rows(LedgerCollector(cast("Any", None), Vocabulary(), lambda: 0.0).describe())
 
 
-def _families(registry: CollectorRegistry) -> Iterator[Any]:
-    # A labelled metric without values tells its labels by a private name only.
+def families(registry: CollectorRegistry) -> Iterator[Any]:
+    """Whatever is registered. A labelled metric without values tells its labels by a private name only."""
     for collector in registry._collector_to_names:
         for family in collector.collect():
             cast("Any", family)._labelnames = getattr(collector, "_labelnames", ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from postgresql_server import PostgresqlServer, find_binaries
 from processes import Crew
 
 from ops.ledger import Ledger
+from tests.ssh.needs import need
 
 
 @pytest.fixture(scope="session")
@@ -52,11 +52,5 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def promtool() -> str:
-    """Prometheus's own checker. Without it, a test skips itself, and fails in CI."""
-    found = shutil.which("promtool")
-    if found is None:
-        missing = "promtool is missing: install Debian's prometheus"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return found
+    """Prometheus's own checker."""
+    return need("promtool")

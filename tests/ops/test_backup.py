@@ -7,12 +7,11 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
 from accounts import a_request, a_usage, completed
 from postgresql_server import PostgresqlServer, find_binaries
 
 from ops.ledger import Ledger
-from tests.ssh.needs import need
+from tests.ssh.needs import missing, need
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "operating.md"
 
@@ -54,7 +53,7 @@ def test_copy_of_postgresql(postgresql: PostgresqlServer, tmp_path: Path) -> Non
     url, empty = postgresql.new_database(), postgresql.new_database()
     binaries = find_binaries()
     if binaries is None or not (binaries / "pg_dump").exists():
-        pytest.skip("no pg_dump of the server's version")
+        missing("no pg_dump of the server's version")
     with Ledger.open(url) as ledger:
         completed(ledger, "done", a_usage())
         ledger.submit(a_request("waits"), 1.0)

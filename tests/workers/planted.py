@@ -85,8 +85,14 @@ class PlantedFleet(Fleet):
         environment = {"PATH": os.environ["PATH"], "HOME": str(root), **KEYS}
         for where in ("BROKER", "LEDGER"):
             del environment[where]
-        ledger_url = {"ledger_url": ledger} if ledger else {}
-        super().__init__(root, environment, broker_url=self.broker_url, agent__command=str(agent), **ledger_url)
+        self.transcripts = root / "state" / "transcripts"
+        settings = {
+            "broker_url": self.broker_url,
+            "agent__command": str(agent),
+            "transcripts_url": str(self.transcripts),
+            **({"ledger_url": ledger} if ledger else {}),
+        }
+        super().__init__(root, environment, **settings)
         self._ledger_url = ledger
 
     def __enter__(self) -> PlantedFleet:

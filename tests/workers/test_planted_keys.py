@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sqlite3
@@ -16,10 +17,12 @@ import pytest
 from adapters.result import Status
 from tests.leaks import places
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
+from tests.pages import page
 from tests.ssh.needs import missing
 from tests.waiting import until
 from tests.workers.flower_stage import FlowerServer, flower
 from tests.workers.planted import ASKED_FOR, IN_PROMPTS, KEYS, PlantedFleet
+from tests.workers.test_exported_money import exporter
 from tests.workers.test_ssh_secrets import Evidence, all_command_lines, broker_traffic
 from workers.bus import Subscription
 
@@ -79,6 +82,8 @@ def evidence(
         lambda: all(task["state"] in ("SUCCESS", "REVOKED") for task in server.tasks().values()), "all, in Flower"
     )
     fleet.assert_nothing_left()
+    until(lambda: len(archived(fleet)) == len(OUTCOMES), "the transcripts")
+    exported = stack.enter_context(exporter(fleet, fleet.state.logs / "exporter.log"))
     metrics = re.search(r'"metrics": "(http://[^"]+)"', worker.log.read_text())
     assert metrics
     lines = bytes(traffic).splitlines()
@@ -86,6 +91,8 @@ def evidence(
     return seen | {
         "pages": pages(fleet, server),
         "metrics": urllib.request.urlopen(metrics[1]).read(),
+        "exporter": page(f"{exported}/metrics").encode(),
+        "transcripts": b"\n".join(map(gzip.decompress, archived(fleet))),
         "Celery's events": b"\n".join(published),
         "broker's traffic": b"\n".join(line for line in lines if line not in set(published)),
         "broker's keys": fleet.broker_keys(),
@@ -106,6 +113,11 @@ def pages(fleet: PlantedFleet, server: FlowerServer) -> bytes:
     of_workers = [f"/worker/{name}" for name in json.loads(server.ask("/api/workers").body)]
     table = "/tasks/datatable?draw=1&start=0&length=50&search[value]=&order[0][column]=0&columns[0][data]=name"
     return b"\n".join(server.ask(path).body for path in (*PAGES, *of_tasks, *of_workers, table))
+
+
+def archived(fleet: PlantedFleet) -> list[bytes]:
+    """The transcripts that are written."""
+    return [path.read_bytes() for path in fleet.transcripts.rglob("*.gz")]
 
 
 def dump(fleet: PlantedFleet, url: str | None) -> bytes:
@@ -134,7 +146,7 @@ def test_what_was_looked_at_is_what_turns_leave_behind(found: Evidence) -> None:
     assert places("worker is ready", found) >= {"files", "logs"}
     assert places("runturn_turns_total", found) >= {"metrics"}
     assert places("RUNTURN_", found) >= {"events", "ledger"}  # the agent did look into the worker
-    told = {"events", "ledger", "results", "broker's keys", "broker's traffic"}
+    told = {"events", "ledger", "results", "transcripts", "broker's keys", "broker's traffic"}
     for name in ("ANTHROPIC_API_KEY", *ASKED_FOR, "DATABASE_PASSWORD", "NOTIFY", "RUNTURN_BROKER_URL"):
         assert places(f"[redacted:{name}]", found) >= told, name
 
