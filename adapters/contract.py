@@ -7,9 +7,12 @@ process has ended. Everything that touches a machine happens elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
+
+from pydantic import JsonValue
 
 from adapters.command import Command
 from adapters.errors import TurnError
@@ -50,6 +53,14 @@ class Judgement:
     read_session_files: bool = False  # True: `usage` is an estimate, the session files know better
 
 
+class Billing(StrEnum):
+    """Who is billed for an agent's tokens."""
+
+    API = "api"
+    SUBSCRIPTION = "subscription"
+    FREE = "free"
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What an agent can do, for routing and for refusing early."""
@@ -58,6 +69,22 @@ class Capabilities:
     structured_output: bool
     cost_cap: bool  # ends by itself at max_cost_usd
     live_output_tokens: bool  # its stream tells exact output tokens while it runs
+    names_sessions: bool = False  # gives a new session an id of its own, which its first event tells
+    live: bool = False  # can be talked to while it runs: see adapters.live
+    plans: bool = False  # answers a plan turn
+    billing: frozenset[Billing] = frozenset({Billing.API})
+    max_context_tokens: int | None = None  # None: depends on the model
+    task_types: frozenset[str] = frozenset({"code", "test", "review", "docs"})
+    languages: frozenset[str] = frozenset({"*"})  # *: any
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What an operator has configured for an agent; a factory makes the adapter of it."""
+
+    command: str | None = None  # its program; None: as it is usually called, from the PATH
+    options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
+    stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +142,13 @@ class Adapter(Protocol):
         """What these tokens cost in US dollars, for those who watch a turn; None: not known."""
         ...
 
+    def soft_stop(self, reason: str) -> bytes | None:
+        """What the spool's file `stop` has to say for the agent to end by itself at its next tool call.
+
+        None: it knows no such way.
+        """
+        ...
+
     def probe(self) -> tuple[str, ...]:
         """The command that tells whether the agent is installed, and which version."""
         ...
@@ -122,3 +156,6 @@ class Adapter(Protocol):
     def health(self, end: Exit, stdout: str) -> Health:
         """Read the outcome of `probe`."""
         ...
+
+
+AdapterFactory = Callable[[AgentConfig], Adapter]  # raises InvalidRequest for options that make no sense

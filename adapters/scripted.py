@@ -98,6 +98,10 @@ class Scripted:
         """See `Adapter.price`."""
         return self._recorded.price(model, tokens)
 
+    def soft_stop(self, reason: str) -> bytes | None:
+        """See `Adapter.soft_stop`."""
+        return None
+
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""
         return ("awk", "BEGIN { exit 0 }")

@@ -105,6 +105,10 @@ class ClaudeCode:
         """See `Adapter.price`."""
         return cost_usd(model, tokens)
 
+    def soft_stop(self, reason: str) -> bytes | None:
+        """See `Adapter.soft_stop`."""
+        return None
+
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""
         return (self.command, "--version")
