@@ -25,9 +25,10 @@ demo: $(INSTALLED)
 test: $(INSTALLED) test-tools
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-# Shells, OpenSSH and the like. On a machine that has them it does nothing.
+# Shells, OpenSSH, agents from npm and the like. On a machine that has them it does nothing.
 test-tools:
 	@.ci/test-tools
+	@.ci/npm-tools
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
