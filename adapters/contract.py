@@ -85,6 +85,7 @@ class AgentConfig:
     command: str | None = None  # its program; None: as it is usually called, from the PATH
     options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
     stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
+    tools: tuple[str, ...] = ()  # functions that its turns may name as tools, as package.module:function
 
 
 @dataclass(frozen=True, slots=True)
