@@ -9,6 +9,7 @@ import orjson
 from pydantic import JsonValue
 
 from adapters.claude_code.adapter import ClaudeCode, prompt_text, turn_flags
+from adapters.claude_sdk.opening import SERVER, opening
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.claude_sdk.parser import ClaudeSdkParser
 from adapters.command import SPOOL, Command
@@ -19,7 +20,6 @@ from adapters.live import Conversation, Desk, Wire
 from adapters.request import TurnRequest
 from adapters.tool_functions import Toolbox
 
-SERVER = "runturn"  # what the in-process tools' MCP server is called: a tool is mcp__runturn__NAME
 _MCP_FILE = "mcp.json"
 _LIVE = {
     "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
@@ -52,7 +52,7 @@ class ClaudeSdk(ClaudeCode):
         self._toolbox.check(self._sdk_options(request).tools)
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """See `Adapter.build`. The prompt is said by the conversation, once the hooks are in place."""
+        """See `Adapter.build`."""
         options = self._sdk_options(request)
         plain = super().build(request, session)
         servers = _servers(options)
@@ -68,7 +68,7 @@ class ClaudeSdk(ClaudeCode):
         return replace(
             plain,
             argv=(self.command, *arguments),
-            stdin=b"",
+            stdin=opening(options, prompt_text(request.prompt, options)),
             env={**plain.env, **_LIVE},
             files={_MCP_FILE: orjson.dumps({"mcpServers": servers})} if servers else {},
             live=True,
@@ -93,8 +93,7 @@ class ClaudeSdk(ClaudeCode):
                 "install runturn[claude-sdk] there"
             ) from error
         tools = self._toolbox.load(options.tools)
-        prompt = prompt_text(request.prompt, options)
-        return ClaudeSdkConversation(request, prompt, options, tools, wire, desk)
+        return ClaudeSdkConversation(request, options, tools, wire, desk)
 
     def _sdk_options(self, request: TurnRequest) -> ClaudeSdkOptions:
         return cast(ClaudeSdkOptions, self._options(request))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from claude_agent_sdk import (
     AgentDefinition,
@@ -21,18 +21,16 @@ from pydantic import JsonValue
 
 from adapters import errors
 from adapters.claude_sdk.faults import turn_error
-from adapters.claude_sdk.gates import Answer, Gates
+from adapters.claude_sdk.gates import HOOK_TIMEOUT, HOOKS, Answer, Gates
+from adapters.claude_sdk.opening import SERVER, Record, subagents, user_message
 from adapters.claude_sdk.options import ClaudeSdkOptions
-from adapters.claude_sdk.transport import Record, WireTransport, user_message
+from adapters.claude_sdk.transport import WireTransport
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Desk, Wire
 from adapters.request import TurnRequest
 from adapters.tool_functions import ToolContext, ToolFunction
 
-SERVER = "runturn"  # the MCP server of the in-process tools
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto")
-# Seconds. A hook must not run out before the lease does: Claude Code goes on without an answer then.
-_HOOK_TIMEOUT = 14 * 86_400.0
 
 
 class ClaudeSdkConversation:
@@ -41,14 +39,12 @@ class ClaudeSdkConversation:
     def __init__(
         self,
         request: TurnRequest,
-        prompt: str,
         options: ClaudeSdkOptions,
         tools: Sequence[ToolFunction],
         wire: Wire,
         desk: Desk,
     ) -> None:
         self._request = request
-        self._prompt = prompt
         self._options = options
         self._tools = tools
         self._wire = wire
@@ -64,8 +60,6 @@ class ClaudeSdkConversation:
         client = ClaudeSDKClient(self._sdk_options(), transport)
         try:
             await client.connect()
-            if not transport.prompted:
-                await _say(client, self._prompt)
             self._client, self._transport = client, transport
             await transport.rest()
             self._ending = True
@@ -142,26 +136,17 @@ class ClaudeSdkConversation:
         if self._tools:
             served = [self._served(tool) for tool in self._tools]
             options.mcp_servers = {SERVER: create_sdk_mcp_server(SERVER, tools=served)}
-        options.agents = {
-            name: AgentDefinition(
-                agent.description, agent.prompt, list(agent.tools) if agent.tools else None, model=agent.model
-            )
-            for name, agent in self._options.agents.items()
-        } or None
+        agents = subagents(self._options)
+        options.agents = {name: AgentDefinition(**fields) for name, fields in agents.items()} or None
         return options
 
     def _hooks(self) -> dict[str, list[HookMatcher]]:
-        # The agent knows them by their order, and a worker of another version may take over: never change it.
-        gates = self._gates
-        hooks: dict[str, tuple[Callable[[Mapping[str, Any]], Awaitable[Answer]], Literal["block"] | None]] = {
-            "PreToolUse": (gates.before_tool, "block"),
-            "UserPromptSubmit": (gates.before_prompt, "block"),
-            "PostToolUse": (gates.after_tool, None),
-            "Stop": (gates.at_stop, None),
-        }
+        async def hook(happened: Mapping[str, Any], _: str | None, __: object) -> Answer:
+            return await self._gates.answer(happened)
+
         return {
-            name: [HookMatcher(hooks=[cast(Any, _hook(gate))], timeout=_HOOK_TIMEOUT, on_failure=failing)]
-            for name, (gate, failing) in hooks.items()
+            event: [HookMatcher(hooks=[cast(Any, hook)], timeout=HOOK_TIMEOUT, on_failure=failing)]
+            for event, failing in HOOKS
         }
 
     async def _can_use_tool(
@@ -184,13 +169,6 @@ class ClaudeSdkConversation:
 
     def _context(self) -> ToolContext:
         return ToolContext(self._request.turn_id, self._request.deadline_at, self._desk.remaining_tokens())
-
-
-def _hook(gate: Callable[[Mapping[str, Any]], Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
-    async def hook(happened: Mapping[str, Any], _: str | None, __: object) -> Answer:
-        return await gate(happened)
-
-    return hook
 
 
 async def _say(client: ClaudeSDKClient, text: str) -> str:

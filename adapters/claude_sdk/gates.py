@@ -7,7 +7,7 @@ wrong: what raises is a denial, and while nobody answers, the agent waits until 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -16,6 +16,17 @@ from adapters.claude_sdk.policy import Policy
 from adapters.live import Desk, Permission, Verdict
 
 Answer = dict[str, Any]  # of a hook
+
+# The hooks, and what it means when one fails. The agent knows them by their order, and a worker of another version
+# may take a turn over: never change it.
+HOOKS: tuple[tuple[str, Literal["block"] | None], ...] = (
+    ("PreToolUse", "block"),
+    ("UserPromptSubmit", "block"),
+    ("PostToolUse", None),
+    ("Stop", None),
+)
+# Seconds. A hook must not run out before the lease does: Claude Code goes on without an answer then.
+HOOK_TIMEOUT = 14 * 86_400.0
 
 _STRUCTURED_OUTPUT = "StructuredOutput"
 _NOT_TOOLS = (_STRUCTURED_OUTPUT,)  # how a turn gives its answer: no limit and no rule may be in its way
@@ -30,31 +41,33 @@ class Gates:
         self._policy = Policy.of(self._permissions.allow, self._permissions.deny)
         self._stops_on_output = options.stop_on_structured_output
 
-    async def before_tool(self, happened: Mapping[str, Any]) -> Answer:
-        """PreToolUse."""
+    async def answer(self, happened: Mapping[str, Any]) -> Answer:
+        """Answer a hook."""
+        event = happened.get("hook_event_name")
         try:
-            tool = str(happened["tool_name"])
-            reason = None if tool in _NOT_TOOLS else self._objection(tool, happened["tool_input"])
-        except Exception as error:
+            if event == "PreToolUse":
+                return self._before_tool(str(happened["tool_name"]), happened["tool_input"])
+            if event == "UserPromptSubmit":
+                return self._before_prompt()
+            if event == "PostToolUse":
+                return self._after_tool(happened["tool_name"])
+        except Exception as error:  # a gate that fails is closed
             reason = f"The gate of this turn failed ({type(error).__name__})"
-        return {} if reason is None else _denial(reason)
-
-    async def after_tool(self, happened: Mapping[str, Any]) -> Answer:
-        """PostToolUse; the event is the parser's."""
-        if self._stops_on_output and happened.get("tool_name") == _STRUCTURED_OUTPUT:
-            return {"continue_": False, "stopReason": "the structured output was given"}
+            return _blocked(reason) if event == "UserPromptSubmit" else _denied(reason)
         return {}
 
-    async def before_prompt(self, _: Mapping[str, Any]) -> Answer:
-        """UserPromptSubmit: what is said to an agent that has to end is not taken up any more."""
-        try:
-            reason = self._desk.refusal()
-        except Exception as error:
-            reason = f"The gate of this turn failed ({type(error).__name__})"
-        return {} if reason is None else {"decision": "block", "reason": reason}
+    def _before_tool(self, tool: str, arguments: Mapping[str, JsonValue]) -> Answer:
+        reason = None if tool in _NOT_TOOLS else self._objection(tool, arguments)
+        return {} if reason is None else _denied(reason)
 
-    async def at_stop(self, _: Mapping[str, Any]) -> Answer:
-        """Stop; the reason is the parser's event."""
+    def _before_prompt(self) -> Answer:
+        """What is said to an agent that has to end is not taken up any more."""
+        reason = self._desk.refusal()
+        return {} if reason is None else _blocked(reason)
+
+    def _after_tool(self, tool: str) -> Answer:
+        if self._stops_on_output and tool == _STRUCTURED_OUTPUT:
+            return {"continue_": False, "stopReason": "the structured output was given"}
         return {}
 
     async def verdict(self, tool: str, arguments: Mapping[str, JsonValue], call_id: str) -> Verdict:
@@ -85,7 +98,7 @@ class Gates:
         return f"A rule of this turn denies {tool}" if self._policy.denied(tool, arguments) else None
 
 
-def _denial(reason: str) -> Answer:
+def _denied(reason: str) -> Answer:
     return {
         "hookSpecificOutput": {
             "hookEventName": "PreToolUse",
@@ -93,3 +106,7 @@ def _denial(reason: str) -> Answer:
             "permissionDecisionReason": reason,
         }
     }
+
+
+def _blocked(reason: str) -> Answer:
+    return {"decision": "block", "reason": reason}

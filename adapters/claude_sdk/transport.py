@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from typing import Any
 
 import anyio
 from claude_agent_sdk import CLIConnectionError, Transport
 
 from adapters.claude_code.lines import decode
+from adapters.claude_sdk.opening import Record
 from adapters.live import Wire
 
 _OURS = re.compile(
@@ -23,15 +23,13 @@ _OURS = re.compile(
 )
 _UNDER_WAY = ("queued", "started")  # of a message; anything else is its end
 
-Record = dict[str, Any]  # a decoded line; every access below is checked or caught
-
 
 class WireTransport(Transport):
     """See `claude_agent_sdk.Transport`. It belongs to the loop that leads the conversation."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._handshake: str | None = None  # id of the request of the worker before us
+        self._handshake: str | None = None  # id of the request that opened the conversation
         self._answered: set[str] = set()  # requests of the agent that were answered before us
         self._rehearsed: set[str] = set()  # those that the SDK is shown all the same: its answers go nowhere
         self._aliases: dict[str, str] = {}
@@ -45,11 +43,6 @@ class WireTransport(Transport):
         self.holds_gates: bool | None = None  # whether a hook that fails blocks the tool; None: not known yet
         for line in wire.said:
             self._recall(decode(line))
-
-    @property
-    def prompted(self) -> bool:
-        """Whether the agent was given its prompt."""
-        return bool(self._messages)
 
     @property
     def at_rest(self) -> bool:
@@ -186,14 +179,3 @@ class WireTransport(Transport):
         if self.ended:
             for asked in self._asked.values():
                 asked.set()
-
-
-def user_message(text: str, message_id: str) -> Record:
-    """What a user says, under an id by which the agent tells when it is done with it."""
-    return {
-        "type": "user",
-        "message": {"role": "user", "content": text},
-        "parent_tool_use_id": None,
-        "session_id": "default",
-        "uuid": message_id,
-    }

@@ -84,7 +84,11 @@ async def test_a_turn_runs_and_is_billed(stage: Open, api: ModelApi) -> None:
         assert judged.usage.tokens == billed(api, "runs") == Tokens(150, 50, 70, 10)
         assert (turn.workspace / "it").exists()
         (invoked,) = turn.named("tool_invoked")
-        assert (invoked.tool, invoked.params["command"], invoked.result["interrupted"]) == ("Bash", "touch it", False)
+        assert (invoked.tool, invoked.params["command"], invoked.result["interrupted"]) == (
+            "Bash",
+            "touch it",
+            False,
+        )
         assert [event.status for event in turn.named("agent_status")] == ["ready"]
         assert [event.text for event in turn.named("notification") if event.topic == "stop"] == ["end_turn"]
 
@@ -93,7 +97,11 @@ async def test_a_turn_runs_and_is_billed(stage: Open, api: ModelApi) -> None:
     ("script", "options", "reason"),
     [
         ("refused", {}, "Token budget exhausted"),
-        ("denied", {"permissions": {"deny": ["Bash(touch:*)"]}, "permission_mode": "bypassPermissions"}, "A rule of"),
+        (
+            "denied",
+            {"permissions": {"deny": ["Bash(touch:*)"]}, "permission_mode": "bypassPermissions"},
+            "A rule of",
+        ),
         ("raises", {}, "The gate of this turn failed"),
     ],
 )

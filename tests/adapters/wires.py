@@ -65,7 +65,12 @@ class Agent:
 
     @classmethod
     async def start(
-        cls, adapter: ClaudeSdk, request: TurnRequest, environment: Mapping[str, str], spool: Path, session: Session
+        cls,
+        adapter: ClaudeSdk,
+        request: TurnRequest,
+        environment: Mapping[str, str],
+        spool: Path,
+        session: Session,
     ) -> Agent:
         """Start it as a host would."""
         command = adapter.build(request, session)
@@ -80,7 +85,11 @@ class Agent:
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_LIMIT,
         )
-        return cls(process, adapter)
+        agent = cls(process, adapter)
+        assert process.stdin is not None
+        process.stdin.write(command.stdin)
+        agent.said += command.stdin.splitlines()
+        return agent
 
     async def _read(self) -> None:
         assert self.process.stdout is not None
@@ -171,9 +180,7 @@ class Stage:
         session = Session(os.urandom(16).hex(), resume=False)
         session = Session(_uuid(session.session_id), resume=False)
         self.adapter.check(self.request)
-        self.agent = await Agent.start(
-            self.adapter, self.request, self._environment, self.root / "spool", session
-        )
+        self.agent = await Agent.start(self.adapter, self.request, self._environment, self.root / "spool", session)
         return self
 
     async def __aexit__(self, *_: object) -> None:
