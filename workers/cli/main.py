@@ -14,7 +14,7 @@ import click
 from adapters.errors import TurnError
 from ops.errors import ArchiveUnavailable, LedgerUnavailable, OpsError
 from workers.cli.status import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
-from workers.errors import RunturnError
+from workers.errors import ControlFailed, ControlRefused, RunturnError
 
 
 class Section(NamedTuple):
@@ -36,6 +36,19 @@ SECTIONS = (
             "watch": "Show a turn's events, past and to come, until it ends.",
             "result": "Wait for a turn's result and print it.",
             "cancel": "End a turn and its agent.",
+        },
+    ),
+    Section(
+        "Turns that run",
+        "workers.cli.control",
+        {
+            "interrupt": "Have an agent stop what it is doing, and end its turn.",
+            "send": "Send a message to an agent while it works.",
+            "answer": "Answer an agent that asks whether it may use a tool.",
+            "set-model": "Have an agent go on with another model.",
+            "set-permission-mode": "Have an agent go on in another permission mode.",
+            "server-info": "Show what a running agent says that it can do, as JSON.",
+            "context": "Show what fills a running agent's context, as JSON.",
         },
     ),
     Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
@@ -70,6 +83,15 @@ SECTIONS = (
 )
 
 
+# What a command's function is called, where that is no name in Python, or would hide another one.
+_FUNCTIONS = {
+    "set-model": "set_model",
+    "set-permission-mode": "set_permission_mode",
+    "server-info": "server_info",
+    "context": "context_usage",
+}
+
+
 class Commands(click.Group):
     """The commands of `SECTIONS`."""
 
@@ -81,7 +103,7 @@ class Commands(click.Group):
         """The command of that name."""
         for section in SECTIONS:
             if name in section.commands:
-                command: click.Command = getattr(import_module(section.module), name)
+                command: click.Command = getattr(import_module(section.module), _FUNCTIONS.get(name, name))
                 return command
         return None
 
@@ -129,13 +151,18 @@ def run(arguments: list[str]) -> int:
         return BAD_INPUT
     except (TurnError, OpsError, RunturnError) as error:
         click.echo(f"runturn: {error}", err=True)
-        return (
-            NO_SERVICE if isinstance(error, LedgerUnavailable | ArchiveUnavailable | RunturnError) else BAD_INPUT
-        )
+        return _status(error)
     except BrokenPipeError:
         # Nobody reads on, as in `runturn history | head`; the interpreter must not try again on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED  # as click has it where it notices by itself
+
+
+def _status(error: TurnError | OpsError | RunturnError) -> int:
+    if isinstance(error, ControlFailed):
+        return FAILED
+    no_service = isinstance(error, LedgerUnavailable | ArchiveUnavailable | RunturnError)
+    return NO_SERVICE if no_service and not isinstance(error, ControlRefused) else BAD_INPUT
 
 
 def _explain(error: click.ClickException) -> None:
