@@ -71,7 +71,12 @@ def send(context: Context, /, turn_id: str, text: str, **given: Any) -> int:
     return _control(context, turn_id, request, "has the message", **given)
 
 
-@click.command("set-model")
+@click.group()
+def control() -> None:
+    """Change how an agent works on, or ask it about itself."""
+
+
+@control.command("set-model")
 @click.argument("turn_id")
 @click.argument("model")
 @_request_id
@@ -83,7 +88,7 @@ def set_model(context: Context, /, turn_id: str, model: str, **given: Any) -> in
     return _control(context, turn_id, request, f"goes on with {model}", **given)
 
 
-@click.command("set-permission-mode")
+@control.command("set-permission-mode")
 @click.argument("turn_id")
 @click.argument("mode")
 @_request_id
@@ -95,7 +100,7 @@ def set_permission_mode(context: Context, /, turn_id: str, mode: str, **given: A
     return _control(context, turn_id, request, f"goes on in mode {mode}", **given)
 
 
-@click.command("server-info")
+@control.command("server-info")
 @click.argument("turn_id")
 @_said
 @pass_context
@@ -104,7 +109,7 @@ def server_info(context: Context, /, turn_id: str, **given: Any) -> int:
     return _control(context, turn_id, ControlRequest(Control.SERVER_INFO), None, **given)
 
 
-@click.command("context")
+@control.command("context")
 @click.argument("turn_id")
 @_said
 @pass_context

@@ -45,10 +45,7 @@ SECTIONS = (
             "interrupt": "Have an agent stop what it is doing, and end its turn.",
             "send": "Send a message to an agent while it works.",
             "answer": "Answer an agent that asks whether it may use a tool.",
-            "set-model": "Have an agent go on with another model.",
-            "set-permission-mode": "Have an agent go on in another permission mode.",
-            "server-info": "Show what a running agent says that it can do, as JSON.",
-            "context": "Show what fills a running agent's context, as JSON.",
+            "control": "Change how an agent works on, or ask it about itself.",
         },
     ),
     Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
@@ -83,15 +80,6 @@ SECTIONS = (
 )
 
 
-# What a command's function is called, where that is no name in Python, or would hide another one.
-_FUNCTIONS = {
-    "set-model": "set_model",
-    "set-permission-mode": "set_permission_mode",
-    "server-info": "server_info",
-    "context": "context_usage",
-}
-
-
 class Commands(click.Group):
     """The commands of `SECTIONS`."""
 
@@ -103,7 +91,7 @@ class Commands(click.Group):
         """The command of that name."""
         for section in SECTIONS:
             if name in section.commands:
-                command: click.Command = getattr(import_module(section.module), _FUNCTIONS.get(name, name))
+                command: click.Command = getattr(import_module(section.module), name)
                 return command
         return None
 
