@@ -55,7 +55,7 @@ class ControlRequest:
     """One request to a live turn."""
 
     control: Control
-    value: str | None = None  # the text, the model, the mode
+    value: str | None = field(default=None, repr=False)  # the text, which is a prompt; the model; the mode
 
 
 @dataclass(frozen=True, slots=True)
