@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from adapters import errors
@@ -13,6 +13,7 @@ from adapters.contract import Adapter
 from adapters.errors import TurnError
 from adapters.events import HEARTBEAT, ApiRetry
 from adapters.fold import TurnState, fold
+from adapters.registry import Registry
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.backoff import Patience
@@ -23,9 +24,11 @@ from remote.upkeep import STDERR_TAIL_BYTES, read_stderr_tail
 from workers.equipment import Equipment
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
-from workers.lifecycle import AnyEvent, AttemptStarted
+from workers.lifecycle import AttemptStarted
 from workers.limits import Limits, Watch
+from workers.narrator import Narrator
 from workers.patience import Detached
+from workers.talk import Talk
 from workers.tally import Tally
 
 _CHECK_S = 0.5  # how often limits are looked at
@@ -56,7 +59,8 @@ class AttemptRun:
     ) -> None:
         """`held` says whether the claim is ours for certain."""
         self.state = TurnState()
-        self.next_seq = attempt.first_seq
+        self.narrator = Narrator(equipment, claim, attempt, redactor)
+        self.talk = Talk(self.narrator, equipment.clock, _refusal(adapter, equipment.registry))
         self._equipment = equipment
         self._claim = claim
         self._attempt = attempt
@@ -75,6 +79,11 @@ class AttemptRun:
         self._stopping: asyncio.Task[None] | None = None
         self._stderr_tail: bytes | None = None
         self._tally = Tally(equipment, claim, attempt)
+
+    @property
+    def next_seq(self) -> int:
+        """The number of its next event."""
+        return self.narrator.next_seq
 
     @property
     def why(self) -> TurnError | None:
@@ -112,7 +121,7 @@ class AttemptRun:
         because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
         refuses or stays away.
         """
-        self._emit([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
+        self.narrator.tell([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
         self._tally.launcher = host.launcher
         follower = self._follower = follow(
             host.host,
@@ -129,6 +138,7 @@ class AttemptRun:
         finally:
             if follower.exit is None:
                 await follower.detach()
+            self.talk.close(ended=follower.exit is not None)
         if follower.exit is None:
             if self._asked is not None and self._never_started(follower):
                 raise self._asked
@@ -234,16 +244,11 @@ class AttemptRun:
         if any(type(event) is not ApiRetry for event in happened):
             self._watch.alive(self._equipment.clock())
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
-        self._emit([event for event in happened if event is not HEARTBEAT])
+        self.narrator.tell([event for event in happened if event is not HEARTBEAT])
 
     def _known_cost_usd(self) -> float:
         price = self._adapter.price
         return sum(price(model, tokens) or 0.0 for model, tokens in self.state.seen.items())
-
-    def _emit(self, events: Sequence[AnyEvent]) -> None:
-        if events:
-            self._equipment.pump.emit(self._claim, self.next_seq, events, self._equipment.clock())
-            self.next_seq += len(events)
 
     @contextlib.asynccontextmanager
     async def _checking_limits(self) -> AsyncIterator[None]:
@@ -272,3 +277,12 @@ class AttemptRun:
         if self._claim.cancel_requested:
             return errors.TurnCancelled()
         return self._watch.exceeded(self._equipment.clock()) or self._watch.fell_silent()
+
+
+def _refusal(adapter: Adapter, registry: Registry) -> str | None:
+    """Why this agent cannot be talked to while it runs."""
+    if adapter.capabilities.live:
+        return None
+    live = ", ".join(other.name for other in registry if other.capabilities.live)
+    instead = f", or run such turns with an agent that takes requests: {live}" if live else ""
+    return f"the agent {adapter.name} takes no requests while it runs; end it (runturn cancel){instead}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import orjson
+from pydantic import JsonValue
 
 from adapters.events import Event
 
@@ -40,11 +42,73 @@ class TurnSettled:
     error_kind: str | None
 
 
-AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled
+@dataclass(frozen=True, slots=True)
+class ControlRequested:
+    """A producer asks something of the agent: it is about to be done."""
+
+    name: ClassVar[str] = "control_requested"
+    request_id: str
+    control: str  # see `adapters.live.Control`
+    by: str  # who asks, in the producer's own words
+    value: str | None  # the model or the mode; of a text that is sent, nothing
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAnswered:
+    """What came of it."""
+
+    name: ClassVar[str] = "control_answered"
+    request_id: str
+    control: str
+    ok: bool
+    response: Mapping[str, JsonValue] | None  # the agent's; None: it failed
+    error_kind: str | None  # None: it did not
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRequested:
+    """The agent wants to use a tool that its rules leave open; the producer may answer until then."""
+
+    name: ClassVar[str] = "permission_requested"
+    request_id: str
+    tool: str
+    tool_use_id: str
+    input: Mapping[str, JsonValue]
+    expires_at: float  # Unix time, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAnswered:
+    """What became of it; without an answer in time, the request's own default holds."""
+
+    name: ClassVar[str] = "permission_answered"
+    request_id: str
+    allowed: bool | None  # None: nobody has answered
+    reason: str
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """An event that the agent has not printed, ready to be sent; see `workers.asides`."""
+
+    name: str
+    fields: bytes  # a JSON object
+
+
+AsideEvent = Event | ControlRequested | ControlAnswered | PermissionRequested | PermissionAnswered
+AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled | Aside
 
 
 def to_wire(event: AnyEvent, seq: int, at: float) -> bytes:
-    """One JSON object: its number within the turn, its Unix time in seconds, its name, then its own fields."""
+    """One JSON object: its number within the turn, its Unix time in seconds, its name, then its own fields.
+
+    Asides are marked as such.
+    """
     head = b'{"seq":%d,"at":%.3f,"event":"%s"' % (seq, at, event.name.encode())
-    fields = orjson.dumps(event)
+    if isinstance(event, Aside):
+        head, fields = head + b',"aside":true', event.fields
+    else:
+        fields = orjson.dumps(event)
     return head + (b"}" if fields == b"{}" else b"," + fields[1:])

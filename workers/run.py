@@ -28,6 +28,7 @@ from workers.equipment import Equipment
 from workers.faults import turn_error
 from workers.fencing import OWNER_TTL_S, Hold
 from workers.hosts import TurnHost
+from workers.live_messages import Reply, Said
 from workers.patience import Detached, Patience
 from workers.placement import Placement
 from workers.recall import at_least
@@ -89,6 +90,17 @@ class TurnRun:
         self._asked = self._asked or errors.TurnCancelled()
         if self._attempt_run is not None:
             self._attempt_run.stop(self._asked)
+
+    def reply(self, said: Said) -> Reply:
+        """What a producer is told at once that says something to the agent. May be called from any thread."""
+        if self._attempt_run is None:
+            return Reply(refused="its agent is not there: it is about to start; ask again in a moment")
+        return self._attempt_run.talk.reply(said)
+
+    def hear(self, said: Said) -> None:
+        """A producer says something to the agent."""
+        if self._attempt_run is not None:
+            self._attempt_run.talk.hear(said)
 
     def leave(self) -> None:
         """The worker is told to go: let the agent run on."""
@@ -160,6 +172,8 @@ class TurnRun:
             run.stop(self._asked)
         if self._patiently.leaving:
             run.detach()
+        if self.claim.open is not None and adapter.capabilities.live:
+            run.talk.resume(await self._patiently(self._ledger.events, self.claim.turn_id, attempt.first_seq - 1))
         if attempt.unreachable_since is not None:
             # Should we be killed after a heartbeat, nobody may count from before it.
             await self._patiently(self._ledger.reached, self.claim)

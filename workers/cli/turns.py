@@ -71,7 +71,7 @@ def watch(context: Context, turn_id: str, jsonl: bool, after: int) -> int:
         context.warn_without_worker()
     with closing(context.client.events(turn_id, after)) as events:
         if not jsonl:
-            show_live(events, context.price)
+            show_live(events, context.price, turn_id=turn_id)
             return print_result(context.client.result(turn_id), as_json=False)
         for event in events:
             sys.stdout.buffer.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
@@ -129,7 +129,7 @@ def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
                 for _ in events:
                     pass
             else:
-                show_live(events, context.price)
+                show_live(events, context.price, turn_id=turn_id)
     except KeyboardInterrupt:
         context.client.cancel(turn_id)
         click.echo("cancelling the turn; Ctrl-C again to leave that to its worker", err=True)
