@@ -31,6 +31,7 @@ from ops.ledger import (
     submission,
     transcripts,
     waiters,
+    workspaces,
 )
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
@@ -275,6 +276,15 @@ class Ledger(LedgerReader):
             return sessions.lock(
                 connection, claim, session_id, agent=agent, host=host, workspace=workspace, now=now
             )
+
+    def place_workspace(self, claim: Claim, workspace: str) -> None:
+        """Note the workspace that was made for the open attempt. Raises StaleClaim.
+
+        Call it before the agent starts: without it, the successor takes it that none was started. Killed before:
+        the successor finds the workspace on the host.
+        """
+        with self._database.write() as connection:
+            workspaces.place(connection, claim, workspace)
 
     def append_events(self, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
         """Store events, one JSON line each without a newline; returns the last sequence number stored.

@@ -21,6 +21,7 @@ from ops.ledger import (
     submission,
     transcripts,
     waiters,
+    workspaces,
 )
 from ops.ledger.database import Database
 from ops.ledger.records import (
@@ -29,6 +30,7 @@ from ops.ledger.records import (
     Claim,
     CostKey,
     CostRow,
+    MadeWorkspace,
     Renewal,
     RunningTurn,
     Seen,
@@ -62,6 +64,11 @@ class LedgerReader:
         """Where a session lives; None: not known."""
         with self._database.read() as connection:
             return sessions.find(connection, session_id)
+
+    def made_workspace(self, turn_id: str) -> MadeWorkspace | None:
+        """What is known of the workspace that a turn brought; None: the turn is not known."""
+        with self._database.read() as connection:
+            return workspaces.made(connection, turn_id)
 
     def events(self, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
         """The stored events after a sequence number, in order; the first event of a turn is number 1."""

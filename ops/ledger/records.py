@@ -56,6 +56,7 @@ class Attempt:
     unreachable_since: float | None = None  # since when its host is out of reach; None: it was reached last
     lease_s: int | None = None  # its host ends the agent after so long without a worker; None: nobody noted it
     stop_grace_s: float | None = None  # between two signals to the agent then; None: nobody noted it
+    workspace: str | None = None  # that was made for it on its host; None: none yet, so no agent was started in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,15 @@ class SessionRow:
     workspace: str
     locked_by: str | None  # turn id
     updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWorkspace:
+    """What the books know of a workspace that was made for a turn."""
+
+    settled_at: float | None  # of the turn; None: it may still need it
+    kept: bool  # the turn asked for that
+    used_at: float | None  # when the last turn in it was settled; None: some turn there is not, or none was ever
 
 
 @dataclass(frozen=True, slots=True)

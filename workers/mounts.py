@@ -1,0 +1,114 @@
+"""The files of this machine that a turn brings: which ones, and whether it may have them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from adapters.errors import InvalidRequest
+from adapters.workspace import HostMount, matcher
+from remote.tar_stream import Entry
+
+
+def check_mounts(mounts: Sequence[HostMount], roots: Sequence[Path]) -> None:
+    """Raise InvalidRequest, with the field named, unless all of these are there and lie below one of the roots."""
+    allowed = _Allowed.of(roots)
+    for index, mount in enumerate(mounts):
+        allowed.real(mount.host_path, f"mounts.{index}.host_path")
+
+
+def chosen(mounts: Sequence[HostMount], roots: Sequence[Path]) -> list[Entry]:
+    """All that is to be copied. Raises InvalidRequest, with the field named, if it is not allowed or too much."""
+    allowed = _Allowed.of(roots)
+    entries: list[Entry] = []
+    for index, mount in enumerate(mounts):
+        found = list(_Walk(mount, allowed, f"mounts.{index}").entries())
+        size = sum(entry.size for entry in found)
+        if mount.max_bytes is not None and size > mount.max_bytes:
+            text = f"{mount.host_path} has {size:,} bytes to copy, more than {mount.max_bytes:,}; leave some out"
+            raise InvalidRequest(text, field=f"mounts.{index}.max_bytes")
+        entries += found
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """The directories that mounts may come from, by where they really are."""
+
+    roots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, roots: Sequence[Path]) -> _Allowed:
+        return cls(tuple(os.path.realpath(root) for root in roots))
+
+    def real(self, path: str, field: str) -> str:
+        """Where a path really leads. Raises InvalidRequest if that is nowhere, or not allowed."""
+        if not self.roots:
+            text = "this worker allows no mounts: its operator has to name their directories in mount_roots"
+            raise InvalidRequest(text, field=field)
+        real = os.path.realpath(path)
+        if not any(os.path.commonpath([root, real]) == root for root in self.roots):
+            leads = f"{path} leads to {real}, which" if real != path else path
+            text = f"{leads} lies in none of the worker's mount_roots ({', '.join(self.roots)})"
+            raise InvalidRequest(text, field=field)
+        if not os.path.exists(real):
+            raise InvalidRequest(f"{path} does not exist on the worker's machine", field=field)
+        return real
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Over all that one mount brings."""
+
+    mount: HostMount
+    allowed: _Allowed
+    field: str
+    _within: list[str] = field(default_factory=list)  # the real directories that it is in just now
+
+    def entries(self) -> Iterator[Entry]:
+        """In order of their names. What is neither a file nor a directory is left out."""
+        source = self.allowed.real(self.mount.host_path, f"{self.field}.host_path")
+        self._included = matcher(self.mount.include_glob)
+        self._excluded = matcher(self.mount.exclude_glob)
+        try:
+            yield from self._entries(source, "", os.path.basename(self.mount.host_path.rstrip("/")))
+        except OSError as error:
+            text = f"{error.filename} cannot be read: {error.strerror}"
+            raise InvalidRequest(text, field=f"{self.field}.host_path") from error
+
+    def _entries(self, source: str, below: str, name: str) -> Iterator[Entry]:
+        """Of a real path; `below` is where it is within the mount, and `name` what globs know it by."""
+        status = os.lstat(source)
+        if stat.S_ISDIR(status.st_mode):
+            yield from self._directory(source, below)
+        elif stat.S_ISREG(status.st_mode) and self._wanted(below or name):
+            executable = bool(status.st_mode & stat.S_IXUSR)
+            yield Entry(self._target(below), source, status.st_size, executable)
+
+    def _directory(self, source: str, below: str) -> Iterator[Entry]:
+        if source in self._within:
+            return  # a link to a directory that it is in
+        if not below or self._wanted(below):
+            yield Entry(self._target(below), None)
+        self._within.append(source)
+        with os.scandir(source) as found:
+            children = sorted(found, key=lambda child: child.name)
+        for child in children:
+            path = f"{below}/{child.name}" if below else child.name
+            if self._excluded(path):
+                continue
+            if not child.is_symlink():
+                yield from self._entries(child.path, path, child.name)
+            elif self.mount.follow_symlinks and os.path.exists(child.path):
+                real = self.allowed.real(child.path, f"{self.field}.follow_symlinks")
+                yield from self._entries(real, path, child.name)
+        self._within.pop()
+
+    def _wanted(self, path: str) -> bool:
+        return not self._excluded(path) and (not self.mount.include_glob or self._included(path))
+
+    def _target(self, below: str) -> str:
+        return f"{self.mount.place}/{below}" if below else self.mount.place
