@@ -32,6 +32,17 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckFinished:
+    """A test command of a session has ended, after the agent of its turn."""
+
+    name: ClassVar[str] = "check_finished"
+    command: str
+    exit: int | None  # None: it did not end in time
+    duration_ms: int
+    tail: str  # the end of what it printed, at most 4096 characters
+
+
+@dataclass(frozen=True, slots=True)
 class TurnSettled:
     """The turn is over; its last event."""
 
@@ -40,7 +51,7 @@ class TurnSettled:
     error_kind: str | None
 
 
-AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled
+AnyEvent = Event | AttemptStarted | CheckFinished | AttemptEnded | TurnSettled
 
 
 def to_wire(event: AnyEvent, seq: int, at: float) -> bytes:

@@ -5,6 +5,7 @@ from ops.ledger.ledger import Ledger
 from ops.ledger.periods import Period
 from ops.ledger.records import (
     Asked,
+    AskedSession,
     Attempt,
     AttemptEnd,
     Backlog,
@@ -26,6 +27,7 @@ from ops.ledger.records import (
     RunningTurn,
     Seen,
     SessionRow,
+    SessionRun,
     Settled,
     Spending,
     Spent,
@@ -38,6 +40,7 @@ from ops.ledger.records import (
 
 __all__ = [
     "Asked",
+    "AskedSession",
     "Attempt",
     "AttemptEnd",
     "Backlog",
@@ -64,6 +67,7 @@ __all__ = [
     "RunningTurn",
     "Seen",
     "SessionRow",
+    "SessionRun",
     "Settled",
     "Spending",
     "Spent",
