@@ -14,7 +14,9 @@ from celery import Celery
 from adapters.live import ControlRequest, Verdict
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
-from ops.errors import LedgerError
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
+from ops.errors import LedgerError, UnknownTurn
 from ops.ledger import Ledger
 from workers.bus import Batch
 from workers.client import Client
@@ -102,8 +104,31 @@ class AsyncClient:
                 async for event in events:
                     yield event
 
+    async def enqueue_session(self, request: SessionRequest) -> str:
+        """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        return await self._send(self._client.enqueue_session, request)
+
+    async def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
+        """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+                    if session.result is not None:
+                        return session.result
+                    await self.result(session.turn or "")
+        except TimeoutError as error:
+            raise ResultTimeout(f"session {run_id} has not ended within {timeout_s} s; it goes on") from error
+        raise UnknownTurn(run_id)
+
+    async def run_session(self, request: SessionRequest, timeout_s: float | None = None) -> SessionResult:
+        """Queue a session of turns and wait for its result. Raises BrokerUnavailable, ResultTimeout."""
+        return await self.session_result(await self.enqueue_session(request), timeout_s)
+
     async def cancel(self, turn_id: str) -> bool:
-        """Ask for a turn's end; returns whether there is anything left to cancel. Raises UnknownTurn."""
+        """Ask for the end of a turn, or of a session of turns; returns whether there is anything left to cancel.
+
+        Raises UnknownTurn.
+        """
         return await self._ask(self._client.cancel, turn_id)
 
     async def control(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -12,6 +13,7 @@ from adapters.contract import Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
 from adapters.result import TurnResult
+from adapters.session_result import Check
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
@@ -57,6 +59,7 @@ class Conclusion:
         *,
         spool_stays: bool = False,
         run: AttemptRun | None = None,
+        checks: Sequence[Check] = (),
     ) -> TurnResult | Parked:
         """Book an attempt that is over, and park or settle its turn.
 
@@ -84,7 +87,7 @@ class Conclusion:
                 attempts=attempt.attempt,
                 exit_code=code,
             )
-            outcome = await self._settle(result, seq + 1, ended)
+            outcome = await self._settle(result, seq + 1, ended, checks)
         if not spool_stays:
             host = equipment.hosts.get(attempt.host)
             removing = run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id))
@@ -150,13 +153,15 @@ class Conclusion:
         last = AttemptEnded(attempt.attempt, kind, message, decision.due_at if decision else None)
         self._equipment.pump.emit(self._claim, seq, [last], self._equipment.clock())
 
-    async def _settle(self, result: TurnResult, seq: int, ended: AttemptEnd | None) -> TurnResult:
+    async def _settle(
+        self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
+    ) -> TurnResult:
         """Store the last event, settle, and only then tell who watches."""
         equipment, now = self._equipment, self._equipment.clock()
         last = TurnSettled(result.status, result.error.kind if result.error else None)
         equipment.pump.store(self._claim, seq, [last], now)
         await self._patiently(equipment.pump.flush, self._claim.turn_id)
-        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended)
+        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended, checks)
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
         outcome = settled.error.kind if settled.error else str(settled.status)
         log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)

@@ -36,6 +36,17 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckFinished:
+    """A test command of a session has ended, after the agent of its turn."""
+
+    name: ClassVar[str] = "check_finished"
+    command: str
+    exit: int | None  # None: it did not end in time
+    duration_ms: int
+    tail: str  # the end of what it printed, at most 4096 characters
+
+
+@dataclass(frozen=True, slots=True)
 class TurnSettled:
     """The turn is over; its last event."""
 
@@ -100,7 +111,7 @@ class Aside:
 
 
 AsideEvent = Event | ControlRequested | ControlAnswered | PermissionRequested | PermissionAnswered
-AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled | Aside
+AnyEvent = Event | AttemptStarted | CheckFinished | AttemptEnded | TurnSettled | Aside
 
 
 def own_fields(event: Mapping[str, Any]) -> dict[str, Any]:

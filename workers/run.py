@@ -23,6 +23,7 @@ from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging
 from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.attempt import AttemptRun
+from workers.checks import Checks
 from workers.conclusion import Conclusion, Parked
 from workers.equipment import Equipment
 from workers.faults import turn_error
@@ -188,6 +189,8 @@ class TurnRun:
         try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
             judged = _doubted(await judge(adapter, run, ended, command, host.host, host.spool(attempt.spool_id)))
+            checked = Checks(self._equipment, self.claim, attempt, run, self._patiently)
+            judged, checks = await checked.after(judged, command)
         except Detached:
             return await self._detached(run)
         except TurnError as error:
@@ -197,7 +200,7 @@ class TurnRun:
                 return await self._unread(run, attempt, fault)
             return await self._out_of_reach(run, attempt, fault)
         return await self._conclusion.of_attempt(
-            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run
+            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run, checks=checks
         )
 
     async def _detached(self, run: AttemptRun) -> Parked:
