@@ -38,6 +38,7 @@ SECTIONS = (
             "cancel": "End a turn and its agent.",
         },
     ),
+    Section("Sessions", "workers.cli.session", {"session": "Repeat turns in one agent session until tests pass."}),
     Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
     Section(
         "Books",
