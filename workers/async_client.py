@@ -16,6 +16,8 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
+from adapters.session_run import turn_id as turn_of
+from adapters.transcript_view import transcript_text
 from ops.errors import LedgerError, UnknownTurn
 from ops.ledger import Ledger
 from workers.bus import Batch
@@ -104,6 +106,28 @@ class AsyncClient:
                 async for event in events:
                     yield event
 
+    async def transcript(self, turn_id: str) -> AsyncGenerator[str, None]:
+        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        session = await self._ask(self._ledger.session_run, turn_id)
+        async for each in _only(turn_id) if session is None else self.session_turns(turn_id):
+            async with contextlib.aclosing(self.events(each)) as events:
+                async for event in events:
+                    if text := transcript_text(event):
+                        yield text
+
+    async def session_turns(self, run_id: str) -> AsyncGenerator[str, None]:
+        """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
+        number = 1
+        while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+            last = session.number
+            for each in range(number, last + 1):
+                yield turn_of(run_id, each)
+            number = last + 1
+            if session.result is not None:
+                return
+            await self.result(session.turn or "")
+        raise UnknownTurn(run_id)
+
     async def enqueue_session(self, request: SessionRequest) -> str:
         """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
         return await self._send(self._client.enqueue_session, request)
@@ -191,6 +215,10 @@ class AsyncClient:
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._asking, partial(call, *args, **kwargs))
+
+
+async def _only(turn_id: str) -> AsyncGenerator[str, None]:
+    yield turn_id
 
 
 def _stored(ledger: Ledger, turn_id: str, after: int) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ what is left of the commands, and runs them again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,7 +19,6 @@ from adapters.session_request import SessionRequest
 from adapters.session_result import Check
 from ops.ledger import Attempt, Claim
 from remote.check import end_checks, run_check
-from remote.run import Output
 from workers.attempt import AttemptRun
 from workers.equipment import Equipment
 from workers.hosts import TurnHost
@@ -31,6 +29,7 @@ from workers.verdict import tolerant
 MAX_TAIL = 4096  # characters
 _READ = 2 * MAX_TAIL  # bytes: what is cut through in front, and could not be recognised as a secret, is left out
 _LOOK_S = 0.2  # how often it is asked whether the turn is to end
+_LEFT_S = 2.0  # for the answer of one that was ended
 _KILLED = 137
 
 log = structlog.get_logger(__name__)
@@ -64,7 +63,7 @@ class Checks:
                 await self._run_all(command, checks)
         finally:
             # A worker before us may have stored more of them than we have run.
-            self._run.next_seq = first_seq + max(len(checks), stored)
+            self._run.narrator.go_on_from(first_seq + max(len(checks), stored))
         return replace(judged, error=judged.error or self._run.why), tuple(checks)
 
     async def _run_all(self, command: Command, checks: list[Check]) -> None:
@@ -94,13 +93,15 @@ class Checks:
         try:
             while not running.done() and self._run.why is None and not self._patiently.leaving:
                 await asyncio.wait((running,), timeout=_LOOK_S)
-        finally:
             if not running.done():
-                await self._abandon(running)
-        if running.cancelled():
-            if self._patiently.leaving:
-                raise Detached
-            return None
+                await tolerant(end_checks(self._host.host, self._spool), None)
+                await asyncio.wait((running,), timeout=_LEFT_S)
+                if self._patiently.leaving:
+                    raise Detached
+                return None
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
         took_s = equipment.monotonic() - began
         output = running.result()
         late = output.exit == _KILLED and took_s >= limit_s
@@ -111,12 +112,6 @@ class Checks:
             duration_ms=round(took_s * 1000),
             tail=self._tail(output.stdout),
         )
-
-    async def _abandon(self, running: asyncio.Task[Output]) -> None:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-        await tolerant(end_checks(self._host.host, self._spool), None)
 
     @property
     def _names(self) -> Sequence[str]:
@@ -130,8 +125,7 @@ class Checks:
 
     def _emit(self, check: Check) -> None:
         event = CheckFinished(check.command, check.exit, check.duration_ms, check.tail)
-        self._equipment.pump.emit(self._claim, self._run.next_seq, [event], self._equipment.clock())
-        self._run.next_seq += 1
+        self._run.narrator.tell([event])
 
     async def _stored(self, first_seq: int) -> int:
         """How many of them a worker before us has stored."""

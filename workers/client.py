@@ -17,6 +17,7 @@ from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
 from adapters.session_run import turn_id as turn_of
+from adapters.transcript_view import transcript_text
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger, SessionRun, State
 from workers.bus import Subscription
@@ -80,6 +81,12 @@ class Client:
         """A turn's events from number `after` + 1 on, live, without gaps, until it is settled."""
         return watch(self._ledger, self._app.conf.broker_url, turn_id, after)
 
+    def transcript(self, turn_id: str) -> Generator[str, None, None]:
+        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        session = self._ledger.session_run(turn_id)
+        for each in (turn_id,) if session is None else self.session_turns(turn_id):
+            yield from filter(None, map(transcript_text, self.events(each)))
+
     def enqueue_session(self, request: SessionRequest) -> str:
         """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
         send(self._app, (request,))
@@ -103,13 +110,14 @@ class Client:
     def session_turns(self, run_id: str) -> Generator[str, None, None]:
         """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
         number = 1
-        while (session := self._session(run_id)).turn is not None:
-            last = int(session.turn.rpartition(".")[2])
+        while True:
+            session = self._session(run_id)
+            last = session.number
             yield from (turn_of(run_id, each) for each in range(number, last + 1))
             number = last + 1
             if session.result is not None:
                 return
-            self.result(session.turn)
+            self.result(session.turn or "")
 
     def _session(self, run_id: str) -> SessionRun:
         session = self._ledger.session_run(run_id)

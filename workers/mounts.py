@@ -59,7 +59,7 @@ class _Allowed:
         return real
 
 
-@dataclass(slots=True)
+@dataclass
 class _Walk:
     """Over all that one mount brings."""
 

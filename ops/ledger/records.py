@@ -118,7 +118,8 @@ class SessionRun:
 
     run_id: str
     request: SessionRequest | None  # None: it was refused
-    turn: str | None  # the id of the one that is open, or was last; None: it was refused
+    number: int  # of the turn that is open, or was last; 0: it was refused
+    turn: str | None  # that turn's id
     cancel_requested: bool
     created_at: float
     settled_at: float | None

@@ -117,6 +117,7 @@ def find(connection: Connection, run_id: str) -> SessionRun | None:
     return SessionRun(
         run_id=run_id,
         request=_request(row),
+        number=row["turn"],
         turn=turn_id(run_id, row["turn"]) if row["turn"] else None,
         cancel_requested=row["cancel_requested"],
         created_at=row["created_at"],

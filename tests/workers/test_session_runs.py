@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
+from workers.keeper import OWNER_TTL_S
+from workers.run import Left, TurnRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -110,3 +113,92 @@ def test_worker_killed_around_the_tests_is_succeeded(site: Site, recording: Path
         assert names[-1] == "turn_settled"
         assert names.count("turn_settled") == names.count("check_finished") == names.count("attempt_ended") == 1
         assert [event["seq"] for event in events(site, number)] == list(range(1, len(names) + 1))
+
+
+def _live(root: str) -> None:
+    """A worker that is a process."""
+    asyncio.run(Site(Path(root)).work(f"{RUN}.1"))
+
+
+def test_worker_killed_in_the_middle_of_a_test_is_succeeded(site: Site, recording: Path) -> None:
+    """The next worker ends what is left of the test, and runs it again."""
+    command = "echo tried >>tries; if test $(wc -l <tries) = 1; then setsid sleep 600 & sleep 600; fi"
+    site.ledger.submit_session(asked(site, recording, test_commands=["true", command]), site.now())
+    worker = multiprocessing.get_context("spawn").Process(target=_live, args=(str(site.root),))
+    worker.start()
+    tries = site.workspace / "tries"
+    until(tries.exists, "the test to run")
+    worker.kill()
+    worker.join()
+    site.later += 2 * OWNER_TTL_S  # its clock was as far ahead as a new one of ours
+    result = asyncio.run(finish(site))
+    assert (result.status, result.reason, len(result.turns), site.starts) == ("done", "tests_passed", 1, 1)
+    assert len(tries.read_text().splitlines()) == 2
+    assert not of_turns(site.spool)
+    names = [event["event"] for event in events(site, 1)]
+    assert names.count("session_started") == names.count("attempt_ended") == names.count("turn_settled") == 1
+    assert names.count("check_finished") == 2
+    assert result.usage.input_tokens == 1050
+
+
+def test_test_that_takes_too_long_is_ended_with_all_that_it_started(site: Site, recording: Path) -> None:
+    command = "echo before; setsid sleep 600 & sleep 600"
+    request = asked(site, recording, test_commands=[command], check_timeout_ms=700, max_turns=1)
+    site.ledger.submit_session(request, site.now())
+    result = asyncio.run(finish(site))
+    assert (result.status, result.reason) == ("gave_up", "max_turns")
+    assert [(check.exit, check.tail) for check in result.checks] == [(None, "before\n")]
+    assert not of_turns(site.spool)
+
+
+def test_end_of_the_output_is_kept_without_secrets_of_the_turn(
+    site: Site, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_API_KEY", "sk-ant-test-0123456789")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-worker-9876543210")
+    counted = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done"
+    command = f'{counted}; env | grep -c ANTHROPIC; echo "$TEST_API_KEY"; exit 3'
+    request = asked(site, recording, turn={"env": ["TEST_API_KEY"]}, test_commands=[command], max_turns=1)
+    site.ledger.submit_session(request, site.now())
+    (check,) = asyncio.run(finish(site)).checks
+    assert check.exit == 3
+    lines = check.tail.splitlines()
+    assert len(check.tail) <= 4096
+    assert lines[-3:-1] == ["line 2999", "0"]
+    assert "sk-ant" not in check.tail
+
+
+def test_worker_that_has_to_leave_in_the_middle_of_a_test_leaves_the_turn_to_the_next_one(
+    site: Site, recording: Path
+) -> None:
+    command = "echo tried >>tries; if test $(wc -l <tries) = 1; then sleep 600; fi"
+    site.ledger.submit_session(asked(site, recording, test_commands=[command]), site.now())
+
+    async def leave() -> SessionResult:
+        run = TurnRun(site.worker(), site.claim(f"{RUN}.1"))
+        running = asyncio.create_task(run.run())
+        await asyncio.to_thread(until, (site.workspace / "tries").exists, "the test to run")
+        run.leave()
+        assert isinstance(await running, Left)
+        return await finish(site)
+
+    result = asyncio.run(leave())
+    assert (result.status, len(result.turns), site.starts) == ("done", 1, 1)
+
+
+def test_two_ids_that_would_be_the_same_turn(site: Site, recording: Path) -> None:
+    site.queue(turn_id=f"{RUN}.1", options={"recording": str(recording)})
+    site.ledger.submit_session(asked(site, recording, test_commands=["true"]), site.now())
+    result = stands(site)
+    assert result is not None
+    assert (result.status, result.reason, result.turns) == ("failed", "invalid_request", ())
+
+
+def test_ended_sessions_are_forgotten(site: Site, recording: Path) -> None:
+    site.ledger.admit_session(asked(site, recording, test_commands=["true"]), "task", site.now())
+    asyncio.run(finish(site))
+    assert site.ledger.waiters(RUN) == {"task"}
+    forgotten = site.ledger.forget(site.now() + 1, site.now() + 1)
+    assert (forgotten.session_runs, forgotten.turns) == (1, 1)
+    assert site.ledger.session_run(RUN) is None
+    assert not site.ledger.waiters(RUN)
