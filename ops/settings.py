@@ -158,6 +158,11 @@ class SshHostSettings(BaseModel):
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
         description="On the host, where running turns are kept.",
     )
+    workspaces_dir: str | None = Field(
+        default=None,
+        pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
+        description="On the host, where workspaces are made; left out: in `workspaces`, beside `spool_dir`.",
+    )
 
 
 def _named(entry: object) -> object:
@@ -275,6 +280,15 @@ class Settings(BaseSettings):
         default_factory=_own_name,
         description="What requests call the machine that the worker runs on. "
         "Left out: `local`, or with PostgreSQL its node name.",
+    )
+    mount_roots: tuple[Directory, ...] = Field(
+        default=(),
+        description="Turns may bring copies of what lies below these directories of the worker's machine "
+        "(`mounts` of the request); left out: of nothing.",
+    )
+    workspaces_retention_ms: Milliseconds = Field(
+        default=604_800_000,
+        description="A workspace that a turn asked to keep is removed so long after the last turn in it: 7 days.",
     )
     agent: AgentSettings = Field(default=AgentSettings(), description="See table `agent`.")
     ssh: SshSettings = Field(default=SshSettings(), description="See table `ssh`.")

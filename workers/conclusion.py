@@ -27,6 +27,7 @@ from workers.recall import at_least, recall
 from workers.retry import RetryDecision
 from workers.stderr import keep_stderr
 from workers.verdict import tolerant
+from workers.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +42,15 @@ class Parked:
 class Conclusion:
     """Of one claim. All methods raise Detached and StaleClaim."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, patiently: Patience, claimed_at: float) -> None:
+    def __init__(
+        self, equipment: Equipment, claim: Claim, patiently: Patience, workspaces: Workspaces, claimed_at: float
+    ) -> None:
         """`claimed_at` is by the monotonic clock."""
         self._equipment = equipment
         self._ledger = equipment.ledger
         self._claim = claim
         self._patiently = patiently
+        self._workspaces = workspaces
         self._claimed_at = claimed_at
 
     async def of_attempt(
@@ -157,6 +161,7 @@ class Conclusion:
         self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
     ) -> TurnResult:
         """Store the last event, settle, and only then tell who watches."""
+        result = await self._workspaces.complete(result)
         equipment, now = self._equipment, self._equipment.clock()
         last = TurnSettled(result.status, result.error.kind if result.error else None)
         equipment.pump.store(self._claim, seq, [last], now)
@@ -173,6 +178,7 @@ class Conclusion:
             log.exception(
                 "a turn is in the books, but in no metric or trace"
             )  # it must have its answer all the same
+        await self._workspaces.remove()
         return settled
 
     def _counted(self, result: TurnResult) -> SettledTurn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from adapters.errors import InvalidRequest
@@ -54,30 +54,30 @@ class _Allowed:
             leads = f"{path} leads to {real}, which" if real != path else path
             text = f"{leads} lies in none of the worker's mount_roots ({', '.join(self.roots)})"
             raise InvalidRequest(text, field=field)
-        if not os.path.exists(real):
+        if not Path(real).exists():
             raise InvalidRequest(f"{path} does not exist on the worker's machine", field=field)
         return real
 
 
-@dataclass
 class _Walk:
     """Over all that one mount brings."""
 
-    mount: HostMount
-    allowed: _Allowed
-    field: str
-    _within: list[str] = field(default_factory=list)  # the real directories that it is in just now
+    def __init__(self, mount: HostMount, allowed: _Allowed, field: str) -> None:
+        self._mount = mount
+        self._allowed = allowed
+        self._field = field
+        self._included = matcher(mount.include_glob)
+        self._excluded = matcher(mount.exclude_glob)
+        self._within: list[str] = []  # the real directories that it is in just now
 
     def entries(self) -> Iterator[Entry]:
         """In order of their names. What is neither a file nor a directory is left out."""
-        source = self.allowed.real(self.mount.host_path, f"{self.field}.host_path")
-        self._included = matcher(self.mount.include_glob)
-        self._excluded = matcher(self.mount.exclude_glob)
+        source = self._allowed.real(self._mount.host_path, f"{self._field}.host_path")
         try:
-            yield from self._entries(source, "", os.path.basename(self.mount.host_path.rstrip("/")))
+            yield from self._entries(source, "", Path(self._mount.host_path).name)
         except OSError as error:
             text = f"{error.filename} cannot be read: {error.strerror}"
-            raise InvalidRequest(text, field=f"{self.field}.host_path") from error
+            raise InvalidRequest(text, field=f"{self._field}.host_path") from error
 
     def _entries(self, source: str, below: str, name: str) -> Iterator[Entry]:
         """Of a real path; `below` is where it is within the mount, and `name` what globs know it by."""
@@ -102,13 +102,13 @@ class _Walk:
                 continue
             if not child.is_symlink():
                 yield from self._entries(child.path, path, child.name)
-            elif self.mount.follow_symlinks and os.path.exists(child.path):
-                real = self.allowed.real(child.path, f"{self.field}.follow_symlinks")
+            elif self._mount.follow_symlinks and Path(child.path).exists():
+                real = self._allowed.real(child.path, f"{self._field}.follow_symlinks")
                 yield from self._entries(real, path, child.name)
         self._within.pop()
 
     def _wanted(self, path: str) -> bool:
-        return not self._excluded(path) and (not self.mount.include_glob or self._included(path))
+        return not self._excluded(path) and (not self._mount.include_glob or self._included(path))
 
     def _target(self, below: str) -> str:
-        return f"{self.mount.place}/{below}" if below else self.mount.place
+        return f"{self._mount.place}/{below}" if below else self._mount.place

@@ -16,6 +16,7 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Judgement, Session
 from adapters.errors import TurnError
+from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
@@ -36,6 +37,7 @@ from workers.recall import at_least
 from workers.retry import RetryDecision
 from workers.sessions import Sessions
 from workers.verdict import judge
+from workers.workspaces import Workspaces
 
 _FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
 
@@ -70,7 +72,8 @@ class TurnRun:
         self._lost = False
         claimed_at = equipment.monotonic() if asked_at is None else asked_at
         self._held_until = claimed_at + OWNER_TTL_S
-        self._conclusion = Conclusion(equipment, claim, self._patiently, claimed_at)
+        self._workspaces = Workspaces(equipment, claim, self._patiently)
+        self._conclusion = Conclusion(equipment, claim, self._patiently, self._workspaces, claimed_at)
 
     @property
     def held(self) -> bool:
@@ -89,6 +92,7 @@ class TurnRun:
     def cancel(self) -> None:
         """Somebody wants the turn ended."""
         self._asked = self._asked or errors.TurnCancelled()
+        self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.stop(self._asked)
 
@@ -106,6 +110,7 @@ class TurnRun:
     def leave(self) -> None:
         """The worker is told to go: let the agent run on."""
         self._patiently.leave()
+        self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.detach()
 
@@ -143,12 +148,16 @@ class TurnRun:
             log.info("a turn is attached to" if self.claim.open else "an attempt begins")
             self.begun.set()
             host = self._equipment.hosts.get(attempt.host)
-            command = sessions.command(Session(attempt.session_id or "", attempt.resume), host)
+            request = await self._bring_workspace(attempt, host)
+            if request.brings_workspace:
+                host = host.admitting(request.workspace)
+            command = sessions.command(request, Session(attempt.session_id or "", attempt.resume), host)
         except TurnError as error:
             if attempt is None:
                 return await self._conclusion.of_turn(error)
             # A worker with another configuration began it, and may have started its agent: its lease ends that.
-            return await self._conclusion.of_unread(attempt, error, started=self.claim.open is not None)
+            started = self.claim.open is not None and self._workspaces.ready
+            return await self._conclusion.of_unread(attempt, error, started=started)
         return await self._follow(attempt, adapter, host, command)
 
     async def _begin(self, adapter: Adapter, sessions: Sessions) -> Attempt:
@@ -159,10 +168,20 @@ class TurnRun:
             raise Detached
         request, now = self.claim.request, self._equipment.clock()
         adapter.check(request)
+        await self._workspaces.check()
         self._equipment.hosts.candidates(request)
         if request.deadline_at is not None and now >= request.deadline_at:
             raise errors.DeadlineExceeded("the deadline passed before the turn could start")
         return await Placement(self._equipment, self.claim, sessions, self._patiently).begin()
+
+    async def _bring_workspace(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
+        """The request in its workspace, which is made if it has to be. Raises TurnError, Detached."""
+        try:
+            return await self._workspaces.bring(attempt, host)
+        except Detached:
+            if self._patiently.leaving or self._asked is None:
+                raise
+            raise self._asked from None
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
         redactor = self._equipment.secrets.and_of_environment(command.env)
@@ -189,6 +208,7 @@ class TurnRun:
         try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
             judged = _doubted(await judge(adapter, run, ended, command, host.host, host.spool(attempt.spool_id)))
+            await self._workspaces.collect(host, run.redactor)
             checked = Checks(self._equipment, self.claim, attempt, run, self._patiently)
             judged, checks = await checked.after(judged, command)
         except Detached:

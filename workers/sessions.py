@@ -59,9 +59,12 @@ class Sessions:
             raise errors.SessionInUse(f"turn {entered.turn_id} is running in session {session.session_id}")
         return session
 
-    def command(self, session: Session, host: TurnHost) -> Command:
-        """What runs in a session on a host, with the variables that the worker forwards."""
-        request, previous = self._request, self.previous
+    def command(self, request: TurnRequest, session: Session, host: TurnHost) -> Command:
+        """What runs in a session on a host, with the variables that the worker forwards.
+
+        `request` is the turn's, in the workspace that it has on that host.
+        """
+        previous = self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)

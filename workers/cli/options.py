@@ -26,6 +26,21 @@ _REQUEST = (
         "--prompt-file", type=click.File("rb"), metavar="FILE", help="Read the prompt from a file; - is stdin."
     ),
     click.option("--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: this directory]"),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        metavar="PATH[:MOUNT_PATH]",
+        help="Work in a copy of this file or directory of the worker's machine; see mount_roots.",
+    ),
+    click.option(
+        "--worktree",
+        metavar="REPO[@REF]",
+        help="Work in a git worktree of this repository on the host. [REF: HEAD]",
+    ),
+    click.option("--collect-patch", is_flag=True, help="Bring home all changes in such a workspace, as a patch."),
+    click.option("--collect", "files", multiple=True, metavar="GLOB", help="Bring home these files of it."),
+    click.option("--keep-workspace", is_flag=True, help="Do not remove it when the turn is over."),
     click.option("--agent", metavar="NAME", help="Which agent. [default: the configured one]"),
     click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
     click.option(
@@ -118,11 +133,17 @@ def build_session(settings: Settings, given: Mapping[str, Any]) -> SessionReques
 
 
 def _document(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
-    document = {name: value for name, value in given.items() if value not in (None, ())}
+    document = {name: value for name, value in given.items() if value not in (None, (), False)}
     prompt = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
     in_parts = {name: document.pop(name) for name in _OF_TASK if name in document}
     document |= {"task": {"description": prompt, **in_parts}} if in_parts else {"prompt": prompt}
-    document.setdefault("workspace", str(Path.cwd()))
+    document |= _brought(
+        document.pop("mounts", ()),
+        document.pop("worktree", None),
+        {"patch": document.pop("collect_patch", False), "files": document.pop("files", ())},
+    )
+    if not document.keys() & {"mounts", "worktree"}:
+        document.setdefault("workspace", str(Path.cwd()))
     document.setdefault("agent", settings.agent.kind)
     for field in ("labels", "host_labels"):
         document[field] = dict(pair(text, field) for text in document.get(field, ()))
@@ -138,6 +159,26 @@ def pair(text: str, field: str) -> tuple[str, str]:
     if not separator:
         raise InvalidRequest(f"{text!r} is not of the form NAME=VALUE", field=field)
     return name, value
+
+
+def _brought(mounts: tuple[str, ...], worktree: str | None, collect: dict[str, Any]) -> dict[str, Any]:
+    """What the request says of a workspace that the turn brings."""
+    fields: dict[str, Any] = {}
+    if mounts:
+        fields["mounts"] = [_mount(text) for text in mounts]
+    if worktree is not None:
+        repository, at, ref = worktree.rpartition("@")
+        given = {"repository": repository, "ref": ref} if at else {"repository": worktree}
+        fields["worktree"] = {**given, "repository": str(Path(given["repository"]).absolute())}
+    if any(collect.values()):
+        fields["collect"] = collect
+    return fields
+
+
+def _mount(text: str) -> dict[str, str]:
+    path, _, place = text.partition(":")
+    mount = {"host_path": str(Path(path).absolute())}
+    return {**mount, "mount_path": place} if place else mount
 
 
 def _prompt(text: str | None, file: Any) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.errors import KINDS, RequestError
-from adapters.result import Status, TokenCounts, TurnResult
+from adapters.result import Collected, Status, TokenCounts, TurnResult
 from adapters.session_result import SessionResult, SessionStatus
 from adapters.transcript_view import transcript_text
 from adapters.usage import UsageSource
@@ -146,8 +146,25 @@ def _details(result: TurnResult) -> Iterator[str]:
         yield f"tokens: {source}"
     if not result.usage_complete:
         yield "a message was in flight when the agent ended; what it cost is not in these numbers"
+    if result.collected is not None:
+        yield f"collected: {_collected(result.collected)}"
+    if result.workspace is not None:
+        yield f"kept: {result.workspace}"
     session = f" · session {result.session_id}" if result.session_id else ""
     yield f"turn {result.turn_id}{session}"
+
+
+def _collected(collected: Collected) -> str:
+    parts = []
+    if collected.patch is not None:
+        parts.append(f"a patch of {number(len(collected.patch.splitlines()))} lines")
+    if collected.files:
+        parts.append(f"{number(len(collected.files))} files")
+    if collected.truncated:
+        parts.append("truncated")
+    if collected.problem:
+        parts.append(printable(collected.problem))
+    return f"{', '.join(parts) or 'nothing'}; see --json"
 
 
 def _kinds(used: TokenCounts) -> str:
