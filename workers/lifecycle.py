@@ -13,6 +13,15 @@ from adapters.events import Event
 
 
 @dataclass(frozen=True, slots=True)
+class AgentChosen:
+    """A request had left its agent open; the turn stays with this one."""
+
+    name: ClassVar[str] = "agent_chosen"
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """An attempt begins; it has the attempt's first sequence number."""
 
@@ -98,7 +107,7 @@ class Aside:
 
 
 AsideEvent = Event | ControlRequested | ControlAnswered | PermissionRequested | PermissionAnswered
-AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled | Aside
+AnyEvent = Event | AgentChosen | AttemptStarted | AttemptEnded | TurnSettled | Aside
 
 
 def to_wire(event: AnyEvent, seq: int, at: float) -> bytes:
