@@ -24,6 +24,7 @@ BUILT_IN = tuple(
     EntryPoint(name, f"{module}:create", GROUP)
     for name, module in (
         ("claude-code", "adapters.claude_code.adapter"),
+        ("claude-sdk", "adapters.claude_sdk.adapter"),
         ("scripted", "adapters.scripted"),
     )
 )
