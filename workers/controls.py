@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from adapters.errors import TurnError
 from adapters.live import Control, ControlRequest, Conversation
 from ops.errors import StaleClaim
-from workers.lifecycle import ControlAnswered, ControlRequested
+from workers.lifecycle import ControlAnswered, ControlRequested, own_fields
 from workers.live_messages import Reply, Said
 from workers.narrator import Narrator
 from workers.patience import Detached
@@ -52,7 +53,7 @@ class Controls:
             if event["event"] == ControlRequested.name:
                 self._controls[event["request_id"]] = event["control"]
             elif event["event"] == ControlAnswered.name:
-                self._outcomes[event["request_id"]] = _fields(event)
+                self._outcomes[event["request_id"]] = own_fields(event)
         for request_id in self._controls.keys() - self._outcomes.keys():
             self._fail(request_id, LOST, "its worker was lost meanwhile: it may have been done, or not")
 
@@ -113,11 +114,5 @@ class Controls:
 
     def _answer(self, answered: ControlAnswered) -> None:
         if answered.request_id not in self._outcomes:
-            self._outcomes[answered.request_id] = {
-                name: getattr(answered, name) for name in ControlAnswered.__dataclass_fields__
-            }
+            self._outcomes[answered.request_id] = asdict(answered)
             self._narrator.aside(answered)
-
-
-def _fields(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: event[name] for name in ControlAnswered.__dataclass_fields__}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 import orjson
 from pydantic import JsonValue
 
 from adapters.events import Event
+
+_HEAD: Final = ("seq", "at", "event", "aside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,11 @@ class Aside:
 
 AsideEvent = Event | ControlRequested | ControlAnswered | PermissionRequested | PermissionAnswered
 AnyEvent = Event | AgentChosen | AttemptStarted | AttemptEnded | TurnSettled | Aside
+
+
+def own_fields(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What an event on the wire has, but for what all of them have."""
+    return {name: value for name, value in event.items() if name not in _HEAD}
 
 
 def to_wire(event: AnyEvent, seq: int, at: float) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from pydantic import JsonValue
 
 from adapters.live import Permission, Verdict
 from ops.redaction import without_keys
-from workers.lifecycle import PermissionAnswered, PermissionRequested
+from workers.lifecycle import PermissionAnswered, PermissionRequested, own_fields
 from workers.live_messages import Reply, Said
 from workers.narrator import Narrator
 
@@ -36,8 +37,7 @@ class Questions:
         """Take over from a worker that was lost."""
         for event in asides:
             if event["event"] == PermissionAnswered.name:
-                names = PermissionAnswered.__dataclass_fields__
-                self._answers[event["request_id"]] = {name: event[name] for name in names}
+                self._answers[event["request_id"]] = own_fields(event)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
         """Ask, and wait for the answer; None: nobody has answered in time. See `adapters.live.Desk`."""
@@ -64,7 +64,7 @@ class Questions:
             answered = PermissionAnswered(request_id, verdict.allowed, verdict.reason, by)
         finally:
             del self._open[request_id]
-        self._answers[request_id] = {name: getattr(answered, name) for name in answered.__dataclass_fields__}
+        self._answers[request_id] = asdict(answered)
         await self._narrator.record(answered)  # before the agent knows: it is never asked again
         return _verdict(self._answers[request_id])
 

@@ -18,7 +18,7 @@ from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
 from ops.ledger import Ledger, State
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
-from workers.lifecycle import AttemptEnded, ControlAnswered, PermissionAnswered, TurnSettled
+from workers.lifecycle import AttemptEnded, ControlAnswered, PermissionAnswered, TurnSettled, own_fields
 from workers.live_messages import COMMAND, Reply, Said, encode
 from workers.watch import stored
 
@@ -164,7 +164,8 @@ class Saying:
 
     def _outcome_in(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         name = (PermissionAnswered if isinstance(self._said.what, Verdict) else ControlAnswered).name
-        return event if event["event"] == name and event["request_id"] == self._said.request_id else None
+        wanted = event["event"] == name and event["request_id"] == self._said.request_id
+        return own_fields(event) if wanted else None
 
 
 def _earlier(answered: Mapping[str, Any]) -> str:

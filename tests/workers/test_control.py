@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from adapters.live import Control, ControlRequest
+from adapters.live import Control, ControlRequest, Verdict
+from adapters.result import Status
 from ops.errors import UnknownTurn
 from tests.waiting import until
-from tests.workers.fleet import Fleet, slow_recording
-from tests.workers.live_worker import noted
-from workers.errors import ControlFailed, ControlRefused, ControlTimeout
+from tests.workers.fleet import slow_recording
+from tests.workers.live_fleet import LiveFleet
+from workers.app import create_app
+from workers.errors import ControlFailed, ControlRefused
+from workers.saying import Saying, message
 
 INTERRUPT = ControlRequest(Control.INTERRUPT)
 
 
-class LiveFleet(Fleet):
-    """Its workers have the agent `talkative`."""
-
-    program = (sys.executable, "-m", "tests.workers.live_worker")
-
-    def talking(self, recording: Path, **fields: Any) -> str:
-        """A turn whose agent has begun."""
-        slow = slow_recording(self.root / "slow.jsonl", recording, 2000)
-        request = self.request(agent="talkative", options={"recording": str(slow)}, **fields)
-        turn_id = self.client.enqueue(request)
-        until(lambda: self.has(turn_id, "session_started"), "the agent")
-        return turn_id
-
-    def has(self, turn_id: str, name: str) -> list[dict[str, Any]]:
-        """The turn's events of that name."""
-        return [event for event in self.events(turn_id) if event["event"] == name]
+def begin(fleet: LiveFleet, turn_id: str, request: ControlRequest, request_id: str) -> None:
+    """Ask, without waiting for an answer; returns when the agent is at it."""
+    before = len(fleet.noted(turn_id, "controls"))
+    saying = Saying(create_app(fleet.broker.url), fleet.ledger, message(turn_id, request, request_id, "bob", 60))
+    assert saying.say() is False
+    until(lambda: len(fleet.noted(turn_id, "controls")) > before, "the agent to be asked")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +52,7 @@ def test_request_is_done_once_and_stands_in_the_ledger(fleet: LiveFleet, turn: s
         assert client.control(turn, INTERRUPT, request_id="stop", by="ann") == {}
     model = ControlRequest(Control.SET_MODEL, "claude-opus-5")
     assert client.control(turn, model, request_id="model", by="ann") == {}
-    assert noted(fleet.workspace, turn, "controls") == [
+    assert fleet.noted(turn, "controls") == [
         ["server_info", None],
         ["interrupt", None],
         ["set_model", "claude-opus-5"],
@@ -103,6 +94,72 @@ def test_request_to_nobody_says_why(fleet: LiveFleet, recording: Path) -> None:
     fleet.client.cancel(plain)
 
 
-def test_request_under_way_when_the_agent_ends_is_answered(fleet: LiveFleet, turn: str) -> None:
-    with pytest.raises(ControlTimeout):
-        fleet.client.control(turn, ControlRequest(Control.SEND, "hang"), request_id="h", timeout_s=0.01)
+def test_request_under_way_when_the_agent_ends_is_answered(fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording)
+    begin(fleet, turn, ControlRequest(Control.SEND, "hang"), "h")
+    fleet.client.cancel(turn)
+    assert fleet.result(turn).status is Status.CANCELLED
+    for _ in range(2):
+        with pytest.raises(ControlFailed, match="turn_ended: the agent has ended before it was done"):
+            fleet.client.control(turn, ControlRequest(Control.SEND, "hang"), request_id="h")
+
+
+def test_next_worker_says_what_was_lost_and_tells_all_events_once(fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording, pause_ms=700)
+    fleet.client.control(turn, INTERRUPT, request_id="before")
+    begin(fleet, turn, ControlRequest(Control.SEND, "hang"), "h")
+    (first,) = fleet.workers
+    first.terminate()
+    assert first.wait() == 0
+    fleet.workers.remove(first)
+    fleet.start_worker()
+    with pytest.raises(ControlFailed, match="worker_lost: its worker was lost meanwhile"):
+        fleet.client.control(turn, ControlRequest(Control.SEND, "hang"), request_id="h")
+    assert fleet.client.control(turn, INTERRUPT, request_id="before") == {}
+    assert fleet.client.control(turn, INTERRUPT, request_id="after") == {}
+    assert fleet.result(turn).status is Status.COMPLETED
+    assert [name for name, _ in fleet.noted(turn, "controls")] == ["interrupt", "send", "interrupt"]
+    events = fleet.events(turn)
+    assert [event["seq"] for event in events] == [*range(1, len(events) + 1)]
+    quiet = fleet.run(fleet.request(agent="talkative", options={"recording": str(recording)})).turn_id
+    told = [event["event"] for event in events if "aside" not in event]
+    assert told == [event["event"] for event in fleet.events(quiet)]
+
+
+def test_question_is_answered_once(fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording, prompt="ask me")
+    (asked,) = until(lambda: fleet.has(turn, "permission_requested"), "the question")
+    assert (asked["tool"], asked["tool_use_id"]) == ("Bash", "toolu_1")
+    assert asked["input"] == {"command": "rm -rf /", "env": {"KEY": "[redacted:key]"}}
+    answer = fleet.client.answer(turn, asked["request_id"], Verdict(False, "not that"), by="ann")
+    assert (answer["allowed"], answer["reason"], answer["by"]) == (False, "not that", "ann")
+    assert until(lambda: fleet.noted(turn, "verdicts"), "the agent to hear of it") == [[False, "not that"]]
+    assert fleet.client.answer(turn, asked["request_id"], Verdict(False))["by"] == "ann"
+    with pytest.raises(ControlRefused, match="toolu_1 was denied before, by ann"):
+        fleet.client.answer(turn, asked["request_id"], Verdict(True))
+    with pytest.raises(ControlRefused, match="it asks no question toolu_2"):
+        fleet.client.answer(turn, "toolu_2", Verdict(True))
+    fleet.client.cancel(turn)
+
+
+def test_question_that_nobody_answers_is_over_in_time(fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording, prompt="ask soon")
+    assert until(lambda: fleet.noted(turn, "verdicts"), "the agent to give up") == [None]
+    with pytest.raises(ControlRefused, match="toolu_1 is over: nobody has answered in time"):
+        fleet.client.answer(turn, "toolu_1", Verdict(True))
+    fleet.client.cancel(turn)
+
+
+def test_next_worker_asks_again_and_takes_the_answer_that_stands(fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording, prompt="ask me")
+    until(lambda: fleet.has(turn, "permission_requested"), "the question")
+    for asked in (2, 2):
+        worker = fleet.workers.pop()
+        worker.terminate()
+        assert worker.wait() == 0
+        fleet.start_worker()
+        until(lambda: len(fleet.has(turn, "permission_requested")) == asked, "the question, again")  # noqa: B023
+        assert fleet.client.answer(turn, "toolu_1", Verdict(True, "go on"))["allowed"] is True
+    until(lambda: fleet.noted(turn, "verdicts") == [[True, "go on"]] * 2, "the agent to hear of it twice")
+    assert len(fleet.has(turn, "permission_requested")) == 2
+    fleet.client.cancel(turn)

@@ -141,7 +141,7 @@ def answer(
     verdict = Verdict(answer == "allow", reason)
     document = context.client.answer(turn_id, request_id, verdict, timeout_s=timeout_s)
     if as_json:
-        print_json({name: document[name] for name in ("request_id", "allowed", "reason", "by")})
+        print_json(document)
     else:
         click.echo(f"turn {turn_id}: {request_id} is {'allowed' if verdict.allowed else 'denied'}")
     return 0
