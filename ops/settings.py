@@ -28,6 +28,7 @@ from pydantic import (
     Field,
     JsonValue,
     SecretStr,
+    StringConstraints,
     ValidationError,
 )
 from pydantic.fields import FieldInfo
@@ -76,6 +77,8 @@ Directory = Annotated[Path, AfterValidator(_absolute)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
+
+_FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"  # package.module:function
 
 
 class AgentSettings(BaseModel):
@@ -307,6 +310,11 @@ class Settings(BaseSettings):
         default=(),
         description="Hosts over SSH, in the environment as a JSON list. With any, turns run there, and on the "
         "worker's own machine only if they ask for it by its name.",
+    )
+    tools: tuple[Annotated[str, StringConstraints(pattern=_FUNCTION)], ...] = Field(
+        default=(),
+        description="Python functions, as `package.module:function`, that requests may name as tools; beside those "
+        "of the entry points `runturn.tools`.",
     )
     agents: dict[str, AgentTable] = Field(
         default={}, description="Agents by name, as one JSON object: in the file, a table for each agent."
