@@ -15,7 +15,7 @@ from adapters.claude_code.session_files import read_usage, session_files
 from adapters.claude_code.soft_stop import SETTINGS, stop_file
 from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
-from adapters.contract import Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest
@@ -48,7 +48,16 @@ class ClaudeCode:
 
     name = "claude-code"
     _options_type: type[ClaudeCodeOptions] = ClaudeCodeOptions
-    capabilities = Capabilities(resume=True, structured_output=True, cost_cap=True, live_output_tokens=True)
+    capabilities = Capabilities(
+        resume=True,
+        structured_output=True,
+        cost_cap=True,
+        live_output_tokens=True,
+        plans=True,
+        billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
+        tested_versions=("2.1.197", "2.1.330"),
+        api_credentials=frozenset({"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", *_PROVIDERS}),
+    )
     tools = TOOLS
 
     def __init__(
@@ -80,8 +89,11 @@ class ClaudeCode:
         environment = {"DISABLE_AUTOUPDATER": "1"}  # a fleet's binary must not change under its turns
         if options.max_api_retries is not None:
             environment["CLAUDE_CODE_MAX_RETRIES"] = str(options.max_api_retries)
+        arguments = ["-p", *turn_flags(request, options, session)]
+        if request.deadline is not None or request.max_total_tokens is not None:
+            arguments.append(f"--settings={SETTINGS}")  # others need not pay for a look before every tool call
         return Command(
-            argv=(self.command, "-p", *turn_flags(request, options, session)),
+            argv=(self.command, *arguments),
             cwd=request.workspace,
             stdin=prompt_text(request.prompt, options).encode(),
             env=environment,
@@ -130,6 +142,12 @@ class ClaudeCode:
         return self.defaults.model_copy(update=given)
 
 
+def create(config: AgentConfig) -> ClaudeCode:
+    """See `adapters.contract.AdapterFactory`."""
+    defaults = ClaudeCodeOptions.parse(dict(config.options))
+    return ClaudeCode(config.command or "claude", defaults, config.stop_grace_s)
+
+
 def turn_flags(request: TurnRequest, options: ClaudeCodeOptions, session: Session) -> list[str]:
     """The flags that a turn has, however its prompt reaches the agent."""
     arguments = ["--output-format", "stream-json", "--verbose"]
@@ -138,8 +156,6 @@ def turn_flags(request: TurnRequest, options: ClaudeCodeOptions, session: Sessio
     arguments += flags(options.model_copy(update={"max_budget_usd": min(caps, default=None)}))
     if request.max_total_tokens is not None:
         arguments.append("--include-partial-messages")  # the only way to see output tokens live
-    if request.deadline is not None or request.max_total_tokens is not None:
-        arguments.append(f"--settings={SETTINGS}")  # others need not pay for a look before every tool call
     if request.output_schema is not None:
         arguments.append(f"--json-schema={_schema(request)}")
     return arguments

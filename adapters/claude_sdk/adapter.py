@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import cast
 
 import orjson
@@ -13,7 +14,7 @@ from adapters.claude_sdk.opening import SERVER, opening
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.claude_sdk.parser import ClaudeSdkParser
 from adapters.command import SPOOL, Command
-from adapters.contract import AgentConfig, Capabilities, Session
+from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentNotFound
 from adapters.fold import Parser
 from adapters.live import Conversation, Desk, Wire
@@ -32,9 +33,7 @@ class ClaudeSdk(ClaudeCode):
 
     name = "claude-sdk"
     _options_type = ClaudeSdkOptions
-    capabilities = Capabilities(
-        resume=True, structured_output=True, cost_cap=True, live_output_tokens=True, live=True
-    )
+    capabilities = replace(ClaudeCode.capabilities, live=True)
 
     def __init__(
         self,
@@ -52,7 +51,9 @@ class ClaudeSdk(ClaudeCode):
         self._toolbox.check(self._sdk_options(request).tools)
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """See `Adapter.build`."""
+        """See `Adapter.build`. Raises AgentNotFound where the SDK is missing: no agent is to start then."""
+        if find_spec("claude_agent_sdk") is None:
+            raise _missing("there is no module claude_agent_sdk")
         options = self._sdk_options(request)
         plain = super().build(request, session)
         servers = _servers(options)
@@ -88,15 +89,19 @@ class ClaudeSdk(ClaudeCode):
         try:
             from adapters.claude_sdk.conversation import ClaudeSdkConversation  # noqa: PLC0415 - 0.6 s and 50 MB
         except ImportError as error:
-            raise AgentNotFound(
-                f"the agent claude-sdk needs the Python package claude-agent-sdk on the worker ({error}); "
-                "install runturn[claude-sdk] there"
-            ) from error
+            raise _missing(str(error)) from error
         tools = self._toolbox.load(options.tools)
         return ClaudeSdkConversation(request, options, tools, wire, desk)
 
     def _sdk_options(self, request: TurnRequest) -> ClaudeSdkOptions:
         return cast(ClaudeSdkOptions, self._options(request))
+
+
+def _missing(why: str) -> AgentNotFound:
+    return AgentNotFound(
+        f"the agent claude-sdk needs the Python package claude-agent-sdk on the worker ({why}); "
+        "install runturn[claude-sdk] there"
+    )
 
 
 def _with_mode(options: ClaudeSdkOptions) -> ClaudeSdkOptions:

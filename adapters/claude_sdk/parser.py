@@ -25,10 +25,11 @@ class ClaudeSdkParser(ClaudeCodeParser):
 
     def _control_response(self, record: Record, _: float | None) -> Events:
         """The answer to the first request, which is the handshake."""
-        if self._greeted:
-            return _HEARTBEATS
-        self._greeted = True
         response = record["response"]
+        if self._greeted:
+            # Another model: its name is tried out, with a request that stands in no account.
+            return (ev.AnswerLost(),) if set(response.get("response") or ()) == {"model"} else _HEARTBEATS
+        self._greeted = True
         if response.get("subtype") == "error":
             return (ev.AgentStatus("error", str(response.get("error") or "")[:_MOST_TEXT]),)
         return (ev.AgentStatus("ready"),)

@@ -11,7 +11,7 @@ import click
 import orjson
 
 from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
+from adapters.request import AUTO, TurnRequest
 from adapters.session_request import SessionRequest
 from ops.settings import Settings
 from workers.agents import build_registry
@@ -41,7 +41,17 @@ _REQUEST = (
     click.option("--collect-patch", is_flag=True, help="Bring home all changes in such a workspace, as a patch."),
     click.option("--collect", "files", multiple=True, metavar="GLOB", help="Bring home these files of it."),
     click.option("--keep-workspace", is_flag=True, help="Do not remove it when the turn is over."),
-    click.option("--agent", metavar="NAME", help="Which agent. [default: the configured one]"),
+    click.option(
+        "--agent", metavar="NAME", help="Which agent; auto: one that meets --need. [default: the configured one]"
+    ),
+    click.option(
+        "--need",
+        "needs",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="What the agent must offer: live, language=python, billing=subscription,api.",
+    ),
+    click.option("--plan", is_flag=True, default=None, help="Have a plan made of it, and nothing changed."),
     click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
     click.option(
         "--host-label", "host_labels", multiple=True, metavar="NAME=VALUE", help="Only on hosts with this label."
@@ -119,7 +129,7 @@ def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
 def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
     request = TurnRequest.parse(_document(settings, given))
-    build_registry(settings).get(request.agent).check(request)
+    build_registry(settings).check(request)
     return request
 
 
@@ -128,7 +138,7 @@ def build_session(settings: Settings, given: Mapping[str, Any]) -> SessionReques
     own = {name: value for name, value in given.items() if name in _OF_SESSION and value not in (None, ())}
     turn = {name: value for name, value in given.items() if name not in _OF_SESSION - {"test_commands"}}
     request = SessionRequest.parse({**own, "turn": _document(settings, turn)})
-    build_registry(settings).get(request.turn.agent).check(request.turn)
+    build_registry(settings).check(request.turn)
     return request
 
 
@@ -144,13 +154,22 @@ def _document(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
     )
     if not document.keys() & {"mounts", "worktree"}:
         document.setdefault("workspace", str(Path.cwd()))
-    document.setdefault("agent", settings.agent.kind)
+    if "needs" in document:
+        document["needs"] = dict(_need(text) for text in document["needs"])
+    document.setdefault("agent", AUTO if "needs" in document else settings.agent.kind)
     for field in ("labels", "host_labels"):
         document[field] = dict(pair(text, field) for text in document.get(field, ()))
     document["options"] = _options(document.get("options", ()), document.pop("model", None))
     if schema := document.get("output_schema"):
         document["output_schema"] = _json_object(schema.read())
     return document
+
+
+def _need(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        return name, True
+    return name, value.split(",") if name == "billing" else _value(value)
 
 
 def pair(text: str, field: str) -> tuple[str, str]:
