@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import io
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from adapters.live import Control, ControlRequest, Verdict
 from tests.brokers.rabbitmq import Vhost
+from tests.cli.conftest import Cli, cli
 from tests.leaks import places
 from tests.waiting import until
 from tests.workers.live_fleet import LiveFleet, LiveRabbitFleet
@@ -20,15 +22,26 @@ from workers.app import create_app
 from workers.async_client import AsyncClient
 from workers.errors import ControlFailed, ControlRefused
 
+__all__ = ["cli"]  # a fixture
+
 TEXT = f"tell nobody {secrets.token_hex(8)}"
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
-    """A fleet with a worker that logs as much as it can."""
+    """A fleet with two workers that log as much as they can; who does not hold a turn is silent."""
     with LiveFleet(tmp_path_factory.mktemp("ways"), log_level="debug") as fleet:
-        fleet.start_worker()
+        for _ in range(2):
+            fleet.start_worker()
         yield fleet
+
+
+@pytest.fixture
+def fleet_cli(cli: Cli, fleet: LiveFleet, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line, talking to this fleet."""
+    for name, value in fleet.environment.items():
+        monkeypatch.setenv(name, value)
+    return cli
 
 
 @pytest.fixture
@@ -39,41 +52,32 @@ def turn(fleet: LiveFleet, recording: Path) -> Iterator[str]:
     fleet.client.cancel(turn_id)
 
 
-def test_command_line_asks_and_says_what_came_of_it(fleet: LiveFleet, turn: str) -> None:
-    def said(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
-        done = fleet.command(*arguments, input=stdin)
-        return done.returncode, done.stdout, done.stderr
-
-    assert said("interrupt", turn) == (0, f"turn {turn} interrupted\n", "")
-    assert said("send", turn, "-", "--json", stdin="two\nlines") == (0, "{}\n", "")
-    assert said("control", "set-model", turn, "claude-opus-5")[:2] == (
-        0,
-        f"turn {turn} goes on with claude-opus-5\n",
-    )
-    status, out, _ = said("control", "server-info", turn)
-    assert (status, json.loads(out)) == (0, {"commands": ["compact"]})
-    assert said("control", "set-permission-mode", turn, "yolo") == (
-        2, "", f"runturn: turn {turn}: value: has to be default or plan\n",
-    )  # fmt: skip
-    assert said("send", turn, "fail") == (
-        1,
-        "",
-        f"runturn: turn {turn}: turn_failed: the agent does not want to\n",
-    )
-    assert said("interrupt", "nobody's") == (2, "", "runturn: the ledger has no turn nobody's\n")
-    assert said("answer", turn, "toolu_1", "allow")[0] == 2
+def test_command_line_asks_and_says_what_came_of_it(
+    fleet_cli: Cli, fleet: LiveFleet, turn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"two\nlines")))
+    assert fleet_cli("interrupt", turn) == (0, f"turn {turn} interrupted\n", "")
+    assert fleet_cli("send", turn, "-", "--json") == (0, "{}\n", "")
+    changed = fleet_cli("control", "set-model", turn, "claude-opus-5")
+    assert changed == (0, f"turn {turn} goes on with claude-opus-5\n", "")
+    assert fleet_cli("control", "server-info", turn).document == {"commands": ["compact"]}
+    refused = fleet_cli("control", "set-permission-mode", turn, "yolo")
+    assert refused == (2, "", f"runturn: turn {turn}: value: has to be default or plan\n")
+    failed = fleet_cli("send", turn, "fail")
+    assert failed == (1, "", f"runturn: turn {turn}: turn_failed: the agent does not want to\n")
+    assert fleet_cli("interrupt", "nobody's") == (2, "", "runturn: the ledger has no turn nobody's\n")
+    assert fleet_cli("answer", turn, "toolu_1", "allow").status == 2
     assert fleet.noted(turn, "controls")[:3] == [
         ["interrupt", None], ["send", "two\nlines"], ["set_model", "claude-opus-5"],
     ]  # fmt: skip
 
 
-def test_watch_shows_a_question_and_how_to_answer_it(fleet: LiveFleet, recording: Path) -> None:
-    turn = fleet.talking(recording, pause_ms=700, prompt="ask me")
+def test_watch_shows_a_question_and_how_to_answer_it(fleet_cli: Cli, fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording, pause_ms=300, prompt="ask me")
     until(lambda: fleet.has(turn, "permission_requested"), "the question")
-    answered = fleet.command("answer", turn, "toolu_1", "deny", "--reason", "not that", "--json")
-    told = json.loads(answered.stdout)
+    told = fleet_cli("answer", turn, "toolu_1", "deny", "--reason", "not that", "--json").document
     assert (told["request_id"], told["allowed"], told["reason"]) == ("toolu_1", False, "not that")
-    shown = fleet.command("watch", turn).stderr
+    shown = fleet_cli("watch", turn).err
     assert '? may it use Bash: {"command":"rm -rf /","env":{"KEY":"[redacted:key]"}}' in shown
     assert f"runturn answer {turn} toolu_1 allow|deny" in shown
     assert f"! denied by {told['by']}: not that" in shown
@@ -102,7 +106,7 @@ def test_text_that_is_sent_is_told_to_nobody_else(fleet: LiveFleet, turn: str) -
         with pytest.raises(ControlFailed):
             fleet.client.control(turn, ControlRequest(Control.SEND, f"fail {TEXT}"))
         until(lambda: seen, "an event of Celery's")
-        shown = app.control.inspect(timeout=5).active()
+        shown = app.control.inspect(timeout=5, limit=2).active()
     fleet.client.cancel(turn)
     fleet.result(turn)
     assert TEXT in str(fleet.noted(turn, "controls"))
@@ -118,7 +122,6 @@ def test_text_that_is_sent_is_told_to_nobody_else(fleet: LiveFleet, turn: str) -
 def test_turn_is_talked_to_over_rabbitmq(tmp_path: Path, vhost: Vhost, recording: Path) -> None:
     with LiveRabbitFleet(tmp_path, vhost) as fleet:
         fleet.start_worker()
-        fleet.start_worker()  # who does not hold the turn is silent
         turn = fleet.talking(recording, prompt="ask me")
         until(lambda: fleet.has(turn, "permission_requested"), "the question")
         assert fleet.client.control(turn, ControlRequest(Control.SERVER_INFO)) == {"commands": ["compact"]}
