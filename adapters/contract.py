@@ -76,6 +76,8 @@ class Capabilities:
     max_context_tokens: int | None = None  # None: depends on the model
     task_types: frozenset[str] = frozenset({"code", "test", "review", "docs"})
     languages: frozenset[str] = frozenset({"*"})  # *: any
+    tested_versions: tuple[str, str] | None = None  # the oldest and the newest that the adapter was proved with
+    api_credentials: frozenset[str] = frozenset()  # of its `credentials`, those that an API account is billed for
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class AgentConfig:
     command: str | None = None  # its program; None: as it is usually called, from the PATH
     options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
     stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
+    tools: tuple[str, ...] = ()  # functions that its turns may name as tools, as package.module:function
 
 
 @dataclass(frozen=True, slots=True)

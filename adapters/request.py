@@ -19,10 +19,13 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 
 from adapters.errors import InvalidRequest
+from adapters.needs import Needs
 
+AUTO = "auto"  # in the place of an agent's name
 _DEPTH = 6  # of a faulty field's name, in dots
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
 
@@ -110,7 +113,17 @@ class TurnRequest(BaseModel):
     workspace: Annotated[str, AfterValidator(_absolute)] = Field(
         description="Absolute path of an existing directory on the host, the agent's working directory."
     )
-    agent: Name = Field(default="claude-code", description="Which adapter runs the turn.")
+    agent: Name = Field(
+        default="claude-code",
+        description="Which adapter runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
+    )
+    needs: Needs | None = Field(
+        default=None, description="What the agent has to be able to do, and who may be billed; see below."
+    )
+    plan: bool = Field(
+        default=False,
+        description="true: the agent changes nothing, and plans what the prompt asks for; the result has `plan`.",
+    )
     host: Name | None = Field(default=None, description="Where to run; left out, the worker chooses.")
     host_labels: dict[Name, Label] = Field(
         default={}, description="Run on a host that has all of these labels; left out, on any."
@@ -160,6 +173,12 @@ class TurnRequest(BaseModel):
     max_retry_backoff_ms: Milliseconds | None = Field(
         default=None, description="Ceiling of the delays between attempts."
     )
+
+    @model_validator(mode="after")
+    def _one_kind_of_output(self) -> Self:
+        if self.plan and self.output_schema is not None:
+            raise ValueError("plan and output_schema cannot be combined: a plan has a form of its own")
+        return self
 
     @property
     def deadline_at(self) -> float | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter
 from adapters.errors import TurnError
-from adapters.events import HEARTBEAT, ApiRetry
+from adapters.events import HEARTBEAT, AgentStatus, ApiRetry
 from adapters.fold import TurnState, fold
 from adapters.registry import Registry
 from ops.ledger import Attempt, Claim
@@ -20,12 +20,13 @@ from remote.backoff import Patience
 from remote.errors import LineTooLong
 from remote.follower import Follower, Lease, follow
 from remote.spool import Batch, Exit
-from remote.upkeep import STDERR_TAIL_BYTES, read_stderr_tail
+from remote.upkeep import STDERR_TAIL_BYTES, read_input, read_stderr_tail
 from workers.equipment import Equipment
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
 from workers.lifecycle import AttemptStarted
 from workers.limits import Limits, Watch
+from workers.live import LiveTurn, Office
 from workers.narrator import Narrator
 from workers.patience import Detached
 from workers.talk import Talk
@@ -79,6 +80,9 @@ class AttemptRun:
         self._stopping: asyncio.Task[None] | None = None
         self._stderr_tail: bytes | None = None
         self._tally = Tally(equipment, claim, attempt)
+        self._live = LiveTurn(adapter, claim.request, self._office()) if adapter.capabilities.live else None
+        self._host: TurnHost | None = None
+        self._command: Command | None = None
 
     @property
     def next_seq(self) -> int:
@@ -89,6 +93,16 @@ class AttemptRun:
     def why(self) -> TurnError | None:
         """Why the agent is to end."""
         return self._asked
+
+    @property
+    def refusal(self) -> str | None:
+        """Why its agent is to use no tool any more, in the words that it is told; None: it may."""
+        why = self._asked or self._watch.exceeded(self._equipment.clock())
+        if why is None:
+            return None
+        return {"deadline_exceeded": "Deadline exceeded", "budget_exceeded": "Token budget exhausted"}.get(
+            why.kind, why.message
+        )
 
     @property
     def over(self) -> bool:
@@ -122,7 +136,10 @@ class AttemptRun:
         refuses or stays away.
         """
         self.narrator.tell([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
+        if self._live is not None:
+            self.narrator.tell([AgentStatus("provisioning")])
         self._tally.launcher = host.launcher
+        self._host, self._command = host, command
         follower = self._follower = follow(
             host.host,
             host.spool(self._attempt.spool_id),
@@ -139,6 +156,8 @@ class AttemptRun:
             if follower.exit is None:
                 await follower.detach()
             self.talk.close(ended=follower.exit is not None)
+            if self._live is not None:
+                await self._live.close(ended=follower.exit is not None)
         if follower.exit is None:
             if self._asked is not None and self._never_started(follower):
                 raise self._asked
@@ -196,6 +215,8 @@ class AttemptRun:
         if self._reached:
             self._tally.attached()
         self._watch.attached(self._equipment.clock())
+        if self._live is not None and self._reached:
+            self._live.begin(follower)
         yield
 
     def _lease(self) -> Lease:
@@ -229,7 +250,13 @@ class AttemptRun:
         if self._detaching or (self._asked is not None and self._never_started(self._follower)):
             self._stopping = asyncio.create_task(self._follower.detach())
         elif self._asked is not None:
-            self._stopping = asyncio.create_task(self._follower.cancel())
+            self._stopping = asyncio.create_task(self._cancel(self._follower))
+
+    async def _cancel(self, follower: Follower) -> None:
+        """Have the agent ended; one that can be talked to is told before it is signalled."""
+        if self._live is not None and follower.attached:
+            await self._live.interrupt()
+        await follower.cancel()
 
     def _never_started(self, follower: Follower) -> bool:
         """Whether the host has not heard of this attempt: there is nothing to be ended."""
@@ -245,6 +272,33 @@ class AttemptRun:
             self._watch.alive(self._equipment.clock())
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
         self.narrator.tell([event for event in happened if event is not HEARTBEAT])
+        if self._live is not None:
+            self._live.heard(
+                batch.lines
+            )  # as printed: its gates look at the limits, which know of these lines now
+
+    def _office(self) -> Office:
+        return Office(
+            refusal=lambda: self.refusal,
+            remaining_tokens=self._remaining_tokens,
+            ask=self.talk.ask,
+            opened=self.talk.open,
+            failed=self.stop,
+            said=self._said,
+        )
+
+    def _remaining_tokens(self) -> int | None:
+        limit = self._claim.request.max_total_tokens
+        return None if limit is None else max(0, limit - self.state.seen_tokens.total)
+
+    async def _said(self) -> Sequence[bytes]:
+        """What the agent of a live turn was told. Raises HostError."""
+        assert self._follower is not None and self._host is not None  # noqa: S101 - it is attached to
+        if self._follower.said is None:
+            return ()
+        if self._command is not None and self._claim.open is None:
+            return self._command.stdin.splitlines()  # this very attempt is ours from its first line
+        return (await read_input(self._host.host, self._host.spool(self._attempt.spool_id))).splitlines()
 
     def _known_cost_usd(self) -> float:
         price = self._adapter.price
@@ -265,7 +319,7 @@ class AttemptRun:
             await asyncio.sleep(_CHECK_S)
             now = self._equipment.clock()
             cut_off = self._follower is not None and not self._follower.attached
-            if cut_off or now - looked_at > _FROZEN_S:
+            if cut_off or now - looked_at > _FROZEN_S or (self._live is not None and self._live.waits_for_us):
                 self._watch.woken(now)
             looked_at = now
         self.stop(reached)

@@ -15,6 +15,15 @@ _HEAD: Final = ("seq", "at", "event", "aside")
 
 
 @dataclass(frozen=True, slots=True)
+class AgentChosen:
+    """A request had left its agent open; the turn stays with this one."""
+
+    name: ClassVar[str] = "agent_chosen"
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """An attempt begins; it has the attempt's first sequence number."""
 
@@ -100,7 +109,7 @@ class Aside:
 
 
 AsideEvent = Event | ControlRequested | ControlAnswered | PermissionRequested | PermissionAnswered
-AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled | Aside
+AnyEvent = Event | AgentChosen | AttemptStarted | AttemptEnded | TurnSettled | Aside
 
 
 def own_fields(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,10 @@ async def observe(
     if not judged.read_session_files or command.session_files is None:
         return judged
     records = await read_session_files(host, spool, command.session_files)
-    exact = adapter.session_usage(records.splitlines(), state)
+    try:
+        exact = adapter.session_usage(records.splitlines(), state)
+    except TurnError as fault:  # the adapter's own: what the stream has told is kept
+        return replace(judged, error=judged.error or fault)
     return replace(judged, usage=exact if exact.by_model else judged.usage)
 
 

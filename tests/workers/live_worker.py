@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from adapters.request import TurnRequest
 from adapters.scripted import Scripted
 from ops.settings import Settings
 from workers import agents, assembly
-from workers.attempt import AttemptRun
 from workers.cli import context, options
 from workers.cli.main import main
 
@@ -94,28 +92,7 @@ def with_talkative(settings: Settings) -> Registry:
 agents_of = agents.build_registry
 
 
-@asynccontextmanager
-async def _talking(run: Any) -> AsyncIterator[None]:
-    chat = run._adapter.converse(run._claim.request, None, run.talk)
-    talking = asyncio.create_task(chat.run())
-    run.talk.open(chat)
-    yield
-    talking.cancel()
-
-
-_read = AttemptRun._read
-
-
-async def _talk_and_read(run: Any, follower: Any) -> None:
-    if not run._adapter.capabilities.live:
-        await _read(run, follower)
-        return
-    async with _talking(run):
-        await _read(run, follower)
-
-
 if __name__ == "__main__":
     for module in (assembly, context, options):
-        AttemptRun._read = _talk_and_read
         module.build_registry = with_talkative  # type: ignore[attr-defined]
     main()
