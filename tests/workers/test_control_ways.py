@@ -16,7 +16,7 @@ from tests.brokers.rabbitmq import Vhost
 from tests.cli.conftest import Cli, cli
 from tests.leaks import places
 from tests.waiting import until
-from tests.workers.live_fleet import LiveFleet, LiveRabbitFleet
+from tests.workers.live_fleet import LiveFleet, LiveRabbitFleet, Talking
 from tests.workers.test_pool import events_of
 from workers.app import create_app
 from workers.async_client import AsyncClient
@@ -45,15 +45,15 @@ def fleet_cli(cli: Cli, fleet: LiveFleet, monkeypatch: pytest.MonkeyPatch) -> Cl
 
 
 @pytest.fixture
-def turn(fleet: LiveFleet, recording: Path) -> Iterator[str]:
+def turn(fleet: LiveFleet, recording: Path) -> Iterator[Talking]:
     """A turn that runs."""
-    turn_id = fleet.talking(recording, pause_ms=4000)
-    yield turn_id
-    fleet.client.cancel(turn_id)
+    turn = fleet.talking(recording)
+    yield turn
+    turn.finish()
 
 
 def test_command_line_asks_and_says_what_came_of_it(
-    fleet_cli: Cli, fleet: LiveFleet, turn: str, monkeypatch: pytest.MonkeyPatch
+    fleet_cli: Cli, fleet: LiveFleet, turn: Talking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"two\nlines")))
     assert fleet_cli("interrupt", turn) == (0, f"turn {turn} interrupted\n", "")
@@ -73,17 +73,18 @@ def test_command_line_asks_and_says_what_came_of_it(
 
 
 def test_watch_shows_a_question_and_how_to_answer_it(fleet_cli: Cli, fleet: LiveFleet, recording: Path) -> None:
-    turn = fleet.talking(recording, pause_ms=300, prompt="ask me")
+    turn = fleet.talking(recording, prompt="ask me")
     until(lambda: fleet.has(turn, "permission_requested"), "the question")
     told = fleet_cli("answer", turn, "toolu_1", "deny", "--reason", "not that", "--json").document
     assert (told["request_id"], told["allowed"], told["reason"]) == ("toolu_1", False, "not that")
+    turn.finish()
     shown = fleet_cli("watch", turn).err
     assert '? may it use Bash: {"command":"rm -rf /","env":{"KEY":"[redacted:key]"}}' in shown
     assert f"runturn answer {turn} toolu_1 allow|deny" in shown
     assert f"! denied by {told['by']}: not that" in shown
 
 
-def test_asyncio_client_asks_without_blocking_its_loop(fleet: LiveFleet, turn: str) -> None:
+def test_asyncio_client_asks_without_blocking_its_loop(fleet: LiveFleet, turn: Talking) -> None:
     async def ask() -> list[object]:
         async with AsyncClient(create_app(fleet.broker.url), fleet.ledger) as client:
             hanging = asyncio.create_task(client.control(turn, ControlRequest(Control.SEND, "hang"), timeout_s=1))
@@ -99,7 +100,7 @@ def test_asyncio_client_asks_without_blocking_its_loop(fleet: LiveFleet, turn: s
     assert asyncio.run(ask()) == [{"commands": ["compact"]}] * 5
 
 
-def test_text_that_is_sent_is_told_to_nobody_else(fleet: LiveFleet, turn: str) -> None:
+def test_text_that_is_sent_is_told_to_nobody_else(fleet: LiveFleet, turn: Talking) -> None:
     app = create_app(fleet.broker.url)
     with events_of(app) as seen:
         fleet.client.control(turn, ControlRequest(Control.SEND, TEXT))
@@ -107,7 +108,7 @@ def test_text_that_is_sent_is_told_to_nobody_else(fleet: LiveFleet, turn: str) -
             fleet.client.control(turn, ControlRequest(Control.SEND, f"fail {TEXT}"))
         until(lambda: seen, "an event of Celery's")
         shown = app.control.inspect(timeout=5, limit=2).active()
-    fleet.client.cancel(turn)
+    turn.finish()
     fleet.result(turn)
     assert TEXT in str(fleet.noted(turn, "controls"))
     evidence = {
@@ -127,5 +128,5 @@ def test_turn_is_talked_to_over_rabbitmq(tmp_path: Path, vhost: Vhost, recording
         assert fleet.client.control(turn, ControlRequest(Control.SERVER_INFO)) == {"commands": ["compact"]}
         assert fleet.client.answer(turn, "toolu_1", Verdict(True))["allowed"] is True
         until(lambda: fleet.noted(turn, "verdicts") == [[True, ""]], "the agent to hear of it")
-        fleet.client.cancel(turn)
+        turn.finish()
         fleet.result(turn)
