@@ -28,6 +28,7 @@ from pydantic import (
     Field,
     JsonValue,
     SecretStr,
+    StringConstraints,
     ValidationError,
 )
 from pydantic.fields import FieldInfo
@@ -77,6 +78,8 @@ Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
 
+_FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"  # package.module:function
+
 
 class AgentSettings(BaseModel):
     """Table `agent`: what holds for every turn that does not say otherwise."""
@@ -105,6 +108,12 @@ class AgentSettings(BaseModel):
     )
     stop_grace_ms: Milliseconds = Field(
         default=5_000, description="Between SIGINT, SIGTERM and SIGKILL to an agent that has to end."
+    )
+    soft_stop_ms: Annotated[int, Field(ge=0)] = Field(
+        default=30_000,
+        description="At `max_total_tokens` or `max_cost_usd`, an agent that can is asked to end by itself at "
+        "its next tool call, and is ended after this. Before a deadline it is asked so early, or a tenth of its "
+        "attempt's time if that is less, and is ended at the deadline. 0: ended at once.",
     )
     lease_ms: Annotated[int, Field(ge=1_000)] = Field(
         default=120_000, description="An agent that no worker follows is ended after this."
@@ -301,6 +310,11 @@ class Settings(BaseSettings):
         default=(),
         description="Hosts over SSH, in the environment as a JSON list. With any, turns run there, and on the "
         "worker's own machine only if they ask for it by its name.",
+    )
+    tools: tuple[Annotated[str, StringConstraints(pattern=_FUNCTION)], ...] = Field(
+        default=(),
+        description="Python functions, as `package.module:function`, that requests may name as tools; beside those "
+        "of the entry points `runturn.tools`.",
     )
     agents: dict[str, AgentTable] = Field(
         default={}, description="Agents by name, as one JSON object: in the file, a table for each agent."

@@ -45,6 +45,7 @@ def _config(settings: Settings, name: str) -> AgentConfig:
         command=(agent.command if name == agent.kind else None) or table.command,
         options=table.options,
         stop_grace_s=agent.stop_grace_ms / 1000,
+        tools=settings.tools,
     )
 
 

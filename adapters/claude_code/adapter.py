@@ -12,6 +12,7 @@ from adapters.claude_code.options import MAX_ARGUMENT_BYTES, ClaudeCodeOptions, 
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage, session_files
+from adapters.claude_code.soft_stop import SETTINGS, stop_file
 from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
@@ -88,8 +89,11 @@ class ClaudeCode:
         environment = {"DISABLE_AUTOUPDATER": "1"}  # a fleet's binary must not change under its turns
         if options.max_api_retries is not None:
             environment["CLAUDE_CODE_MAX_RETRIES"] = str(options.max_api_retries)
+        arguments = ["-p", *turn_flags(request, options, session)]
+        if request.deadline is not None or request.max_total_tokens is not None:
+            arguments.append(f"--settings={SETTINGS}")  # others need not pay for a look before every tool call
         return Command(
-            argv=(self.command, "-p", *turn_flags(request, options, session)),
+            argv=(self.command, *arguments),
             cwd=request.workspace,
             stdin=prompt_text(request.prompt, options).encode(),
             env=environment,
@@ -117,7 +121,7 @@ class ClaudeCode:
 
     def soft_stop(self, reason: str) -> bytes | None:
         """See `Adapter.soft_stop`."""
-        return None
+        return stop_file(reason)
 
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""

@@ -30,6 +30,7 @@ HOOK_TIMEOUT = 14 * 86_400.0
 
 _STRUCTURED_OUTPUT = "StructuredOutput"
 _NOT_TOOLS = (_STRUCTURED_OUTPUT,)  # how a turn gives its answer: no limit and no rule may be in its way
+_RULE = "A rule of this turn denies {}"
 
 
 class Gates:
@@ -57,8 +58,12 @@ class Gates:
         return {}
 
     def _before_tool(self, tool: str, arguments: Mapping[str, JsonValue]) -> Answer:
-        reason = None if tool in _NOT_TOOLS else self._objection(tool, arguments)
-        return {} if reason is None else _denied(reason)
+        if tool in _NOT_TOOLS:
+            return {}
+        reason = self._desk.refusal()
+        if reason is not None:
+            return {**_denied(reason), "continue_": False, "stopReason": reason}  # and ends by itself
+        return _denied(_RULE.format(tool)) if self._policy.denied(tool, arguments) else {}
 
     def _before_prompt(self) -> Answer:
         """What is said to an agent that has to end is not taken up any more."""
@@ -95,7 +100,7 @@ class Gates:
         reason = self._desk.refusal()
         if reason is not None:
             return reason
-        return f"A rule of this turn denies {tool}" if self._policy.denied(tool, arguments) else None
+        return _RULE.format(tool) if self._policy.denied(tool, arguments) else None
 
 
 def _denied(reason: str) -> Answer:

@@ -37,6 +37,7 @@ SCRIPTS = (
             Reply((Text("second"),), Usage(12, 3)),
         ),
     ),
+    Script("model", (Reply((Text("first"),), Usage(10, 1), hold=Hold("model", 1)), DONE)),
     Script("interrupted", (Reply((Text("long"),), Usage(13, 4), hold=Hold("interrupted", 2)),)),
 )
 
@@ -113,7 +114,7 @@ async def test_a_denied_tool_never_runs(stage: Open, script: str, options: dict[
         if script == "raises":
             turn.desk.refusal = lambda: None if next(calls) is None else 1 // 0  # type: ignore[method-assign]
         judged = await turn.finish()
-        assert judged.error is None
+        assert (judged.error and judged.error.kind) == ("turn_cancelled" if script == "refused" else None)
         assert not (turn.workspace / "it").exists()
         (finished,) = turn.named("tool_finished")
         assert reason in finished.error
@@ -154,13 +155,26 @@ async def test_a_further_message_is_answered_before_the_end(stage: Open, api: Mo
         with pytest.raises(InvalidRequest, match="there is no permission mode 'yolo'"):
             await turn.control(Control.SET_PERMISSION_MODE, "yolo")
         assert await turn.control(Control.SET_PERMISSION_MODE, "acceptEdits") == {"permission_mode": "acceptEdits"}
-        assert await turn.control(Control.SET_MODEL, MODEL) == {"model": MODEL}
         assert "commands" in await turn.control(Control.SERVER_INFO)
         api.gate("sent").release()
         await leading
         judged = await turn.agent.judgement()
         assert (judged.error, turn.agent.state.report.text) == (None, "second")
         assert judged.usage.tokens == billed(api, "sent") == Tokens(33, 6)
+
+
+async def test_another_model_may_cost_what_no_account_has(stage: Open, api: ModelApi) -> None:
+    async with stage("model") as turn:
+        leading = turn.worker()
+        await asyncio.to_thread(api.gate("model").wait_until_reached)
+        assert await turn.control(Control.SET_MODEL, "haiku") == {"model": "haiku"}
+        await turn.control(Control.SEND, "go on")
+        api.gate("model").release()
+        await leading
+        judged = await turn.agent.judgement()
+        assert judged.error is None
+        assert len(judged.usage.by_model) == 2
+        assert not judged.usage.complete
 
 
 async def test_interrupted(stage: Open, api: ModelApi) -> None:
