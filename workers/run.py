@@ -97,11 +97,12 @@ class TurnRun:
         if self._attempt_run is not None:
             self._attempt_run.stop(self._asked)
 
-    def reply(self, said: Said) -> Reply:
-        """What a producer is told at once that says something to the agent. May be called from any thread."""
-        if self._attempt_run is None:
-            return Reply(refused="its agent is not there: it is about to start; ask again in a moment")
-        return self._attempt_run.talk.reply(said)
+    def reply(self, said: Said) -> Reply | None:
+        """What a producer is told at once that says something to the agent; None: that is about to come.
+
+        May be called from any thread.
+        """
+        return None if self._attempt_run is None else self._attempt_run.talk.reply(said)
 
     def hear(self, said: Said) -> None:
         """A producer says something to the agent."""

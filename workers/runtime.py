@@ -145,12 +145,10 @@ class Runtime:
             self._loop.call_soon_threadsafe(self._keeper.cancel, turn_id)
 
     def hear(self, said: Said) -> Reply | None:
-        """Pass on what a producer says to a turn; returns what it is told at once, None: the turn is not here."""
+        """Pass on what a producer says to a turn; returns what it is told at once, None: its agent is not here."""
         run = self._keeper.run_of(said.turn_id)
-        if run is None:
-            return None
-        reply = run.reply(said)
-        if reply.refused is None and reply.outcome is None:
+        reply = run.reply(said) if run is not None else None
+        if run is not None and reply is not None and reply.refused is None and reply.outcome is None:
             self._loop.call_soon_threadsafe(run.hear, said)
         return reply
 

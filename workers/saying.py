@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from workers.watch import stored
 
 TIMEOUT_S: Final = 30.0
 _CONNECT_S = 4.0
-_REPLY_S = 5.0  # a worker replies at once
+_REPLY_S = 1.0  # a worker replies at once; if none does, one may be about to take the turn over
 _GRACE_S = 2.0  # for the word that it was not done in time
 
 _WITH_VALUE = {Control.SEND: "a text", Control.SET_MODEL: "a model", Control.SET_PERMISSION_MODE: "a mode"}
@@ -74,27 +75,23 @@ class Saying:
         return max(0.0, self._said.expires_at + _GRACE_S - time.time())
 
     def say(self) -> bool:
-        """Tell the worker that holds the turn; returns whether there is an outcome already.
+        """Tell the worker that holds the turn, or the next one; returns whether there is an outcome already.
 
         Raises UnknownTurn, BrokerUnavailable, ControlRefused, and ControlTimeout if no worker holds it.
         """
-        said = self._said
-        state = State(self._ledger.turn(said.turn_id).state)
-        self.seen = self._ledger.last_seq(said.turn_id)
-        if state is not State.RUNNING:
-            self.outcome = self._past()
-            if self.outcome is None:
-                raise ControlRefused(f"turn {said.turn_id} {_STANDS[state]}")
-            return True
-        reply = self._delivered()
-        if reply is None:
-            raise ControlTimeout(
-                f"no worker says that it holds turn {said.turn_id}: the next one is to take it; {self._again}"
-            )
-        if reply.refused is not None:
-            raise ControlRefused(f"turn {said.turn_id}: {reply.refused}")
-        self.outcome = reply.outcome
-        return self.outcome is not None
+        self.seen = self._ledger.last_seq(self._said.turn_id)
+        with self._connected() as connection:
+            while not self._is_over():
+                left_s = self._said.expires_at - time.time()
+                reply = self._ask(connection, max(0.1, min(left_s, _REPLY_S)))
+                if reply is not None:
+                    if reply.refused is not None:
+                        raise ControlRefused(f"turn {self._said.turn_id}: {reply.refused}")
+                    self.outcome = reply.outcome
+                    return self.outcome is not None
+                if left_s <= 0:
+                    raise ControlTimeout(f"no worker says that it holds turn {self._said.turn_id}; {self._again}")
+        return True
 
     def heard(self, event: Mapping[str, Any]) -> bool:
         """One of the turn's events; returns whether it tells the outcome.
@@ -127,22 +124,28 @@ class Saying:
     def _again(self) -> str:
         return f"ask again with the request id {self._said.request_id}: it is done once at most"
 
-    def _delivered(self) -> Reply | None:
-        """The reply; None: there was none in time."""
+    def _is_over(self) -> bool:
+        """Whether the turn has ended after it was done. Raises UnknownTurn, ControlRefused if no agent runs."""
+        state = State(self._ledger.turn(self._said.turn_id).state)
+        if state is State.RUNNING:
+            return False
+        self.outcome = self._past()
+        if self.outcome is None:
+            raise ControlRefused(f"turn {self._said.turn_id} {_STANDS[state]}")
+        return True
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """A connection to the broker. Celery itself would wait for one that is away, for ever."""
         connection: Connection = self._app.connection_for_write(connect_timeout=_CONNECT_S)
         faults = (OperationalError, OSError, *connection.connection_errors, *connection.channel_errors)
-        ends = time.monotonic() + min(self._timeout_s, _REPLY_S)
         try:
-            # Celery itself would wait for a broker that is away, for ever.
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
-            while (left := ends - time.monotonic()) > 0:
-                if (reply := self._ask(connection, left)) is not None:
-                    return reply
+            yield connection
         except faults as error:
             raise BrokerUnavailable(f"the broker does not take the request: {error or repr(error)}") from error
         finally:
             connection.release()
-        return None
 
     def _ask(self, connection: Connection, timeout_s: float) -> Reply | None:
         """Tell all workers; None: nobody has replied in time, or what came was late, and to another request."""

@@ -20,6 +20,7 @@ class Talk:
         self._controls = Controls(narrator, clock)
         self._questions = Questions(narrator, clock)
         self._refusal = refusal
+        self._left = False
 
     def resume(self, stored: Iterable[tuple[int, bytes]]) -> None:
         """Go on where a worker before us was, which has stored these events of the attempt."""
@@ -33,14 +34,20 @@ class Talk:
 
     def close(self, *, ended: bool) -> None:
         """Its agent has ended, or is left to the next worker."""
+        self._left = not ended
         self._controls.close(ended=ended)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
         """See `adapters.live.Desk`."""
         return await self._questions.ask(permission, timeout_s)
 
-    def reply(self, said: Said) -> Reply:
-        """What a producer is told at once that says something to the agent. May be called from any thread."""
+    def reply(self, said: Said) -> Reply | None:
+        """What a producer is told at once that says something to the agent; None: that is the next worker's.
+
+        May be called from any thread.
+        """
+        if self._left:
+            return None
         if self._refusal is not None:
             return Reply(refused=self._refusal)
         return (self._questions if isinstance(said.what, Verdict) else self._controls).reply(said)

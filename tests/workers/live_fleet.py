@@ -1,15 +1,33 @@
-"""Fleets whose workers have an agent that can be talked to."""
+"""Fleets whose workers have an agent that can be talked to, and that goes on when a test says so."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tests.waiting import until
-from tests.workers.fleet import Fleet, slow_recording
+from tests.workers.fleet import Fleet
 from tests.workers.live_worker import noted
 from tests.workers.rabbit_fleet import RabbitFleet
+
+_FIRST = 3  # lines that an agent prints at once
+
+
+class Talking(str):
+    """The id of a turn whose agent waits in the middle of its recording."""
+
+    pipe: int
+    rest: bytes
+
+    def finish(self) -> None:
+        """Let the agent print the rest, and end."""
+        if self.rest:
+            os.write(self.pipe, self.rest)
+            os.close(self.pipe)
+            self.rest = b""
 
 
 class LiveFleet(Fleet):
@@ -17,13 +35,17 @@ class LiveFleet(Fleet):
 
     program = (sys.executable, "-m", "tests.workers.live_worker")
 
-    def talking(self, recording: Path, *, pause_ms: int = 2000, **fields: Any) -> str:
+    def talking(self, recording: Path, **fields: Any) -> Talking:
         """A turn whose agent has begun."""
-        slow = slow_recording(self.root / f"slow-{pause_ms}.jsonl", recording, pause_ms)
-        request = self.request(agent="talkative", options={"recording": str(slow)}, **fields)
-        turn_id = self.client.enqueue(request)
-        until(lambda: self.has(turn_id, "session_started"), "the agent")
-        return turn_id
+        pipe = self.root / uuid4().hex
+        os.mkfifo(pipe)
+        request = self.request(agent="talkative", options={"recording": str(pipe)}, **fields)
+        turn = Talking(self.client.enqueue(request))
+        lines = recording.read_bytes().splitlines(keepends=True)
+        turn.pipe, turn.rest = os.open(pipe, os.O_RDWR), b"".join(lines[_FIRST:])
+        os.write(turn.pipe, b"".join(lines[:_FIRST]))
+        until(lambda: self.has(turn, "session_started"), "the agent")
+        return turn
 
     def has(self, turn_id: str, name: str) -> list[dict[str, Any]]:
         """The turn's events of that name."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from adapters.contract import Capabilities
+from adapters.command import Command
+from adapters.contract import Capabilities, Session
 from adapters.errors import AgentFailed, InvalidRequest
 from adapters.live import Control, ControlRequest, Conversation, Desk, Permission, Wire
 from adapters.registry import Registry
@@ -37,6 +39,12 @@ class Talkative(Scripted):
     capabilities = Capabilities(
         resume=True, structured_output=True, cost_cap=False, live_output_tokens=False, live=True
     )
+
+    def build(self, request: TurnRequest, session: Session) -> Command:
+        """See `Adapter.build`. Its recording may be a pipe, which awk would not read line by line."""
+        command = super().build(request, session)
+        copy = 'while IFS= read -r line; do printf "%s\\n" "$line"; done <"$0"'
+        return replace(command, argv=("sh", "-c", copy, str(request.options["recording"])))
 
     def converse(self, request: TurnRequest, wire: Wire, desk: Desk) -> Conversation:
         """The talk of one attempt."""

@@ -12,7 +12,7 @@ from adapters.result import Status
 from ops.errors import UnknownTurn
 from tests.waiting import until
 from tests.workers.fleet import slow_recording
-from tests.workers.live_fleet import LiveFleet
+from tests.workers.live_fleet import LiveFleet, Talking
 from workers.app import create_app
 from workers.errors import ControlFailed, ControlRefused
 from workers.saying import Saying, message
@@ -28,6 +28,14 @@ def begin(fleet: LiveFleet, turn_id: str, request: ControlRequest, request_id: s
     until(lambda: len(fleet.noted(turn_id, "controls")) > before, "the agent to be asked")
 
 
+def change_worker(fleet: LiveFleet) -> None:
+    """Have the next worker take over, as in a redeploy."""
+    worker = fleet.workers.pop()
+    worker.terminate()
+    assert worker.wait() == 0
+    fleet.start_worker()
+
+
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
     """A fleet with a worker."""
@@ -37,15 +45,14 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
 
 
 @pytest.fixture
-def turn(fleet: LiveFleet, recording: Path) -> Iterator[str]:
+def turn(fleet: LiveFleet, recording: Path) -> Iterator[Talking]:
     """A turn that runs."""
-    turn_id = fleet.talking(recording)
-    yield turn_id
-    fleet.client.cancel(turn_id)
-    fleet.result(turn_id)
+    turn = fleet.talking(recording)
+    yield turn
+    turn.finish()
 
 
-def test_request_is_done_once_and_stands_in_the_ledger(fleet: LiveFleet, turn: str) -> None:
+def test_request_is_done_once_and_stands_in_the_ledger(fleet: LiveFleet, turn: Talking) -> None:
     client = fleet.client
     assert client.control(turn, ControlRequest(Control.SERVER_INFO)) == {"commands": ["compact"]}
     for _ in range(2):
@@ -71,7 +78,7 @@ def test_request_is_done_once_and_stands_in_the_ledger(fleet: LiveFleet, turn: s
     ]  # fmt: skip
 
 
-def test_agent_that_refuses_or_fails_or_is_silent_is_told_apart(fleet: LiveFleet, turn: str) -> None:
+def test_agent_that_refuses_or_fails_or_is_silent_is_told_apart(fleet: LiveFleet, turn: Talking) -> None:
     with pytest.raises(ControlRefused, match="has to be default or plan"):
         fleet.client.control(turn, ControlRequest(Control.SET_PERMISSION_MODE, "yolo"))
     with pytest.raises(ControlFailed, match="turn_failed: the agent does not want to"):
@@ -89,7 +96,9 @@ def test_request_to_nobody_says_why(fleet: LiveFleet, recording: Path) -> None:
     slow = slow_recording(fleet.root / "plain.jsonl", recording, 2000)
     plain = fleet.client.enqueue(fleet.recorded(slow))
     until(lambda: fleet.has(plain, "session_started"), "the agent")
-    with pytest.raises(ControlRefused, match=r"scripted takes no requests .*runturn cancel.*: talkative"):
+    with pytest.raises(
+        ControlRefused, match=r"scripted takes no requests .*runturn cancel.*: claude-sdk, talkative"
+    ):
         fleet.client.control(plain, INTERRUPT)
     fleet.client.cancel(plain)
 
@@ -104,19 +113,17 @@ def test_request_under_way_when_the_agent_ends_is_answered(fleet: LiveFleet, rec
             fleet.client.control(turn, ControlRequest(Control.SEND, "hang"), request_id="h")
 
 
-def test_next_worker_says_what_was_lost_and_tells_all_events_once(fleet: LiveFleet, recording: Path) -> None:
-    turn = fleet.talking(recording, pause_ms=700)
+def test_next_worker_says_what_was_lost_and_tells_all_events_once(
+    fleet: LiveFleet, turn: Talking, recording: Path
+) -> None:
     fleet.client.control(turn, INTERRUPT, request_id="before")
     begin(fleet, turn, ControlRequest(Control.SEND, "hang"), "h")
-    (first,) = fleet.workers
-    first.terminate()
-    assert first.wait() == 0
-    fleet.workers.remove(first)
-    fleet.start_worker()
+    change_worker(fleet)
     with pytest.raises(ControlFailed, match="worker_lost: its worker was lost meanwhile"):
         fleet.client.control(turn, ControlRequest(Control.SEND, "hang"), request_id="h")
     assert fleet.client.control(turn, INTERRUPT, request_id="before") == {}
     assert fleet.client.control(turn, INTERRUPT, request_id="after") == {}
+    turn.finish()
     assert fleet.result(turn).status is Status.COMPLETED
     assert [name for name, _ in fleet.noted(turn, "controls")] == ["interrupt", "send", "interrupt"]
     events = fleet.events(turn)
@@ -139,7 +146,7 @@ def test_question_is_answered_once(fleet: LiveFleet, recording: Path) -> None:
         fleet.client.answer(turn, asked["request_id"], Verdict(True))
     with pytest.raises(ControlRefused, match="it asks no question toolu_2"):
         fleet.client.answer(turn, "toolu_2", Verdict(True))
-    fleet.client.cancel(turn)
+    turn.finish()
 
 
 def test_question_that_nobody_answers_is_over_in_time(fleet: LiveFleet, recording: Path) -> None:
@@ -147,19 +154,16 @@ def test_question_that_nobody_answers_is_over_in_time(fleet: LiveFleet, recordin
     assert until(lambda: fleet.noted(turn, "verdicts"), "the agent to give up") == [None]
     with pytest.raises(ControlRefused, match="toolu_1 is over: nobody has answered in time"):
         fleet.client.answer(turn, "toolu_1", Verdict(True))
-    fleet.client.cancel(turn)
+    turn.finish()
 
 
 def test_next_worker_asks_again_and_takes_the_answer_that_stands(fleet: LiveFleet, recording: Path) -> None:
     turn = fleet.talking(recording, prompt="ask me")
     until(lambda: fleet.has(turn, "permission_requested"), "the question")
-    for asked in (2, 2):
-        worker = fleet.workers.pop()
-        worker.terminate()
-        assert worker.wait() == 0
-        fleet.start_worker()
-        until(lambda: len(fleet.has(turn, "permission_requested")) == asked, "the question, again")  # noqa: B023
-        assert fleet.client.answer(turn, "toolu_1", Verdict(True, "go on"))["allowed"] is True
+    change_worker(fleet)
+    until(lambda: len(fleet.has(turn, "permission_requested")) == 2, "the question, again")
+    assert fleet.client.answer(turn, "toolu_1", Verdict(True, "go on"))["allowed"] is True
+    change_worker(fleet)
     until(lambda: fleet.noted(turn, "verdicts") == [[True, "go on"]] * 2, "the agent to hear of it twice")
     assert len(fleet.has(turn, "permission_requested")) == 2
-    fleet.client.cancel(turn)
+    turn.finish()
