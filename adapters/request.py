@@ -142,7 +142,9 @@ class TurnRequest(BaseModel):
         default=None, description="Between two events; 0 turns it off."
     )
     deadline: AwareDatetime | None = Field(
-        default=None, description="The turn ends by then, attempts and waits included; with a UTC offset."
+        default=None,
+        description="The turn ends by then, attempts and waits included; with a UTC offset. An agent that can is "
+        "asked to end by itself a little earlier (`agent.soft_stop_ms`).",
     )
     max_total_tokens: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
         default=None, description="All billed tokens of an attempt, cached ones included."

@@ -104,6 +104,12 @@ class AgentSettings(BaseModel):
     stop_grace_ms: Milliseconds = Field(
         default=5_000, description="Between SIGINT, SIGTERM and SIGKILL to an agent that has to end."
     )
+    soft_stop_ms: Annotated[int, Field(ge=0)] = Field(
+        default=30_000,
+        description="At `max_total_tokens` or `max_cost_usd`, an agent that can is asked to end by itself at "
+        "its next tool call, and is ended after this. Before a deadline it is asked so early, or a tenth of its "
+        "attempt's time if that is less, and is ended at the deadline. 0: ended at once.",
+    )
     lease_ms: Annotated[int, Field(ge=1_000)] = Field(
         default=120_000, description="An agent that no worker follows is ended after this."
     )

@@ -24,7 +24,7 @@ from workers.equipment import Equipment
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
 from workers.lifecycle import AnyEvent, AttemptStarted
-from workers.limits import Limits, Watch
+from workers.limits import Limits, SoftStop, Watch
 from workers.patience import Detached
 from workers.tally import Tally
 
@@ -39,7 +39,7 @@ class Ended:
     """An attempt that is over."""
 
     exit: Exit
-    asked: TurnError | None  # why we ended it; None: it ended by itself
+    asked: TurnError | None  # why we ended it, or asked it to end; None: it ended by itself
 
 
 class AttemptRun:
@@ -65,12 +65,19 @@ class AttemptRun:
         self._redactor = redactor
         self._held = held
         self._hold = Hold.on(attempt, equipment.settings.agent)
-        own_cap = adapter.capabilities.cost_cap
-        limits = Limits.of(claim.request, equipment.settings.agent, caps_cost_itself=own_cap)
+        can = adapter.capabilities
+        limits = Limits.of(
+            claim.request,
+            equipment.settings.agent,
+            caps_cost_itself=can.cost_cap,
+            ends_by_itself=can.live or adapter.soft_stop("") is not None,
+        )
         self._watch = Watch(limits, attempt.started_at, equipment.clock())
         self._follower: Follower | None = None
         self._reached = False
         self._asked: TurnError | None = None
+        self._soft_stop: SoftStop | None = None
+        self._softening: asyncio.Task[None] | None = None
         self._detaching = False
         self._stopping: asyncio.Task[None] | None = None
         self._stderr_tail: bytes | None = None
@@ -80,6 +87,11 @@ class AttemptRun:
     def why(self) -> TurnError | None:
         """Why the agent is to end."""
         return self._asked
+
+    @property
+    def refusal(self) -> str | None:
+        """Why its agent is to use no tool any more, in the words that it is told; None: it may."""
+        return self._soft_stop.reason if self._soft_stop is not None else None
 
     @property
     def over(self) -> bool:
@@ -257,6 +269,7 @@ class AttemptRun:
         # Most of the time nothing happens; that is what is looked for.
         looked_at = self._equipment.clock()
         while (reached := self._watch.exceeded(looked_at)) is None:
+            self._ask_to_end(self._watch.ending(looked_at))
             await asyncio.sleep(_CHECK_S)
             now = self._equipment.clock()
             cut_off = self._follower is not None and not self._follower.attached
@@ -265,10 +278,21 @@ class AttemptRun:
             looked_at = now
         self.stop(reached)
 
+    def _ask_to_end(self, why: SoftStop | None) -> None:
+        """Have the agent end by itself; it may have been asked before us."""
+        if why is None or self._soft_stop is not None:
+            return
+        self._soft_stop = why
+        text = self._adapter.soft_stop(why.reason)
+        if text is not None and self._follower is not None:
+            self._softening = asyncio.create_task(self._follower.soft_stop(text))
+
     def _asked_before(self, end: Exit) -> TurnError | None:
-        """Why an earlier worker had the agent ended: it did not live to say so."""
+        """Why the agent was asked to end, or an earlier worker had it ended: it did not live to say so."""
+        now = self._equipment.clock()
+        asked = self._soft_stop or self._watch.ending(now)
         if end.reason != "cancel":
-            return None
+            return asked.error if asked is not None else None
         if self._claim.cancel_requested:
             return errors.TurnCancelled()
-        return self._watch.exceeded(self._equipment.clock()) or self._watch.fell_silent()
+        return self._watch.exceeded(now) or (asked.error if asked is not None else self._watch.fell_silent())

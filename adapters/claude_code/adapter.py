@@ -12,6 +12,7 @@ from adapters.claude_code.options import MAX_ARGUMENT_BYTES, ClaudeCodeOptions, 
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage, session_files
+from adapters.claude_code.soft_stop import SETTINGS, stop_file
 from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
 from adapters.contract import Capabilities, Exit, Health, Judgement, Session
@@ -107,7 +108,7 @@ class ClaudeCode:
 
     def soft_stop(self, reason: str) -> bytes | None:
         """See `Adapter.soft_stop`."""
-        return None
+        return stop_file(reason)
 
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""
@@ -135,6 +136,8 @@ def _arguments(request: TurnRequest, options: ClaudeCodeOptions, session: Sessio
     arguments += flags(options.model_copy(update={"max_budget_usd": min(caps, default=None)}))
     if request.max_total_tokens is not None:
         arguments.append("--include-partial-messages")  # the only way to see output tokens live
+    if request.deadline is not None or request.max_total_tokens is not None:
+        arguments.append(f"--settings={SETTINGS}")  # others need not pay for a look before every tool call
     if request.output_schema is not None:
         arguments.append(f"--json-schema={_schema(request)}")
     return arguments
