@@ -59,7 +59,7 @@ class AttemptRun:
         held: Callable[[], bool],
     ) -> None:
         """`held` says whether the claim is ours for certain."""
-        self.state = TurnState()
+        self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
         self.narrator = Narrator(equipment, claim, attempt, redactor)
         self.talk = Talk(self.narrator, equipment.clock, _refusal(adapter, equipment.registry))
         self._equipment = equipment
