@@ -9,11 +9,14 @@ from pydantic import JsonValue
 
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.options import ClaudeCodeOptions
+from adapters.contract import AgentConfig
 from adapters.errors import InvalidRequest
+from adapters.gemini.adapter import create as gemini
 from adapters.registry import Registry
 from adapters.scripted import Scripted
 from ops.errors import SettingsError
 from ops.settings import Settings
+from workers.prices import price_table
 
 
 def build_registry(settings: Settings) -> Registry:
@@ -23,7 +26,12 @@ def build_registry(settings: Settings) -> Registry:
         defaults=_claude_code_defaults(settings.agents.get(ClaudeCode.name, {})),
         stop_grace_s=settings.agent.stop_grace_ms / 1000,
     )
-    registry = Registry([claude_code, Scripted(claude_code)])
+    config = AgentConfig(
+        options=settings.agents.get("gemini", {}),
+        stop_grace_s=settings.agent.stop_grace_ms / 1000,
+        prices=price_table(settings),
+    )
+    registry = Registry([claude_code, Scripted(claude_code), gemini(config)])
     for name in settings.agents:
         if name not in registry.names:
             known = ", ".join(registry.names)

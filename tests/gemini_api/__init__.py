@@ -1,4 +1,4 @@
-"""A scripted Gemini API for tests: plays the scripts of `tests.model_api` to the real Gemini CLI, and keeps the bill."""
+"""A scripted Gemini API: plays the scripts of `tests.model_api` to the real Gemini CLI, and keeps the bill."""
 
 from .server import GeminiApi
 
