@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-SPOOL = "@RUNTURN_SPOOL@"  # in an argument or a variable's value: the path of the turn's spool on its host
+SPOOL = "@RUNTURN_SPOOL@"  # in an argument: the path of the turn's spool on its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Command:
     unset_env: tuple[str, ...] = ()  # names removed from the host's environment before the start
     stop: tuple[Signal, ...] = (Signal("TERM", 5.0), Signal("KILL", 5.0))  # how to end it, first rung first
     session_files: SessionFiles | None = None  # None: the agent keeps no records to read usage from
-    # Small files by name, in the spool while the agent runs; arguments and `env` name them as f"{SPOOL}/{name}".
-    # They may hold secrets. The agent finds the directory in its environment, too: RUNTURN_SPOOL.
+    # Small files by name, in the spool while the agent runs; arguments name them as f"{SPOOL}/{name}". They may
+    # hold secrets. The agent finds the directory in its environment, too: RUNTURN_SPOOL.
     files: Mapping[str, bytes] = field(default_factory=dict)
     # True: its standard input stays open for lines that follow `stdin`, until the worker ends it.
     live: bool = False

@@ -96,6 +96,6 @@ def frame(text: bytes) -> bytes:
     return b"%d\n" % len(compound) + compound
 
 
-def assignment(name: str, value: str | Quoted) -> bytes:
+def assignment(name: str, value: str) -> bytes:
     """Return the shell line that gives the variable `name` this value."""
     return name.encode() + b"=" + quote(value) + b"\n"

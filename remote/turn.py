@@ -149,19 +149,12 @@ def _files(command: Command) -> bytes:
 def _environment(command: Command) -> str:
     """The lines that `launch` evaluates: in the locale C, until the host's or the command's own replaces it."""
     lines = {name: f"unset {name}\n".encode() for name in command.unset_env}
-    lines |= {name: b"export " + _assignment(name, value) for name, value in command.env.items()}
+    lines |= {name: b"export " + assignment(name, value) for name, value in command.env.items()}
     locale = b"LC_ALL=$1\n" + lines.pop("LC_ALL", b"")
     text = b"".join(lines.values()) + locale
     if len(text) > _LARGEST_ENVIRONMENT:
         raise ValueError(f"the environment has {len(text)} bytes, more than {_LARGEST_ENVIRONMENT}")
     return text.decode("utf-8", "surrogateescape")
-
-
-def _assignment(name: str, value: str) -> bytes:
-    """With the path of the spool in its place, which `launch` has put into the environment."""
-    if SPOOL not in value:
-        return assignment(name, value)
-    return assignment(name, Quoted(b'"$RUNTURN_SPOOL"'.join(map(quote, value.split(SPOOL)))))
 
 
 def _session_variables(command: Command) -> dict[str, str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from adapters.command import SPOOL, Command, Signal
+from adapters.command import Command, Signal
 from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
 from adapters.gemini.judge import judge
-from adapters.gemini.options import GeminiOptions, flags, settings
+from adapters.gemini.options import GeminiOptions, flags
 from adapters.gemini.parser import GeminiParser
 from adapters.gemini.prompt import MAX_BYTES, encoded
 from adapters.gemini.session_files import read_usage, session_files
@@ -35,7 +35,6 @@ _ENVIRONMENT = {
     "GEMINI_CLI_TRUST_WORKSPACE": "true",  # nobody is there to be asked; it refuses to start elsewhere
     "GEMINI_CLI_NO_RELAUNCH": "true",  # else a parent swallows the signals that are meant for it
 }
-_SETTINGS = "gemini-settings.json"
 
 
 class Gemini:
@@ -79,20 +78,15 @@ class Gemini:
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
         options = self._options(request)
-        own = settings(options)
-        environment = dict(_ENVIRONMENT)
-        if own is not None:  # below all other settings, so that nobody gets around those of the host
-            environment["GEMINI_CLI_SYSTEM_DEFAULTS_PATH"] = f"{SPOOL}/{_SETTINGS}"
         entering = f"--{'resume' if session.resume else 'session-id'}={session.session_id}"
         return Command(
             argv=(self.command, "--output-format=stream-json", entering, *flags(options)),
             cwd=request.workspace,
             stdin=_prompt(request, options),
-            env=environment,
+            env=_ENVIRONMENT,
             forward_env=request.env,
             stop=self.stop,
             session_files=session_files(session.session_id),
-            files={} if own is None else {_SETTINGS: own},
         )
 
     def parser(self) -> Parser:

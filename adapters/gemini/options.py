@@ -1,14 +1,13 @@
-"""The options of a Gemini CLI turn, and the flag or setting that each of them becomes.
+"""The options of a Gemini CLI turn, and the flag that each of them becomes.
 
 To add a flag: add a field here, its flag in `FLAGS`, and run `make docs`. What the CLI takes from its settings
-alone goes into `settings`.
+alone is not here: it reads only those of root, its user and the workspace (0.61.0), so they are the host's own.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from adapters.request import invalid
@@ -25,7 +24,6 @@ def _fits_argv(text: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1), AfterValidator(_fits_argv)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class GeminiOptions(BaseModel):
@@ -49,21 +47,6 @@ class GeminiOptions(BaseModel):
     extensions: Text | None = Field(default=None, description="Comma-separated; `none` for none; left out, all.")
     include_directories: Text | None = Field(
         default=None, description="Comma-separated directories on the host, beside the workspace."
-    )
-    max_session_turns: Count | None = Field(
-        default=None, description="Requests to the model within this turn; the host's own settings overrule it."
-    )
-    max_api_attempts: Count | None = Field(
-        default=None,
-        description="How often it asks the API before it gives up; its own default is 10, about 220 s. The host's "
-        "own settings overrule it.",
-    )
-    auth_type: Literal["gemini-api-key", "vertex-ai", "oauth-personal", "compute-default-credentials"] | None = (
-        Field(
-            default=None,
-            description="How it logs in, unless the host's own settings say so. It has to be told when "
-            "`GOOGLE_GEMINI_BASE_URL` is set; otherwise the environment tells it.",
-        )
     )
     slash_command: bool = Field(
         default=False, description="true: a prompt with a leading `/` is a command; otherwise it is text."
@@ -101,15 +84,3 @@ def flags(options: GeminiOptions) -> list[str]:
     if options.sandbox is not None:
         arguments.append(f"--sandbox={str(options.sandbox).lower()}")
     return arguments
-
-
-def settings(options: GeminiOptions) -> bytes | None:
-    """A settings file with what has no flag; None where there is nothing to say."""
-    document: dict[str, JsonValue] = {}
-    if options.auth_type is not None:
-        document["security"] = {"auth": {"selectedType": options.auth_type}}
-    if options.max_session_turns is not None:
-        document["model"] = {"maxSessionTurns": options.max_session_turns}
-    if options.max_api_attempts is not None:
-        document["general"] = {"maxAttempts": options.max_api_attempts}
-    return orjson.dumps(document) if document else None
