@@ -55,7 +55,7 @@ class AttemptRun:
         held: Callable[[], bool],
     ) -> None:
         """`held` says whether the claim is ours for certain."""
-        self.state = TurnState()
+        self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
         self.next_seq = attempt.first_seq
         self._equipment = equipment
         self._claim = claim

@@ -69,7 +69,9 @@ class Conclusion:
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
-        ended = AttemptEnd(attempt.attempt, judged.usage, error.kind if error else "completed", code)
+        ended = AttemptEnd(
+            attempt.attempt, judged.usage, error.kind if error else "completed", code, state.session_id
+        )
         outcome: TurnResult | Parked
         if error is not None and decision is not None:
             outcome = await self.park(error, decision, ended)

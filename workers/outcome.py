@@ -51,7 +51,7 @@ def finished(
         status=status_of(error),
         error=ErrorInfo.of(error) if error else None,
         text=(report.text if report else "") or state.text,
-        structured_output=report.structured_output if report else None,
+        structured_output=report.structured_output if report and state.expects_output else None,
         usage=totals(usage),
         usage_source=usage.source,
         usage_complete=usage.complete,

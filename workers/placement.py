@@ -83,7 +83,7 @@ class Placement:
             self._claim,
             host=host.name,
             spool_id=f"{self._claim.turn_id}.{number}",
-            session_id=session.session_id,
+            session_id=session.session_id or None,
             resume=session.resume,
             now=self._equipment.clock(),
             slots=host.slots,

@@ -66,6 +66,7 @@ class AttemptEnd:
     usage: Usage
     outcome: str  # "completed" or an error kind
     exit_code: int | None = None
+    session_id: str | None = None  # as its agent told it; counts for an attempt that began without one
 
 
 @dataclass(frozen=True, slots=True)
