@@ -59,6 +59,8 @@ _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
     ("Error resuming session", errors.SessionNotFound, Retry.NEVER),
     ("already exists", errors.SessionInUse, Retry.BACKOFF),
 )
+# What it says on stderr whatever happens.
+_NOISE = ("YOLO mode", "Warning:", "Ripgrep is not", "[STARTUP]", "Loaded cached credentials")
 
 
 def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
@@ -137,8 +139,10 @@ def _exit_error(state: TurnState, end: Exit) -> TurnError:
 
 
 def _because(end: Exit) -> str:
-    lines = [line.strip() for line in end.stderr.splitlines() if line.strip()]
-    return f": {lines[-1][:500]}" if lines else ""
+    """The first line of stderr that has something to say: advice, its usage or a stack follow."""
+    lines = (line.strip() for line in end.stderr.splitlines())
+    said = next((line for line in lines if line and not line.startswith(_NOISE)), "")
+    return f": {said[:500]}" if said else ""
 
 
 def _line_with(phrase: str, stderr: str) -> str:

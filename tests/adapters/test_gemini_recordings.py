@@ -134,6 +134,19 @@ def test_failure_that_it_reports(message: bytes, code: int, kind: str) -> None:
     assert judgement.usage.tokens == Tokens(10, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nokey", "When using Gemini API, you must specify the GEMINI_API_KEY environment variable."),
+        ("sessionid2", "already exists. Use --resume to resume it"),
+    ],
+)
+def test_what_it_complains_of_is_told(name: str, said: str) -> None:
+    error = folded(load(name)).judgement.error
+    assert error is not None
+    assert said in error.message
+
+
 def test_success_after_an_error_is_none() -> None:
     """It is what 0.61.0 says when it has stopped for a loop, or after its own greatest number of turns."""
     state = TurnState()
