@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.gemini_api import GeminiApi
 from tests.gemini_api.cli import gemini_environment, write_settings
 from tests.model_api import Hold, HttpError, Reply, Script, Text, Thinking, ToolUse, Usage
 from tests.npm import npm_agent
-from tests.processes import of_turns
+from tests.processes import describe, of_turn
 from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import assert_nothing_left, ssh_host, ssh_hosts
@@ -71,11 +71,30 @@ SCRIPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A fleet with one worker, two hosts, and the API that its agents talk to."""
+    """A fleet with one worker, two hosts, and the API that its agents talk to.
+
+    All turns that need nobody run at once, and beside one whose worker was killed: its claim takes its time.
+    """
 
     fleet: Fleet
     login: Login
     api: GeminiApi
+    turns: dict[str, str] = field(default_factory=dict)  # by script
+
+    def begin(self) -> None:
+        """Start the turns, the first of them with a worker that does not live to see its end."""
+        self.turns["taken-over"] = self.fleet.client.enqueue(self.ask("taken-over"))
+        self.api.gate("taken-over").wait_until_reached()
+        self.fleet.workers[-1].kill()
+        for script in ("resumed", "fresh", "kept", "tools-h1", "cancelled-h1", *FAILURES):
+            self.turns[script] = self.fleet.client.enqueue(self.ask(script))
+        for script in ("tools-local", "cancelled-local"):
+            self.turns[script] = self.fleet.client.enqueue(self.ask(script, "local"))
+        self.fleet.start_worker()
+
+    def result(self, script: str) -> TurnResult:
+        """What came of a turn that was started."""
+        return self.fleet.result(self.turns[script])
 
     def ask(self, script: str, host: str = "h1", prompt: str = "do it", **fields: Any) -> TurnRequest:
         """A request whose API calls go to that script."""
@@ -97,6 +116,11 @@ class Place:
     def workspace(self, host: str) -> Path:
         return self.login.folder / "workspace" if host == "h1" else self.fleet.workspace
 
+    def spool(self, script: str, host: str) -> Path:
+        """Where its first attempt is."""
+        root = self.login.spools if host == "h1" else self.fleet.state.spool
+        return root / f"{self.turns[script]}.1"
+
     def sessions(self, turn_id: str) -> list[str]:
         """Of its attempts."""
         events = self.fleet.events(turn_id)
@@ -117,12 +141,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         host = login.setting(agents={"gemini": str(program)}, env=["GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"])
         fleet = stack.enter_context(Fleet(root, variables, ssh_hosts=ssh_hosts(host)))
         fleet.start_worker()
-        yield Place(fleet, login, api)
+        place = Place(fleet, login, api)
+        place.begin()
+        yield place
 
 
 @pytest.mark.parametrize("host", ["local", "h1"])
 def test_turn_with_tools_is_booked_as_it_was_billed(place: Place, host: str) -> None:
-    result = place.fleet.run(place.ask(f"tools-{host}", host))
+    result = place.result(f"tools-{host}")
     assert (result.status, result.text, result.host) == (Status.COMPLETED, "done", host), result.error
     assert (result.usage_source, result.usage_complete) == ("result", True)
     place.assert_booked_as_billed(result, f"tools-{host}")
@@ -132,7 +158,7 @@ def test_turn_with_tools_is_booked_as_it_was_billed(place: Place, host: str) -> 
 
 def test_session_goes_on_where_it_began_and_text_stays_text(place: Place) -> None:
     """A file that a prompt seems to name is not read into it; a second turn is billed for itself alone."""
-    first = place.fleet.run(place.ask("resumed"))
+    first = place.result("resumed")
     (place.workspace("h1") / "notes.txt").write_text("never asked for")
     again = place.ask("resumed", prompt="/help @notes.txt", session_id=first.session_id)
     second = place.fleet.run(again)
@@ -146,7 +172,7 @@ def test_session_goes_on_where_it_began_and_text_stays_text(place: Place) -> Non
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_failure(place: Place, name: str) -> None:
-    result = place.fleet.run(place.ask(name))
+    result = place.result(name)
     assert result.error is not None
     assert (result.error.kind, result.attempts) == (FAILURES[name][1], 1)
     assert booked(result) == {}
@@ -154,7 +180,7 @@ def test_failure(place: Place, name: str) -> None:
 
 def test_first_run_that_failed_is_tried_again_in_another_session(place: Place) -> None:
     """The CLI refuses the id of a session that no model has ever answered in, and cannot resume it either."""
-    result = place.fleet.run(place.ask("fresh"))
+    result = place.result("fresh")
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "at last", 2), result.error
     first, second = place.sessions(result.turn_id)
     assert first != second == result.session_id
@@ -162,7 +188,7 @@ def test_first_run_that_failed_is_tried_again_in_another_session(place: Place) -
 
 
 def test_turn_that_failed_after_an_answer_goes_on_in_its_session(place: Place) -> None:
-    result = place.fleet.run(place.ask("kept"))
+    result = place.result("kept")
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "at last", 2), result.error
     assert place.sessions(result.turn_id) == [result.session_id] * 2
     place.assert_booked_as_billed(result, "kept")
@@ -173,27 +199,22 @@ def test_cancelled_turn_leaves_nothing_behind_and_is_booked_from_its_session_fil
     place: Place, host: str
 ) -> None:
     """Its tools have sessions of their own and outlive the CLI, and one of them takes no signal but KILL."""
-    turn_id = place.fleet.client.enqueue(place.ask(f"cancelled-{host}", host))
+    turn_id, spool = place.turns[f"cancelled-{host}"], place.spool(f"cancelled-{host}", host)
     until((place.workspace(host) / "up").exists, "the tool's processes")
-    spools = place.login.spools if host == "h1" else place.fleet.state.spool
-    assert len(of_turns(spools)) > 2
+    assert len(of_turn(spool)) > 2
     assert place.fleet.client.cancel(turn_id)
     result = place.fleet.result(turn_id)
     assert result.status is Status.CANCELLED
     assert (result.usage_source, result.usage_complete) == ("session_files", True)
     place.assert_booked_as_billed(result, f"cancelled-{host}")
-    if host == "h1":
-        assert_nothing_left(place.login)
-    place.fleet.assert_nothing_left()
+    until(lambda: not of_turn(spool), f"the end of {describe(of_turn(spool))}")
 
 
 def test_worker_that_takes_over_reads_the_same_turn_to_its_end(place: Place) -> None:
-    turn_id = place.fleet.client.enqueue(place.ask("taken-over"))
-    place.api.gate("taken-over").wait_until_reached()
-    place.fleet.workers[-1].kill()
-    place.fleet.start_worker()
     place.api.gate("taken-over").release()
-    result = place.fleet.result(turn_id)
+    result = place.result("taken-over")
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "all of it", 1), result.error
     place.assert_booked_as_billed(result, "taken-over")
     assert len(place.api.bill("taken-over").requests) == 1
+    place.fleet.assert_nothing_left()
+    assert_nothing_left(place.login)
