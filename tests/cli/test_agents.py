@@ -39,10 +39,8 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
     agent = _agents(cli)["claude-code"]
     assert (agent["healthy"], agent["version"], agent["warning"]) == (True, "2.1.330", None)
     assert (agent["host"], agent["path"], agent["problem"]) == ("local", str(program), None)
-    assert (agent["credentials"]["forwarded"], agent["billing"]) == (
-        ["ANTHROPIC_API_KEY"],
-        ["api", "subscription"],
-    )
+    assert agent["credentials"]["forwarded"] == ["ANTHROPIC_API_KEY"]
+    assert agent["billing"] == ["api", "subscription"]
     assert agent["capabilities"]["plans"] is True
     assert agent["capabilities"]["tested_versions"] == ["2.1.197", "2.1.330"]
     said = cli("agents")
@@ -77,8 +75,8 @@ def test_missing_program_and_silent_host_are_reports_too(cli: Cli, monkeypatch: 
     agents = cli("agents", "--json").document["agents"]
     problems = {(agent["agent"], agent["host"]): agent["problem"] for agent in agents}
     assert "/nowhere/claude is not there" in problems["claude-code", "local"]
-    assert "gone" in problems["claude-code", "gone"]
-    assert "gone" in problems["scripted", "gone"]
+    assert "cannot be reached" in problems["claude-code", "gone"]
+    assert "cannot be reached" in problems["scripted", "gone"]
     assert {agent["host"] for agent in cli("agents", "--json", "--host", "local").document["agents"]} == {"local"}
     assert cli("agents", "--host", "moon").status == 2
 
