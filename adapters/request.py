@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jsonschema
 from pydantic import (
@@ -24,6 +24,7 @@ from pydantic import (
 
 from adapters.errors import InvalidRequest
 from adapters.needs import Needs
+from adapters.task import Task, with_prompt
 
 AUTO = "auto"  # in the place of an agent's name
 _DEPTH = 6  # of a faulty field's name, in dots
@@ -97,10 +98,16 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
+def _prompt_or_task(schema: dict[str, Any]) -> None:
+    """Have the JSON Schema ask for one of them."""
+    schema["required"].remove("prompt")
+    schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
+
+
 class TurnRequest(BaseModel):
     """One turn of a coding agent. Limits that are left out are the worker's defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_prompt_or_task)
 
     version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
@@ -109,6 +116,9 @@ class TurnRequest(BaseModel):
     )
     prompt: Annotated[str, AfterValidator(_readable_prompt)] = Field(
         description="What to do. Reaches the agent on its standard input, at most 10 MiB of UTF-8."
+    )
+    task: Task | None = Field(
+        default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
     )
     workspace: Annotated[str, AfterValidator(_absolute)] = Field(
         description="Absolute path of an existing directory on the host, the agent's working directory."
@@ -179,6 +189,11 @@ class TurnRequest(BaseModel):
         if self.plan and self.output_schema is not None:
             raise ValueError("plan and output_schema cannot be combined: a plan has a form of its own")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_task(cls, document: Any) -> Any:
+        return with_prompt(document) if isinstance(document, Mapping) else document
 
     @property
     def deadline_at(self) -> float | None:
