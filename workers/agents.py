@@ -22,7 +22,7 @@ def build_registry(settings: Settings) -> Registry:
     built_in = [entry.name for entry in BUILT_IN]
     registry = discover([*BUILT_IN, *_installed()], partial(_config, settings, price_table(settings)), built_in)
     for failed in registry.failed:
-        if failed.options_refused or failed.name in built_in:
+        if failed.options_refused or (failed.name in built_in and failed.name not in registry.names):
             raise SettingsError(failed.reason.removeprefix("options."), field=failed.name, where="settings")
     broken = {failed.name for failed in registry.failed}
     for name in settings.agents.keys() - broken:
