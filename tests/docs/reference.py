@@ -20,6 +20,8 @@ from adapters.errors import KINDS, Retry
 from adapters.needs import Needs
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
+from adapters.session_request import SessionRequest
+from adapters.task import Task
 from ops.settings import PREFIX, Settings
 from tests.docs.catalogue import of_exporter, of_workers
 
@@ -57,6 +59,8 @@ def models() -> dict[str, type[BaseModel]]:
         "scripted": ScriptedOptions,
         "request": TurnRequest,
         "needs": Needs,
+        "task": Task,
+        "session": SessionRequest,
     }
 
 
@@ -143,7 +147,7 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
-    kind: str = schema.get("type", "any")
+    kind: str = "table" if "$ref" in schema else schema.get("type", "any")
     if kind in ("integer", "number"):
         return kind + _bounds(schema)
     if kind == "array":
@@ -180,6 +184,8 @@ _PARTS: dict[str, Callable[[], str]] = {
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
     "needs": partial(_fields, Needs, "Field"),
+    "task": partial(_fields, Task, "Field"),
+    "session": partial(_fields, SessionRequest, "Field"),
     "errors": _errors,
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),

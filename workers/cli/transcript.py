@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 import orjson
 from rich.console import Console
@@ -16,10 +18,10 @@ from workers.cli.view import show_past
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--raw", "form", flag_value="jsonl", help="Print it as it is stored: one JSON object a line.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print it for a chat thread or a log.")
+@click.option("--raw", is_flag=True, help="Print it as it is stored: one JSON object a line.")
+@click.option("--markdown", is_flag=True, help="Print it for a chat thread or a log.")
 @pass_context
-def transcript(context: Context, turn_id: str, form: str | None) -> int:
+def transcript(context: Context, turn_id: str, raw: bool, markdown: bool) -> int:
     """Show what a turn did and wrote to stderr, from the archive.
 
     That is kept where RUNTURN_TRANSCRIPTS_URL says, also for turns that the ledger has forgotten.
@@ -44,8 +46,11 @@ def transcript(context: Context, turn_id: str, form: str | None) -> int:
         )
         raise NoTranscript(f"there is no transcript of {turn_id} at {archive.name}; {hint}")
     lines = read_lines(stored)
-    if form is not None:
-        print_events(map(orjson.loads, lines), form)
+    if raw:
+        sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
+        sys.stdout.flush()
+    elif markdown:
+        print_events(map(orjson.loads, lines), "markdown")
     else:
         show_past(map(orjson.loads, lines), context.price, Console(highlight=False))
     return 0
