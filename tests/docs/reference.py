@@ -19,6 +19,7 @@ from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.errors import KINDS, Retry
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
+from adapters.workspace import Collect, HostMount, Worktree
 from ops.settings import PREFIX, Settings
 from tests.docs.catalogue import of_exporter, of_workers
 
@@ -55,6 +56,9 @@ def models() -> dict[str, type[BaseModel]]:
         "claude-code": ClaudeCodeOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
+        "mounts": HostMount,
+        "worktree": Worktree,
+        "collect": Collect,
     }
 
 
@@ -141,7 +145,7 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
-    kind: str = schema.get("type", "any")
+    kind: str = schema.get("type", "table" if "$ref" in schema else "any")
     if kind in ("integer", "number"):
         return kind + _bounds(schema)
     if kind == "array":
@@ -162,7 +166,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None or field.default_factory is not None or isinstance(value, BaseModel):
+    if value in (None, "") or field.default_factory is not None or isinstance(value, BaseModel):
         return ""  # the meaning says what is so then
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
@@ -177,6 +181,9 @@ _PARTS: dict[str, Callable[[], str]] = {
     "claude-code": _claude_code,
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
+    "mounts": partial(_fields, HostMount, "Field"),
+    "worktree": partial(_fields, Worktree, "Field"),
+    "collect": partial(_fields, Collect, "Field"),
     "errors": _errors,
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),

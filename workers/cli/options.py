@@ -88,7 +88,9 @@ def request_options(command: F) -> F:
 
 def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
-    document = {name: value for name, value in given.items() if value not in (None, (), False)}
+    document = {
+        name: value for name, value in given.items() if not (value is None or value is False or value == ())
+    }
     document["prompt"] = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
     document |= _brought(
         document.pop("mounts", ()),
