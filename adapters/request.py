@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jsonschema
 from pydantic import (
@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from adapters.errors import InvalidRequest
+from adapters.task import Task, with_prompt
 from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section
 
 _DEPTH = 6  # of a faulty field's name, in dots
@@ -93,14 +94,17 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
+def _alternatives(schema: dict[str, Any]) -> None:
+    """Have the JSON Schema ask for a prompt or a task, and for a workspace or what brings one."""
+    schema["required"].remove("prompt")
+    schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
+    schema["anyOf"] = [{"required": [name]} for name in ("workspace", "mounts", "worktree")]
+
+
 class TurnRequest(BaseModel):
     """One turn of a coding agent. Limits that are left out are the worker's defaults."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"anyOf": [{"required": [name]} for name in ("workspace", "mounts", "worktree")]},
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_alternatives)
 
     version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
@@ -109,6 +113,9 @@ class TurnRequest(BaseModel):
     )
     prompt: Annotated[str, AfterValidator(_readable_prompt)] = Field(
         description="What to do. Reaches the agent on its standard input, at most 10 MiB of UTF-8."
+    )
+    task: Task | None = Field(
+        default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
     )
     workspace: Annotated[str, AfterValidator(_absolute_or_none)] = Field(
         default="",
@@ -179,6 +186,11 @@ class TurnRequest(BaseModel):
     max_retry_backoff_ms: Milliseconds | None = Field(
         default=None, description="Ceiling of the delays between attempts."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_task(cls, document: Any) -> Any:
+        return with_prompt(document) if isinstance(document, Mapping) else document
 
     @model_validator(mode="after")
     def _one_workspace(self) -> Self:

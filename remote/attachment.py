@@ -11,6 +11,7 @@ from typing import TypeVar
 from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.framing import LineOverflow
 from remote.host import Channel, Host
+from remote.input import Input
 from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused, Removing, StderrTail, Wanted
 from remote.turn import Request
@@ -54,7 +55,7 @@ async def attach(
     except BaseException:
         await channel.close()
         raise
-    return Attachment(host, channel, nonce, EventStream(offset, ready, max_line), rest, beats, answer_s)
+    return Attachment(host, channel, nonce, ready, EventStream(offset, ready, max_line), rest, beats, answer_s)
 
 
 class StartWithheld(Exception):
@@ -69,18 +70,24 @@ class Attachment:
         host: Host,
         channel: Channel,
         nonce: str,
+        ready: Ready,
         stream: EventStream,
         rest: bytes,
         beats: Beats,
         answer_s: float,
     ) -> None:
+        self.said = ready.said  # lines that its agent was told before this attachment; None: the turn is not live
         self._host = host
         self._channel = channel
         self._nonce = nonce
         self._stream = stream
         self._rest = rest  # came together with the answer
         self._answer_s = answer_s
-        self._beats = asyncio.create_task(_beat(channel, beats))
+        self._written = ready.said or 0  # the number of the last line that needs no writing
+        self._told_stop: bytes | None = None
+        self._told_end = False
+        self._writing = asyncio.Lock()  # a long line is written in pieces
+        self._beats = asyncio.create_task(self._beat(beats))
 
     @property
     def offset(self) -> int:
@@ -102,7 +109,25 @@ class Attachment:
 
     async def cancel(self) -> None:
         """Ask the host to end the turn. Raises HostUnreachable."""
-        await self._channel.write(b"C\n")
+        await self._write(b"C\n")
+
+    async def tell(self, said: Input) -> None:
+        """Write what this attachment has not written yet. Raises HostUnreachable.
+
+        Not to be cancelled: of a long line, a piece could be under way.
+        """
+        async with self._writing:
+            if said.stop is not None and said.stop != self._told_stop:
+                self._told_stop = said.stop
+                await self._channel.write(b"T %b\n" % said.stop)
+            if self.said is None:
+                return
+            while self._written < said.last:
+                self._written += 1
+                await self._channel.write(said.word(self._written))
+            if said.ended and not self._told_end:
+                self._told_end = True
+                await self._channel.write(b"F\n")
 
     async def stderr_tail(self) -> bytes:
         """The end of what the agent wrote to stderr; only once the turn has ended. Raises HostUnreachable."""
@@ -128,12 +153,29 @@ class Attachment:
         """Send a word, and read on until the answer is understood."""
         try:
             async with asyncio.timeout(self._answer_s):
-                await self._channel.write(word)
+                await self._write(word)
                 while (said := understood(await self._chunk())) is None:
                     pass
                 return said
         except TimeoutError as error:
             raise HostUnreachable(self._host.name, f"no answer for {self._answer_s} s") from error
+
+    async def _write(self, word: bytes) -> None:
+        async with self._writing:
+            await self._channel.write(word)
+
+    async def _beat(self, beats: Beats) -> None:
+        """Say how long ago the host has answered: it tells late heartbeats by that."""
+        answered_at = beats.clock()
+        try:
+            while True:
+                if beats.wanted():
+                    await self._write(b"%d\n" % (beats.clock() - answered_at))
+                await asyncio.sleep(beats.every_s)
+        except HostUnreachable:
+            await (
+                self._channel.close()
+            )  # nobody listens there; so end it for its reader, who might still be sent output
 
     async def _chunk(self) -> bytes:
         chunk, self._rest = self._rest or await self._channel.read(), b""
@@ -166,15 +208,3 @@ async def _handshake(
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
-
-
-async def _beat(channel: Channel, beats: Beats) -> None:
-    """Say how long ago the host has answered: it tells late heartbeats by that."""
-    answered_at = beats.clock()
-    try:
-        while True:
-            if beats.wanted():
-                await channel.write(b"%d\n" % (beats.clock() - answered_at))
-            await asyncio.sleep(beats.every_s)
-    except HostUnreachable:
-        await channel.close()  # nobody listens there; so end it for its reader, who might still be sent output

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -28,11 +29,20 @@ _ASSIGNED = re.compile(r"(?:^|[\s;({])(?:([a-z_]+)=|read (?:-r )?([a-z_ ]+)|for 
 _COMMENT_OR_INDENT = re.compile(r"^[ \t]*(?:#.*\n)?", re.MULTILINE)
 
 
-def quote(value: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """A shell word as the shell is to read it."""
+
+    word: bytes
+
+
+def quote(value: str | Quoted) -> bytes:
     """Return `value` as one shell word. Raises ValueError for a NUL, which no shell can hold.
 
     Bytes that are not UTF-8 are expected as `os.fsdecode` gives them.
     """
+    if isinstance(value, Quoted):
+        return value.word
     data = value.encode("utf-8", "surrogateescape")
     if b"\0" in data:
         raise ValueError(f"a NUL byte cannot be passed to a host: {value[:80]!r}")
@@ -60,7 +70,7 @@ def own_variables() -> frozenset[str]:
 def program(
     functions: str,
     entry: str,
-    args: Sequence[str] = (),
+    args: Sequence[str | Quoted] = (),
     variables: Mapping[str, str | int] | None = None,
     path: str = "",
 ) -> bytes:

@@ -17,6 +17,7 @@ class Ready:
 
     size: int  # bytes of output that were there already
     turn_nonce: str  # proves that an end marker is one
+    said: int | None = None  # lines that the agent was told so far; None: the turn is not live
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class Answer:
         """Return an answer once it is complete. After Wanted, the answer proper is still to come."""
         self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
         if words := self._after(self._ready):
-            size, turn_nonce = words.split(" ")
-            return Ready(int(size), turn_nonce)
+            size, turn_nonce, *said = words.split(" ")
+            return Ready(int(size), turn_nonce, int(said[0]) if said else None)
         if words := self._after(self._refused):
             code, _, detail = words.partition(" ")
             return Refused(code, detail.strip())

@@ -6,13 +6,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adapters.command import Command, SessionFiles
-from remote.shell import assignment, library, program
+from adapters.command import SPOOL, Command, SessionFiles
+from remote.shell import Quoted, assignment, library, program, quote
 from remote.spool import Spool
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
 _LARGEST_ENVIRONMENT = 120_000  # bytes; it travels in one variable, which Linux caps at 128 KiB
+_LARGEST_FILES = 2**20  # bytes; they travel in the program
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_OWN_FILES = (  # see state.sh
+    *("turn", "supervisor", "watcher", "agent", "heartbeat", "reason", "end", "said", "closed", "writer", "wake"),
+    *("prompt", "prompt.new", "events", "err", "session_root", "session_sizes", "input", "stop", "stop.new"),
+)
 _LARGEST_WORD = 65_536  # bytes; a prompt up to here is a word of the program, which saves the host two processes
 
 
@@ -76,11 +82,14 @@ def start_request(
         "workspace_roots": "\n".join(workspace_roots),
         "prompt": word.decode("utf-8", "surrogateescape"),
         "prompt_bytes": len(prompt),
+        "prompt_lines": prompt.count(b"\n") if command.live else "",
+        "files": _files(command).decode("utf-8", "surrogateescape"),
         "agent_environment": _environment(command),
         "agent_path": command.env.get("PATH", ""),
         **_session_variables(command),
     }
-    return Request(program(_functions(), "start", command.argv, variables, path), prompt)
+    argv = [_argument(word, attach.spool) for word in command.argv]
+    return Request(program(_functions(), "start", argv, variables, path), prompt)
 
 
 def check_command(command: Command) -> None:
@@ -97,10 +106,44 @@ def check_command(command: Command) -> None:
             raise ValueError(f"the environment variable {name} holds a NUL byte, which no program can be given")
     if not all(_SIGNAL.fullmatch(rung.name) for rung in command.stop):
         raise ValueError(f"signals are named like INT, TERM and KILL: {command.stop!r}")
+    if command.live and command.stdin and not command.stdin.endswith(b"\n"):
+        raise ValueError("the input of a live turn is made of lines; the last one of its stdin lacks its newline")
+    _check_files(command.files)
+
+
+def _check_files(files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        if not _FILE.fullmatch(name) or name in _OWN_FILES or name.startswith("follower."):
+            raise ValueError(f"a file beside a command has a plain name that no spool uses itself, not {name!r}")
+        if b"\0" in content:
+            raise ValueError(f"the file {name} holds a NUL byte, which cannot be passed to a host")
+    size = sum(map(len, files.values()))
+    if size > _LARGEST_FILES:
+        raise ValueError(f"the files beside a command have {size:,} bytes, more than {_LARGEST_FILES:,}")
 
 
 def _functions() -> str:
-    return library("state", "processes", "checks", "supervisor", "watcher", "follower", "starter")
+    return library("state", "processes", "checks", "supervisor", "feeder", "watcher", "follower", "starter")
+
+
+def _argument(word: str, spool: Spool) -> str | Quoted:
+    """With the path of the spool in its place, which only the host may know."""
+    if SPOOL not in word:
+        return word
+    path = quote(spool.path)
+    if spool.path.startswith("~/"):
+        path = b'"$HOME"' + quote(spool.path[1:])
+    return Quoted(path.join(map(quote, word.split(SPOOL))))
+
+
+def _files(command: Command) -> bytes:
+    """The lines that `fill` evaluates."""
+    lines = (
+        b'printf %%s %b >"$draft/%b" || return\n'
+        % (quote(content.decode("utf-8", "surrogateescape")), name.encode())
+        for name, content in command.files.items()
+    )
+    return b"".join(lines)
 
 
 def _environment(command: Command) -> str:

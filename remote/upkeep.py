@@ -42,6 +42,14 @@ async def read_stderr_tail(host: Host, spool: Spool, max_bytes: int = STDERR_TAI
     return await _ask(host, "read_stderr_tail", spool.root, spool.id, str(max_bytes))
 
 
+async def read_input(host: Host, spool: Spool) -> bytes:
+    """Return all that the agent of a live turn was told so far, in lines. Raises HostUnreachable, SpawnRefused.
+
+    A follower that attached before may read it whole: nobody else says anything any more.
+    """
+    return await _ask(host, "read_input", spool.root, spool.id, timeout_s=120.0)
+
+
 async def free_bytes(host: Host, path: str) -> int:
     """Return the bytes free for us on the file system where `path`, absolute or below ~/, is or would be made."""
     return 1024 * int(await _ask(host, "free_kibibytes", path))

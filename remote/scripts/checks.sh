@@ -1,7 +1,8 @@
 # What must hold on a host before a turn can start there. Callers define `refuse CODE DETAIL`.
 
+# require_tools MORE...
 require_tools() {
-    for tool in setsid head mktemp mkdir mv rm tail grep tr wc sleep date; do
+    for tool in setsid head mktemp mkdir mv rm tail grep tr wc sleep date "$@"; do
         command -v "$tool" >/dev/null || refuse tool_missing "$tool"
     done
     # How processes are told apart, and found; macOS has none.

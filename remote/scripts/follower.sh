@@ -1,6 +1,7 @@
 # The follower: the far end of one attachment. It says that it is ready, streams `events` from an offset, and takes
-# lines: a number is a heartbeat, C cancels the turn. Of a turn that has ended, E asks for the end of what its agent
-# wrote to stderr, and R has the spool removed. The end of its input detaches; the turn lives on.
+# lines: a number is a heartbeat, C cancels the turn, T asks its agent to end by itself. To a live turn, S says a line,
+# and F ends what is said. Of a turn that has ended, E asks for the end of what its agent wrote to stderr, and R has the
+# spool removed. The end of its input detaches; the turn lives on.
 #
 # A heartbeat says how many seconds before it was sent the sender had our answer. So one that a cut link has kept for
 # longer than `stale` seconds is told from a fresh one, and renews nothing: somebody may count on the lease's end.
@@ -36,9 +37,10 @@ follow() {
     tail=
     beats=0
     trap leave TERM
+    take_over_input || exit
     ready_at=
     if uptime; then ready_at=$now; fi
-    answer "RT-READY $nonce $size $turn_nonce"
+    answer "RT-READY $nonce $size $turn_nonce${said_lines:+ $said_lines}"
     if ended; then replay; else stream; fi
     listen
     leave
@@ -61,8 +63,16 @@ replace_predecessor() {
     predecessor=
     if running "follower.$follower"; then predecessor=${value%% *}; fi
     sign "follower.$follower"
-    if [ "$predecessor" ]; then kill "$predecessor"; fi
+    [ "$predecessor" ] && kill "$predecessor" || return 0
+    if is_live; then await_silence $value; fi
 }
+
+# await_silence PID START: it may be in the middle of a line. One that cannot write any more hears no TERM.
+await_silence() {
+    waited=0
+    while alive "$@" && [ "$waited" -lt 20 ]; do pause; done
+    if alive "$@"; then kill -KILL "$1"; fi
+} 2>/dev/null
 
 # replay: an ended turn. The marker is repeated in case the disk was too full for it.
 replay() {
@@ -94,10 +104,15 @@ crowded() {
     [ "$#" -gt 256 ]
 }
 
+# listen: what is said to agents is bytes, whatever the host's locale makes of them.
 listen() {
+    LC_ALL=C
     while IFS= read -r line; do
         case $line in
         C) cancel ;;
+        "S "*) ended || hear "${line#??}" ;;
+        F) end_input ;;
+        "T "*) ask_to_end "${line#??}" ;;
         E) tell_stderr ;;
         R) remove ;;
         *[!0-9]*) ;;
@@ -126,6 +141,18 @@ in_time() {
 beat() {
     beats=$((beats + 1))
     put heartbeat "$$ $beats"
+}
+
+# hear "NUMBER BYTES LINE"
+hear() {
+    number=${1%% *}
+    set -- "${1#* }"
+    say "$number" "${1%% *}" "${1#* }"
+}
+
+# ask_to_end TEXT: for the agent's next look, which finds all of it or nothing.
+ask_to_end() {
+    printf '%s\n' "$1" >"$spool/stop.new" && mv "$spool/stop.new" "$spool/stop"
 }
 
 cancel() {

@@ -2,11 +2,11 @@
 # claimed only follows, so it may be repeated until it is answered.
 #
 # Callers set what follower.sh needs, and `workspace_roots`, `turn_nonce`, `lease`, `ladder`, `cwd`, `prompt_bytes`,
-# `prompt` (blank: it has to be asked for), `agent_environment`, `agent_path` (blank: the host's) and `session_*`.
+# `prompt` (blank: it has to be asked for), `prompt_lines` (of a live turn; else blank), `files`, `agent_environment`, `agent_path` (blank: the host's) and `session_*`.
 
 # start ARGV...
 start() {
-    require_tools
+    require_tools ${prompt_lines:+mkfifo}
     place "$root" "$id"
     started_here=
     if [ ! -d "$spool" ]; then
@@ -72,6 +72,9 @@ fill() {
     for name in supervisor watcher agent heartbeat reason end; do
         put "$name" "" || return
     done
+    if [ "$prompt_lines" ]; then prepare_input || return; fi
+    LC_ALL=C
+    eval "$files"
 }
 
 receive_prompt() {

@@ -8,8 +8,15 @@
 #   reason      why the agent is to end: cancel or lease; blank while nobody wants it to end
 #   end         exit code ("-" if unknown), reason, and whether the end marker stands in `events`
 #
-# Beside them lie `prompt`, `events` (stdout), `err` (stderr), and, for an agent that keeps session
-# files, `session_root` and `session_sizes`. A blank state file means "not yet".
+# and of a live turn:
+#
+#   said        how many lines its agent was told, and how many bytes they are; what `prompt` holds behind is none
+#   closed      whether no more will follow
+#   writer      the follower who attached last: what another one says is not for the agent
+#
+# Beside them lie `prompt`, `events` (stdout), `err` (stderr), and, for an agent that keeps session files,
+# `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; `stop` once the agent is asked to end
+# by itself; and the command's own files. A blank state file means "not yet".
 #
 # Callers set `spool`, see `place`. Everything is POSIX sh, which has no local variables: `value`, `stat` and `waited` are anybody's.
 

@@ -14,6 +14,7 @@ supervise() {
     (watch) &
     start_time $!
     first_watcher="$! $started_at"
+    start_feeder
     (launch "$@") <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
     conclude $?
 }
@@ -25,6 +26,7 @@ launch() {
     # Whoever wants the agent ended writes the reason first and looks for the agent then; so one of both sees the other.
     get reason
     if [ "$value" ]; then exit 143; fi
+    if is_live; then exec <"$spool/input" || exit 126; fi
     cd -- "$1" || exit 126
     shift
     export RUNTURN_SPOOL="$spool"
@@ -53,6 +55,7 @@ locate() {
 
 # conclude CODE: the agent has exited.
 conclude() {
+    end_feeder
     get reason
     reason=${value:-exit}
     get agent

@@ -37,6 +37,14 @@ read_stderr_tail() {
     if [ -e "$spool/err" ]; then tail -c "$3" "$spool/err"; fi
 }
 
+# read_input ROOT ID: what is counted; behind it could be the beginning of a line.
+read_input() {
+    place "$1" "$2"
+    [ -d "$spool" ] || refuse spool_missing "$spool"
+    get said
+    head -c "${value#* }" "$spool/prompt"
+}
+
 # free_kibibytes PATH: of its file system, or of the one it would be made on.
 free_kibibytes() {
     place "$1" ""

@@ -231,7 +231,7 @@ def test_published_schema_is_valid_and_takes_what_we_take() -> None:
     validator = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     validator.check_schema(schema)
 
-    assert schema["required"] == ["prompt"]
+    assert schema["required"] == []
     assert schema["additionalProperties"] is False
     for document in (LEAST, WHOLE):
         validator(schema).validate(document)

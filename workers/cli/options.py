@@ -39,7 +39,7 @@ _REQUEST = (
     ),
     click.option("--collect-patch", is_flag=True, help="Bring home all changes in such a workspace, as a patch."),
     click.option("--collect", "files", multiple=True, metavar="GLOB", help="Bring home these files of it."),
-    click.option("--keep-workspace", is_flag=True, help="Do not remove it when the turn is over."),
+    click.option("--keep-workspace", is_flag=True, default=None, help="Do not remove it when the turn is over."),
     click.option("--agent", metavar="NAME", help="Which agent. [default: the configured one]"),
     click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
     click.option(
@@ -88,9 +88,7 @@ def request_options(command: F) -> F:
 
 def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
-    document = {
-        name: value for name, value in given.items() if not (value is None or value is False or value == ())
-    }
+    document = {name: value for name, value in given.items() if value not in (None, ())}
     document["prompt"] = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
     document |= _brought(
         document.pop("mounts", ()),
