@@ -22,6 +22,7 @@ from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
 from adapters.session_request import SessionRequest
 from adapters.task import Task
+from adapters.workspace import Collect, HostMount, Worktree
 from ops.settings import PREFIX, Settings
 from tests.docs.catalogue import of_exporter, of_workers
 
@@ -61,6 +62,9 @@ def models() -> dict[str, type[BaseModel]]:
         "needs": Needs,
         "task": Task,
         "session": SessionRequest,
+        "mounts": HostMount,
+        "worktree": Worktree,
+        "collect": Collect,
     }
 
 
@@ -168,7 +172,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None or field.default_factory is not None or isinstance(value, BaseModel):
+    if value in (None, "") or field.default_factory is not None or isinstance(value, BaseModel):
         return ""  # the meaning says what is so then
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
@@ -186,6 +190,9 @@ _PARTS: dict[str, Callable[[], str]] = {
     "needs": partial(_fields, Needs, "Field"),
     "task": partial(_fields, Task, "Field"),
     "session": partial(_fields, SessionRequest, "Field"),
+    "mounts": partial(_fields, HostMount, "Field"),
+    "worktree": partial(_fields, Worktree, "Field"),
+    "collect": partial(_fields, Collect, "Field"),
     "errors": _errors,
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import json
 import os
+import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from adapters.contract import Session
 from adapters.registry import Registry
 from adapters.request import TurnRequest
 from adapters.result import Collected, Status, TurnResult
+from tests.docs.pages import page
 from tests.processes import of_turns
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
@@ -44,7 +47,7 @@ WEEK_S = 7 * 86_400
 AGENT = rf"""#!/bin/sh
 cat >"$HOME/prompt"
 pwd >>"$HOME/places"
-. ./todo
+if [ -e todo ]; then . ./todo; else . "$HOME/todo"; fi
 until [ "$1" = --session-id ] || [ "$1" = --resume ]; do shift; done
 sed 's/"session_id":"[^"]*"/"session_id":"'"$2"'"/' {RECORDING}
 """
@@ -416,3 +419,54 @@ def _bring_over_ssh(fleet: Fleet, login: Login, notes: Path) -> None:
     assert "+new\n" in (home.patch or "")
     until(lambda: not list((login.folder / "workspaces").iterdir()), "the workspaces to be removed")
     assert not list(Path(here, ".git").glob("worktrees/*"))
+
+
+def documented(language: str, test: str) -> str:
+    """The block of the documents that this test runs."""
+    mark = f"tests/workers/test_workspaces.py::{test}"
+    blocks = page("docs/producers.md").blocks
+    (text,) = [block.text for block in blocks if block.language == language and mark in block.tested_by]
+    return text
+
+
+@pytest.fixture
+def application(fleet: Fleet, project: Path) -> Iterator[Path]:
+    """What the documents bring, in a repository; their agent writes a report, and changes a file."""
+    (project / "src" / "__pycache__").mkdir()
+    (project / "src" / "__pycache__" / "main.pyc").write_bytes(b"\0")
+    (project / "rules.md").write_text("Be brief.\n")
+    git = (need("git"), "-C", str(project), "-c", "user.name=t", "-c", "user.email=t@localhost")
+    for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "one")):
+        subprocess.run([*git, *command], check=True)
+    script = fleet.root / "todo"
+    script.write_text("find . -name .git -prune -o -type f -print | sort >report-1.md; echo new >rules.md")
+    yield project
+    script.unlink()
+
+
+def placed(text: str, application: Path) -> str:
+    """A path of the documents, here."""
+    return text.replace("/srv/app", str(application)).replace("/srv/", f"{application}/")
+
+
+def test_request_of_the_documents_runs(fleet: Fleet, application: Path) -> None:
+    document = json.loads(documented("json", "test_request_of_the_documents_runs"))
+    for mount in document["mounts"]:
+        mount["host_path"] = placed(mount["host_path"], application)
+    result = fleet.run(TurnRequest.parse(document))
+    assert result.status is Status.COMPLETED, result.error
+    home = home_of(result)
+    assert home.files["report-1.md"].text == "./app/src/main.py\n./app/src/main.pyc\n./report-1.md\n./rules.md\n"
+    assert "-Be brief.\n+new\n" in (home.patch or "")
+
+
+def test_commands_of_the_documents_run(fleet: Fleet, application: Path) -> None:
+    plain, as_json = [
+        fleet.command(*(placed(word, application) for word in shlex.split(line)[1:]))
+        for line in documented("sh", "test_commands_of_the_documents_run").splitlines()
+    ]
+    assert (plain.returncode, as_json.returncode) == (0, 0), plain.stderr + as_json.stderr
+    assert re.search(r"collected: a patch of \d+ lines; see --json", plain.stdout)
+    home = home_of(TurnResult.model_validate_json(as_json.stdout))
+    assert "-Be brief.\n+new\n" in (home.patch or "")
+    assert "./src/main.py\n" in (home.files["report-1.md"].text or "")

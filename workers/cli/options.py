@@ -40,7 +40,7 @@ _REQUEST = (
     ),
     click.option("--collect-patch", is_flag=True, help="Bring home all changes in such a workspace, as a patch."),
     click.option("--collect", "files", multiple=True, metavar="GLOB", help="Bring home these files of it."),
-    click.option("--keep-workspace", is_flag=True, help="Do not remove it when the turn is over."),
+    click.option("--keep-workspace", is_flag=True, default=None, help="Do not remove it when the turn is over."),
     click.option(
         "--agent", metavar="NAME", help="Which agent; auto: one that meets --need. [default: the configured one]"
     ),
