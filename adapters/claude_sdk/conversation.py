@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
+import anyio
 from claude_agent_sdk import (
     AgentDefinition,
     ClaudeAgentOptions,
@@ -20,6 +21,7 @@ from claude_agent_sdk import (
 from pydantic import JsonValue
 
 from adapters import errors
+from adapters.claude_code.adapter import prompt_text
 from adapters.claude_sdk.faults import turn_error
 from adapters.claude_sdk.gates import HOOK_TIMEOUT, HOOKS, Answer, Gates
 from adapters.claude_sdk.opening import SERVER, Record, subagents, user_message
@@ -52,6 +54,7 @@ class ClaudeSdkConversation:
         self._gates = Gates(options, desk)
         self._client: ClaudeSDKClient | None = None
         self._transport: WireTransport | None = None
+        self._led = anyio.Event()  # for good or ill: nobody need wait for it any longer
         self._ending = False
 
     async def run(self) -> None:
@@ -61,6 +64,7 @@ class ClaudeSdkConversation:
         try:
             await client.connect()
             self._client, self._transport = client, transport
+            self._led.set()
             await transport.rest()
             self._ending = True
             await self._wire.end_input()
@@ -71,13 +75,15 @@ class ClaudeSdkConversation:
             raise turn_error(error, old=transport.holds_gates is False) from error
         finally:
             self._client = None
+            self._led.set()
             await client.disconnect()
 
     async def control(self, request: ControlRequest) -> Mapping[str, JsonValue]:
-        """See `Conversation.control`."""
+        """See `Conversation.control`. Waits until the agent has answered the handshake."""
+        await self._led.wait()
         client, value = self._client, request.value
         if client is None or self._ending:
-            raise InvalidRequest("the agent is not ready, or about to end: it takes nothing now", field="control")
+            raise InvalidRequest("the agent is about to end: it takes nothing more", field="control")
         try:
             return await self._controls[request.control](client, value)
         except errors.TurnError:
@@ -107,7 +113,7 @@ class ClaudeSdkConversation:
     async def _send(self, client: ClaudeSDKClient, text: str | None) -> Mapping[str, JsonValue]:
         if not text or not text.strip():
             raise InvalidRequest("is empty; say what the agent should do", field="text")
-        return {"message_id": await _say(client, text)}
+        return {"message_id": await _say(client, prompt_text(text, self._options))}
 
     async def _set_model(self, client: ClaudeSDKClient, model: str | None) -> Mapping[str, JsonValue]:
         await client.set_model(model or None)
