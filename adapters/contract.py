@@ -82,6 +82,8 @@ class Capabilities:
     max_context_tokens: int | None = None  # None: depends on the model
     task_types: frozenset[str] = frozenset({"code", "test", "review", "docs"})
     languages: frozenset[str] = frozenset({"*"})  # *: any
+    tested_versions: tuple[str, str] | None = None  # the oldest and the newest that the adapter was proved with
+    api_credentials: frozenset[str] = frozenset()  # of its `credentials`, those that an API account is billed for
 
 
 @dataclass(frozen=True, slots=True)

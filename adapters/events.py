@@ -171,6 +171,14 @@ class Malformed:
 
 
 @dataclass(slots=True)
+class AdapterFault:
+    """The agent's adapter could not do its part: the turn fails, whatever the agent says of its end."""
+
+    name: ClassVar[str] = "adapter_fault"
+    message: str
+
+
+@dataclass(slots=True)
 class Report:
     """The agent's own final word on a turn."""
 
@@ -223,6 +231,7 @@ Event = (
     | Notification
     | Heartbeat
     | Malformed
+    | AdapterFault
     | TurnCompleted
     | TurnFailed
 )

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jsonschema
 from pydantic import (
@@ -19,10 +19,14 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 
 from adapters.errors import InvalidRequest
+from adapters.needs import Needs
+from adapters.task import Task, with_prompt
 
+AUTO = "auto"  # in the place of an agent's name
 _DEPTH = 6  # of a faulty field's name, in dots
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
 
@@ -94,10 +98,16 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
+def _prompt_or_task(schema: dict[str, Any]) -> None:
+    """Have the JSON Schema ask for one of them."""
+    schema["required"].remove("prompt")
+    schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
+
+
 class TurnRequest(BaseModel):
     """One turn of a coding agent. Limits that are left out are the worker's defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_prompt_or_task)
 
     version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
@@ -107,10 +117,23 @@ class TurnRequest(BaseModel):
     prompt: Annotated[str, AfterValidator(_readable_prompt)] = Field(
         description="What to do. Reaches the agent on its standard input, at most 10 MiB of UTF-8."
     )
+    task: Task | None = Field(
+        default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
+    )
     workspace: Annotated[str, AfterValidator(_absolute)] = Field(
         description="Absolute path of an existing directory on the host, the agent's working directory."
     )
-    agent: Name = Field(default="claude-code", description="Which adapter runs the turn.")
+    agent: Name = Field(
+        default="claude-code",
+        description="Which adapter runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
+    )
+    needs: Needs | None = Field(
+        default=None, description="What the agent has to be able to do, and who may be billed; see below."
+    )
+    plan: bool = Field(
+        default=False,
+        description="true: the agent changes nothing, and plans what the prompt asks for; the result has `plan`.",
+    )
     host: Name | None = Field(default=None, description="Where to run; left out, the worker chooses.")
     host_labels: dict[Name, Label] = Field(
         default={}, description="Run on a host that has all of these labels; left out, on any."
@@ -162,6 +185,17 @@ class TurnRequest(BaseModel):
     max_retry_backoff_ms: Milliseconds | None = Field(
         default=None, description="Ceiling of the delays between attempts."
     )
+
+    @model_validator(mode="after")
+    def _one_kind_of_output(self) -> Self:
+        if self.plan and self.output_schema is not None:
+            raise ValueError("plan and output_schema cannot be combined: a plan has a form of its own")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_task(cls, document: Any) -> Any:
+        return with_prompt(document) if isinstance(document, Mapping) else document
 
     @property
     def deadline_at(self) -> float | None:

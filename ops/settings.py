@@ -41,6 +41,7 @@ from pydantic_settings import (
     SettingsError as Unreadable,
 )
 
+from adapters.contract import Billing
 from adapters.request import EnvName, Label, Name
 from ops import secret_files
 from ops.errors import SettingsError
@@ -84,8 +85,10 @@ class AgentSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Name = Field(default="claude-code", description="The agent of requests that name none.")
-    command: Annotated[str, Field(min_length=1)] = Field(
-        default="claude", description="Its program: a path, or a name in the PATH of the worker or host."
+    command: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Its program: a path, or a name in the PATH of the worker or host. Left out: `command` of its "
+        "own table, else what it is usually called, such as `claude`.",
     )
     turn_timeout_ms: Milliseconds = Field(default=3_600_000, description="For one attempt.")
     read_timeout_ms: Milliseconds = Field(
@@ -117,6 +120,28 @@ class AgentSettings(BaseModel):
         default=604_800_000,
         description="A host keeps the remains of turns that this ledger does not know or cannot read for so long.",
     )
+
+
+class AgentTable(BaseModel):
+    """Tables of agents, by their names: what holds for one agent. All else that stands there is its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, JsonValue]
+
+    command: Printable | None = Field(
+        default=None,
+        description="Its program: a path, or a name in the PATH of the worker or host. Left out: as it is usually "
+        "called.",
+    )
+    billing: Billing | None = Field(
+        default=None,
+        description="Who is billed for it, `api`, `subscription` or `free`; left out: as its credentials tell.",
+    )
+
+    @property
+    def options(self) -> dict[str, JsonValue]:
+        """The defaults of its requests' options."""
+        return dict(self.__pydantic_extra__)
 
 
 class SshHostSettings(BaseModel):
@@ -289,8 +314,8 @@ class Settings(BaseSettings):
         description="Hosts over SSH, in the environment as a JSON list. With any, turns run there, and on the "
         "worker's own machine only if they ask for it by its name.",
     )
-    agents: dict[str, dict[str, JsonValue]] = Field(
-        default={}, description="Options by agent, as one JSON object: in the file, a table for each agent."
+    agents: dict[str, AgentTable] = Field(
+        default={}, description="Agents by name, as one JSON object: in the file, a table for each agent."
     )
 
     @classmethod

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from adapters.errors import InvalidRequest
-from adapters.request import TURN_ID, TurnRequest
+from adapters.request import AUTO, TURN_ID, TurnRequest
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Busy
@@ -104,7 +104,8 @@ class Admission:
     def _parse(self, arrival: Arrival) -> TurnRequest:
         document = arrival.document
         if isinstance(document, Mapping) and "agent" not in document:
-            document = {**document, "agent": self._equipment.settings.agent.kind}
+            default = AUTO if document.get("needs") is not None else self._equipment.settings.agent.kind
+            document = {**document, "agent": default}
         if isinstance(document, Mapping) and arrival.traceparent is not None:
             document = {"traceparent": arrival.traceparent, **document}
         request = TurnRequest.parse(document, turn_id=arrival.task_id)
@@ -118,7 +119,9 @@ class Admission:
         if re.fullmatch(TURN_ID, turn_id) is None:
             turn_id = arrival.task_id
         agent = str(given.get("agent"))
-        known = agent if agent in self._equipment.registry.names else "unknown"  # it becomes a label of metrics
+        known = (
+            agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
+        )  # it becomes a label of metrics
         result = refused(turn_id, error)
         asked = await self._patiently(
             self._equipment.ledger.refuse, turn_id, known, result, arrival.task_id, self._equipment.clock()

@@ -11,6 +11,7 @@ from adapters import errors
 from adapters.contract import Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
+from adapters.plan import Plan, read_plan
 from adapters.result import TurnResult
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
@@ -65,7 +66,9 @@ class Conclusion:
         """
         if run is not None:
             await keep_stderr(self._equipment, self._claim, attempt, run, self._patiently)
-        equipment, error = self._equipment, self._by_policy(attempt, judged.error)
+        equipment = self._equipment
+        plan, failure = self._planned(state, judged.error)
+        error = self._by_policy(attempt, failure)
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
@@ -85,6 +88,7 @@ class Conclusion:
                 host=attempt.host,
                 attempts=attempt.attempt,
                 exit_code=code,
+                plan=plan,
             )
             outcome = await self._settle(result, seq + 1, ended)
         if not spool_stays:
@@ -144,6 +148,17 @@ class Conclusion:
         await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
         stored = await self._patiently(self._ledger.events, self._claim.turn_id, attempt.first_seq - 1)
         return recall(attempt.first_seq, (line for _, line in stored))
+
+    def _planned(self, state: TurnState, error: TurnError | None) -> tuple[Plan | None, TurnError | None]:
+        """The plan of a plan turn whose agent reports success, or why there is none."""
+        if error is not None or not self._claim.request.plan:
+            return None, error
+        report = state.report
+        try:
+            structured, text = (report.structured_output, report.text) if report else (None, "")
+            return read_plan(structured, text or state.text), None
+        except TurnError as fault:
+            return None, fault
 
     def _emit_end(
         self, attempt: Attempt, seq: int, error: TurnError | None, decision: RetryDecision | None

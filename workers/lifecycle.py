@@ -11,6 +11,15 @@ from adapters.events import Event
 
 
 @dataclass(frozen=True, slots=True)
+class AgentChosen:
+    """A request had left its agent open; the turn stays with this one."""
+
+    name: ClassVar[str] = "agent_chosen"
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStarted:
     """An attempt begins; it has the attempt's first sequence number."""
 
@@ -40,7 +49,7 @@ class TurnSettled:
     error_kind: str | None
 
 
-AnyEvent = Event | AttemptStarted | AttemptEnded | TurnSettled
+AnyEvent = Event | AgentChosen | AttemptStarted | AttemptEnded | TurnSettled
 
 
 def to_wire(event: AnyEvent, seq: int, at: float) -> bytes:

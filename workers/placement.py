@@ -100,7 +100,8 @@ class Placement:
 
         def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:
             count = taken.get(host.name, 0)
-            lacking = (host.name in refusing, not host.admits(workspace), host.host.rest_s > 0)
+            lacks = self._equipment.health.lacks(host.name, self._claim.request.agent)
+            lacking = (host.name in refusing or lacks, not host.admits(workspace), host.host.rest_s > 0)
             return *lacking, count / host.slots if host.slots else 0.0, count
 
         free = (host for host in candidates if host.slots is None or taken.get(host.name, 0) < host.slots)

@@ -16,6 +16,7 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Judgement, Session
 from adapters.errors import TurnError
+from adapters.request import AUTO
 from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
@@ -32,6 +33,7 @@ from workers.patience import Detached, Patience
 from workers.placement import Placement
 from workers.recall import at_least
 from workers.retry import RetryDecision
+from workers.routes import Routes
 from workers.sessions import Sessions
 from workers.verdict import judge
 
@@ -66,9 +68,9 @@ class TurnRun:
         self._attempt_run: AttemptRun | None = None
         self._asked: TurnError | None = errors.TurnCancelled() if claim.cancel_requested else None
         self._lost = False
-        claimed_at = equipment.monotonic() if asked_at is None else asked_at
-        self._held_until = claimed_at + OWNER_TTL_S
-        self._conclusion = Conclusion(equipment, claim, self._patiently, claimed_at)
+        self._claimed_at = equipment.monotonic() if asked_at is None else asked_at
+        self._held_until = self._claimed_at + OWNER_TTL_S
+        self._conclusion = Conclusion(equipment, claim, self._patiently, self._claimed_at)
 
     @property
     def held(self) -> bool:
@@ -123,6 +125,8 @@ class TurnRun:
     async def _work(self) -> RunOutcome:
         attempt = self.claim.open
         try:
+            if self.claim.request.agent == AUTO:
+                await self._route()
             adapter = self._equipment.registry.get(self.claim.request.agent)
             sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
             attempt = attempt or await self._begin(adapter, sessions)
@@ -138,6 +142,14 @@ class TurnRun:
             return await self._conclusion.of_unread(attempt, error, started=self.claim.open is not None)
         return await self._follow(attempt, adapter, host, command)
 
+    async def _route(self) -> None:
+        """Choose the agent that the request leaves open. Raises TurnError."""
+        if self._asked is not None:
+            raise self._asked
+        self.begun.set()  # to look at agents takes time, and others are not to wait for it
+        self.claim = await Routes(self._equipment, self._patiently).chosen(self.claim)
+        self._conclusion = Conclusion(self._equipment, self.claim, self._patiently, self._claimed_at)
+
     async def _begin(self, adapter: Adapter, sessions: Sessions) -> Attempt:
         """Record a new attempt. Raises TurnError if the turn must not start, or not now."""
         if self._asked is not None:
@@ -145,7 +157,7 @@ class TurnRun:
         if self._patiently.leaving:
             raise Detached
         request, now = self.claim.request, self._equipment.clock()
-        adapter.check(request)
+        self._equipment.registry.check(request)
         self._equipment.hosts.candidates(request)
         if request.deadline_at is not None and now >= request.deadline_at:
             raise errors.DeadlineExceeded("the deadline passed before the turn could start")

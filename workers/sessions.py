@@ -8,6 +8,7 @@ from dataclasses import replace
 from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Session
+from adapters.plan import instructed
 from adapters.request import TurnRequest
 from ops.ledger import Attempt, Claim, InUse, SessionRow
 from ops.tracing import agent_environment
@@ -63,7 +64,7 @@ class Sessions:
 
     def command(self, session: Session, host: TurnHost) -> Command:
         """What runs in a session on a host, with the variables that the worker forwards."""
-        request, previous = self._request, self.previous
+        request, previous = instructed(self._request, self._adapter), self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)

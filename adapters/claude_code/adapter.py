@@ -15,7 +15,7 @@ from adapters.claude_code.session_files import read_usage, session_files
 from adapters.claude_code.soft_stop import SETTINGS, stop_file
 from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
-from adapters.contract import Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest
@@ -47,7 +47,16 @@ class ClaudeCode:
     """See `adapters.contract.Adapter`. One instance serves all turns; it holds only configuration."""
 
     name = "claude-code"
-    capabilities = Capabilities(resume=True, structured_output=True, cost_cap=True, live_output_tokens=True)
+    capabilities = Capabilities(
+        resume=True,
+        structured_output=True,
+        cost_cap=True,
+        live_output_tokens=True,
+        plans=True,
+        billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
+        tested_versions=("2.1.197", "2.1.330"),
+        api_credentials=frozenset({"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", *_PROVIDERS}),
+    )
     tools = TOOLS
 
     def __init__(
@@ -127,6 +136,12 @@ class ClaudeCode:
         own = ClaudeCodeOptions.parse(request.options)
         given = own.model_dump(include=own.model_fields_set)
         return self.defaults.model_copy(update=given)
+
+
+def create(config: AgentConfig) -> ClaudeCode:
+    """See `adapters.contract.AdapterFactory`."""
+    defaults = ClaudeCodeOptions.parse(dict(config.options))
+    return ClaudeCode(config.command or "claude", defaults, config.stop_grace_s)
 
 
 def _arguments(request: TurnRequest, options: ClaudeCodeOptions, session: Session) -> list[str]:

@@ -19,6 +19,7 @@ from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
+_KEYS = frozenset({"CODEX_API_KEY", "OPENAI_API_KEY"})
 _SCHEMA = "output-schema.json"
 # A Codex that finds these in its environment takes itself for a command of another one.
 _NESTED = ("CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_SESSION_ID", "CODEX_THREAD_ID")
@@ -35,6 +36,8 @@ class Codex:
         live_output_tokens=False,
         names_sessions=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
+        tested_versions=("0.169.0", "0.169.0"),
+        api_credentials=_KEYS,
     )
     tools = TOOLS
 
@@ -48,7 +51,7 @@ class Codex:
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """See `Adapter.credentials`."""
-        return ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
+        return (*sorted(_KEYS), "CODEX_ACCESS_TOKEN")
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""

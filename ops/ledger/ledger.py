@@ -285,6 +285,15 @@ class Ledger(LedgerReader):
         with self._database.write() as connection:
             return events.append(connection, claim, first_seq, lines)
 
+    def route(self, claim: Claim, agent: str, seq: int, line: bytes) -> Claim:
+        """Give a turn whose request leaves it open an agent, with the event that says so, numbered `seq`.
+
+        Returns the claim with it. Raises StaleClaim.
+        """
+        with self._database.write() as connection:
+            events.append(connection, claim, seq, [line])
+            return claims.route(connection, claim, agent)
+
     def append_many(self, batches: Sequence[Batch]) -> frozenset[str]:
         """Store one batch of events each of many turns, as `append_events` does, in one transaction.
 

@@ -21,6 +21,8 @@ WHOLE: dict[str, Any] = {
     "prompt": "Fix the bug — büg",
     "workspace": "/srv/repo",
     "agent": "claude-code",
+    "needs": {"language": "python", "live": True, "billing": ["subscription", "api"]},
+    "plan": False,
     "host": "build-3",
     "host_labels": {"gpu": "yes"},
     "on_host_lost": "any_host",

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.errors import KINDS, Retry
+from adapters.needs import Needs
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
 from ops.settings import PREFIX, Settings
@@ -55,6 +56,7 @@ def models() -> dict[str, type[BaseModel]]:
         "claude-code": ClaudeCodeOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
+        "needs": Needs,
     }
 
 
@@ -75,7 +77,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 def _settings() -> str:
     tables = dict(_tables(Settings))
     schema = Settings.model_json_schema()["properties"]
-    single = {name for name in tables if schema[name].get("type") != "array"}
+    single = {name for name in tables if schema[name].get("type") not in ("array", "object")}
     own = (
         (f"`{PREFIX}{name.upper()}`", *_described(field, schema[name]))
         for name, field in Settings.model_fields.items()
@@ -177,6 +179,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "claude-code": _claude_code,
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
+    "needs": partial(_fields, Needs, "Field"),
     "errors": _errors,
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),

@@ -15,7 +15,7 @@ _LOCK = Path(__file__).with_name("package-lock.json")
 
 def npm_agent(name: str) -> Path:
     """The program `codex` or `gemini`; without it, the test skips on a laptop and fails in CI."""
-    program = _TOOLS / "node_modules" / ".bin" / name
+    program = _TOOLS / "bin" / name
     installed = _TOOLS / "installed"
     if program.exists() and installed.exists() and installed.read_bytes() == _LOCK.read_bytes():
         return program

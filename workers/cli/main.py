@@ -59,6 +59,7 @@ SECTIONS = (
             "doctor": "Check everything that a turn needs.",
         },
     ),
+    Section("Agents", "workers.cli.agents", {"agents": "Show the agents there are, host by host."}),
     Section("Flower", "workers.cli.flower", {"flower": "Serve Flower, Celery's web page, behind a login."}),
     Section("Dead letters", "workers.cli.dead", {"dead": "Look after messages that no worker could read."}),
     Section(

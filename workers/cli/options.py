@@ -11,7 +11,7 @@ import click
 import orjson
 
 from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
+from adapters.request import AUTO, TurnRequest
 from ops.settings import Settings
 from workers.agents import build_registry
 
@@ -25,7 +25,17 @@ _REQUEST = (
         "--prompt-file", type=click.File("rb"), metavar="FILE", help="Read the prompt from a file; - is stdin."
     ),
     click.option("--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: this directory]"),
-    click.option("--agent", metavar="NAME", help="Which agent. [default: the configured one]"),
+    click.option(
+        "--agent", metavar="NAME", help="Which agent; auto: one that meets --need. [default: the configured one]"
+    ),
+    click.option(
+        "--need",
+        "needs",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="What the agent must offer: live, language=python, billing=subscription,api.",
+    ),
+    click.option("--plan", is_flag=True, default=None, help="Have a plan made of it, and nothing changed."),
     click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
     click.option(
         "--host-label", "host_labels", multiple=True, metavar="NAME=VALUE", help="Only on hosts with this label."
@@ -76,15 +86,24 @@ def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     document = {name: value for name, value in given.items() if value not in (None, ())}
     document["prompt"] = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
     document.setdefault("workspace", str(Path.cwd()))
-    document.setdefault("agent", settings.agent.kind)
+    if "needs" in document:
+        document["needs"] = dict(_need(text) for text in document["needs"])
+    document.setdefault("agent", AUTO if "needs" in document else settings.agent.kind)
     for field in ("labels", "host_labels"):
         document[field] = dict(pair(text, field) for text in document.get(field, ()))
     document["options"] = _options(document.get("options", ()), document.pop("model", None))
     if schema := document.get("output_schema"):
         document["output_schema"] = _json_object(schema.read())
     request = TurnRequest.parse(document)
-    build_registry(settings).get(request.agent).check(request)
+    build_registry(settings).check(request)
     return request
+
+
+def _need(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        return name, True
+    return name, value.split(",") if name == "billing" else _value(value)
 
 
 def pair(text: str, field: str) -> tuple[str, str]:

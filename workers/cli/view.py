@@ -85,6 +85,9 @@ class TurnView:
         self._spinner.update(text=Text(self.status, style="cyan", no_wrap=True, overflow="ellipsis"))
         return self._spinner
 
+    def _on_agent_chosen(self, event: dict[str, Any]) -> Iterator[Text]:
+        yield Text(f"agent {event['agent']}: {event['reason']}", "dim")
+
     def _on_attempt_started(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = "starting"
         self._agent = event["agent"]
