@@ -35,6 +35,7 @@ class Codex:
         cost_cap=False,
         live_output_tokens=False,
         names_sessions=True,
+        plans=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
         tested_versions=("0.169.0", "0.169.0"),
         api_credentials=_KEYS,
@@ -60,9 +61,12 @@ class Codex:
 
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
+        options = self._options(request)
+        if request.plan:
+            options = options.model_copy(update={"sandbox": "read-only"})
         files = {} if request.output_schema is None else {_SCHEMA: orjson.dumps(request.output_schema)}
         return Command(
-            argv=(self.command, *_arguments(request, self._options(request), session)),
+            argv=(self.command, *_arguments(request, options, session)),
             cwd=request.workspace,
             stdin=request.prompt.encode(),
             forward_env=request.env,
