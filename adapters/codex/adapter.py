@@ -19,7 +19,8 @@ from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
-_KEYS = frozenset({"CODEX_API_KEY", "OPENAI_API_KEY"})
+# OPENAI_API_KEY counts where config.toml names it as the `env_key` of a provider, and only there.
+_LOGIN = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
 _SCHEMA = "output-schema.json"
 # A Codex that finds these in its environment takes itself for a command of another one.
 _NESTED = ("CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_SESSION_ID", "CODEX_THREAD_ID")
@@ -38,7 +39,7 @@ class Codex:
         plans=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
         tested_versions=("0.169.0", "0.169.0"),
-        api_credentials=_KEYS,
+        api_credentials=frozenset({"CODEX_API_KEY"}),
     )
     tools = TOOLS
 
@@ -52,7 +53,7 @@ class Codex:
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """See `Adapter.credentials`."""
-        return (*sorted(_KEYS), "CODEX_ACCESS_TOKEN")
+        return _LOGIN
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""
