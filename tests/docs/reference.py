@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
+from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
 from adapters.needs import Needs
 from adapters.request import TurnRequest
@@ -57,6 +58,7 @@ def models() -> dict[str, type[BaseModel]]:
         "": Settings,
         **tables,
         "claude-code": ClaudeCodeOptions,
+        "codex": CodexOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
         "needs": Needs,
@@ -185,6 +187,7 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "claude-code": _claude_code,
+    "codex": partial(_fields, CodexOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
     "needs": partial(_fields, Needs, "Field"),
