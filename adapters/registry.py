@@ -26,6 +26,7 @@ BUILT_IN = tuple(
         ("claude-code", "adapters.claude_code.adapter"),
         ("claude-sdk", "adapters.claude_sdk.adapter"),
         ("codex", "adapters.codex.adapter"),
+        ("gemini", "adapters.gemini.adapter"),
         ("scripted", "adapters.scripted"),
     )
 )

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.contract import gemini
 from tests.contract.claude import Claude, script
 from tests.contract.replay import Replay
 from tests.contract.scenes import Actor, Turn
+from tests.gemini_api import GeminiApi
 from tests.model_api import ModelApi
 
 _CLAUDES = ("claude-code",)
-AGENTS = (*_CLAUDES, "scripted")
+AGENTS = (*_CLAUDES, "gemini", "scripted")
 
 
 @contextmanager
@@ -20,5 +22,10 @@ def cast(root: Path, turns: Sequence[Turn]) -> Iterator[dict[str, Actor]]:
     """All actors, with the APIs that they talk to."""
     home = root / "home"
     home.mkdir()
-    with ModelApi(*(script(turn) for turn in turns if turn.agent in _CLAUDES)) as api:
-        yield {**{agent: Claude(agent, api, home) for agent in _CLAUDES}, Replay.agent: Replay()}
+    geminis = (gemini.script(turn) for turn in turns if turn.agent == gemini.Gemini.agent)
+    with (
+        ModelApi(*(script(turn) for turn in turns if turn.agent in _CLAUDES)) as api,
+        GeminiApi(*geminis) as gemini_api,
+    ):
+        claudes = {agent: Claude(agent, api, home) for agent in _CLAUDES}
+        yield {**claudes, "gemini": gemini.Gemini(gemini_api, home), Replay.agent: Replay()}

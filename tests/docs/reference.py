@@ -18,6 +18,8 @@ from pydantic.fields import FieldInfo
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
+from adapters.gemini.options import FLAGS as GEMINI_FLAGS
+from adapters.gemini.options import GeminiOptions
 from adapters.needs import Needs
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
@@ -59,6 +61,7 @@ def models() -> dict[str, type[BaseModel]]:
         **tables,
         "claude-code": ClaudeCodeOptions,
         "codex": CodexOptions,
+        "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
         "needs": Needs,
@@ -117,11 +120,11 @@ def _fields(model: type[BaseModel], title: str) -> str:
     return _table((title, "Type", "Default", "Meaning"), rows)
 
 
-def _claude_code() -> str:
-    schema = ClaudeCodeOptions.model_json_schema()["properties"]
+def _options(model: type[BaseModel], flags: Mapping[str, str]) -> str:
+    schema = model.model_json_schema()["properties"]
     rows = (
-        (f"`{name}`", f"`{FLAGS[name]}`" if name in FLAGS else "", *_described(field, schema[name]))
-        for name, field in ClaudeCodeOptions.model_fields.items()
+        (f"`{name}`", f"`{flags[name]}`" if name in flags else "", *_described(field, schema[name]))
+        for name, field in model.model_fields.items()
     )
     return _table(("Option", "Flag", "Type", "Default", "Meaning"), rows)
 
@@ -186,8 +189,9 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
-    "claude-code": _claude_code,
+    "claude-code": partial(_options, ClaudeCodeOptions, FLAGS),
     "codex": partial(_fields, CodexOptions, "Option"),
+    "gemini": partial(_options, GeminiOptions, GEMINI_FLAGS),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
     "needs": partial(_fields, Needs, "Field"),
