@@ -46,7 +46,10 @@ class Gemini:
         structured_output=False,
         cost_cap=False,
         live_output_tokens=False,
+        plans=True,
         billing=frozenset(Billing),
+        tested_versions=("0.61.0", "0.61.0"),
+        api_credentials=frozenset({"GEMINI_API_KEY", "GOOGLE_API_KEY"}),
         max_context_tokens=1_048_576,
     )
     tools = TOOLS

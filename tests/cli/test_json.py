@@ -21,6 +21,7 @@ COMMANDS = {
     "history": ("history",),
     "cost": ("cost", "--by", "agent"),
     "doctor": ("doctor",),
+    "agents": ("agents",),
     "replay": ("replay", "--agent", "claude-code", "{recording}"),
     "top": ("top",),
 }
