@@ -7,12 +7,14 @@ import json
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
 
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
+from adapters.session_run import first_turn
 from ops.ledger import State
 from remote.check import run_check
 from remote.errors import HostUnreachable
@@ -21,6 +23,9 @@ from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
+from tests.workers.test_faults import running
+from workers.admission import Admitted, Arrival, Outcome
+from workers.app import SESSION_TASK
 from workers.conclusion import Parked
 from workers.keeper import OWNER_TTL_S
 from workers.run import Left, TurnRun
@@ -258,3 +263,34 @@ def test_host_that_cannot_be_reached_for_the_tests_has_them_run_later(
     result = asyncio.run(come_back())
     assert (result.status, len(result.turns), site.starts) == ("done", 1, 1)
     assert result.usage.input_tokens == 1050
+
+
+def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(
+    site: Site, recording: Path
+) -> None:
+    site.ledger.admit_session(asked(site, recording, test_commands=["true"]), "asked-for-all", site.now())
+    asyncio.run(finish(site))
+    site.later += 60
+    with running(site) as worker:
+        assert worker.app.AsyncResult("asked-for-all").get(timeout=20)["run_id"] == RUN
+        until(lambda: not site.ledger.waiters(RUN), "the task to be noted as told")
+
+
+def test_message_that_was_revoked_or_has_a_time_limit(site: Site, recording: Path) -> None:
+    document = asked(site, recording, test_commands=["true"]).document()
+    with running(site) as worker:
+        arrivals = (
+            Arrival("revoked", {**document, "run_id": "revoked"}, task=SESSION_TASK, revoked=True),
+            Arrival("limited", {**document, "run_id": "limited"}, task=SESSION_TASK, timeout_ms=90_000),
+        )
+        for arrival in arrivals:
+            answered: Queue[Outcome] = Queue()
+            worker.runtime.admit(arrival, answered.put)
+            assert answered.get(timeout=30) == Admitted()
+    revoked, limited = site.ledger.session_run("revoked"), site.ledger.session_run("limited")
+    assert revoked is not None
+    assert revoked.cancel_requested
+    assert limited is not None
+    assert limited.request is not None
+    assert limited.request.deadline_at == pytest.approx(site.now() + 90, abs=30)
+    assert site.ledger.request("limited.1") == first_turn(limited.request)
