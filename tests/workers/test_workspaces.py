@@ -439,7 +439,9 @@ def application(fleet: Fleet, project: Path) -> Iterator[Path]:
     for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "one")):
         subprocess.run([*git, *command], check=True)
     script = fleet.root / "todo"
-    script.write_text("find . -name .git -prune -o -type f -print | sort >report-1.md; echo new >rules.md")
+    script.write_text(
+        "find . -name .git -prune -o -name 'report*' -o -type f -print | sort >report-1.md; echo new >rules.md"
+    )
     yield project
     script.unlink()
 
@@ -456,7 +458,7 @@ def test_request_of_the_documents_runs(fleet: Fleet, application: Path) -> None:
     result = fleet.run(TurnRequest.parse(document))
     assert result.status is Status.COMPLETED, result.error
     home = home_of(result)
-    assert home.files["report-1.md"].text == "./app/src/main.py\n./app/src/main.pyc\n./report-1.md\n./rules.md\n"
+    assert home.files["report-1.md"].text == "./app/src/main.py\n./app/src/main.pyc\n./rules.md\n"
     assert "-Be brief.\n+new\n" in (home.patch or "")
 
 
