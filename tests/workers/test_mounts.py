@@ -56,7 +56,7 @@ def test_directory_is_brought_whole_but_for_what_is_no_file(allowed: Path) -> No
         "project/src/deep/b.py",
         "project/src/deep/b.pyc",
     ]
-    (run,) = [entry for entry in chosen([HostMount(host_path=str(allowed / "project/run"))], [allowed])]
+    (run,) = chosen([HostMount(host_path=str(allowed / "project/run"))], [allowed])
     assert (run.path, run.size, run.executable) == ("run", 9, True)
 
 
