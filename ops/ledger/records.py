@@ -195,7 +195,7 @@ class MadeWorkspace:
 
     settled_at: float | None  # of the turn; None: it may still need it
     kept: bool  # the turn asked for that
-    used_at: float | None  # when the last turn in it was settled; None: some turn there is not, or none was ever
+    path: str | None  # on its host
 
 
 @dataclass(frozen=True, slots=True)
