@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from adapters.command import Command
 from adapters.errors import TurnError
 from adapters.fold import Parser, TurnState
+from adapters.prices import NO_PRICES, PriceTable
 from adapters.request import TurnRequest
 from adapters.usage import NO_USAGE, Tokens, Usage
 
@@ -85,6 +86,7 @@ class AgentConfig:
     command: str | None = None  # its program; None: as it is usually called, from the PATH
     options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
     stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
+    prices: PriceTable = NO_PRICES  # for agents that do not tell what they cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jsonschema
 from pydantic import (
@@ -19,9 +19,11 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 
 from adapters.errors import InvalidRequest
+from adapters.task import Task, with_prompt
 
 _DEPTH = 6  # of a faulty field's name, in dots
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
@@ -94,10 +96,16 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
+def _prompt_or_task(schema: dict[str, Any]) -> None:
+    """Have the JSON Schema ask for one of them."""
+    schema["required"].remove("prompt")
+    schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
+
+
 class TurnRequest(BaseModel):
     """One turn of a coding agent. Limits that are left out are the worker's defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_prompt_or_task)
 
     version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
@@ -106,6 +114,9 @@ class TurnRequest(BaseModel):
     )
     prompt: Annotated[str, AfterValidator(_readable_prompt)] = Field(
         description="What to do. Reaches the agent on its standard input, at most 10 MiB of UTF-8."
+    )
+    task: Task | None = Field(
+        default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
     )
     workspace: Annotated[str, AfterValidator(_absolute)] = Field(
         description="Absolute path of an existing directory on the host, the agent's working directory."
@@ -162,6 +173,11 @@ class TurnRequest(BaseModel):
     max_retry_backoff_ms: Milliseconds | None = Field(
         default=None, description="Ceiling of the delays between attempts."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_task(cls, document: Any) -> Any:
+        return with_prompt(document) if isinstance(document, Mapping) else document
 
     @property
     def deadline_at(self) -> float | None:

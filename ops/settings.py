@@ -72,6 +72,7 @@ def _is_absolute(path: str) -> str:
 
 
 Directory = Annotated[Path, AfterValidator(_absolute)]
+File = Annotated[Path, AfterValidator(_absolute)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
@@ -266,6 +267,11 @@ class Settings(BaseSettings):
     )
     transcripts_retention_ms: Milliseconds = Field(
         default=34_560_000_000, description="A transcript is removed after this, to a day: 400 days."
+    )
+    prices_file: File | None = Field(
+        default=None,
+        description="What models cost whose agents do not tell it (Codex, Gemini): a TOML file of the form of "
+        "`adapters/prices.toml`, which it replaces. A model that is not in it stays unpriced.",
     )
     metrics_host: str = Field(default="127.0.0.1", description="Address of `/metrics`.")
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
