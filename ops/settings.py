@@ -313,8 +313,8 @@ class Settings(BaseSettings):
     )
     tools: tuple[Annotated[str, StringConstraints(pattern=_FUNCTION)], ...] = Field(
         default=(),
-        description="Python functions, as `package.module:function`, that requests may name as tools; beside those "
-        "of the entry points `runturn.tools`.",
+        description="Python functions, as `package.module:function`, that requests may name as tools, beside "
+        "those of entry points `runturn.tools`.",
     )
     agents: dict[str, AgentTable] = Field(
         default={}, description="Agents by name, as one JSON object: in the file, a table for each agent."
