@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError
 
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
+from adapters.request import MAX_PROMPT_BYTES
 from ops.ledger import Ledger, State
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
 from workers.lifecycle import AttemptEnded, ControlAnswered, PermissionAnswered, TurnSettled, own_fields
@@ -44,6 +45,8 @@ def message(
         wanted = _WITH_VALUE.get(what.control)
         if wanted is not None and not what.value:
             raise InvalidRequest(f"{what.control} needs {wanted}", field="value")
+        if len((what.value or "").encode()) > MAX_PROMPT_BYTES:
+            raise InvalidRequest(f"is longer than {MAX_PROMPT_BYTES:,} bytes; put it in a file", field="value")
         if wanted is None and what.value is not None:
             raise InvalidRequest(f"{what.control} takes no value", field="value")
     return Said(turn_id, request_id or uuid4().hex, by or whoami(), time.time() + timeout_s, what)

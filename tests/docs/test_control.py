@@ -11,12 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.conftest import Cli, cli
 from tests.docs.pages import ROOT, page
 from tests.model_api import Hold, ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_binary
 from tests.waiting import until
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet
+
+__all__ = ["cli"]  # a fixture
 
 DOCUMENT = page("docs/producers.md")
 ASKING = {"permissions": {"ask": True}}
@@ -43,8 +46,12 @@ def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Mo
         yield place
 
 
-def test_commands_reach_the_agent(claude: tuple[Fleet, ModelApi]) -> None:
+def test_commands_reach_the_agent(
+    claude: tuple[Fleet, ModelApi], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet, api = claude
+    for name, value in fleet.environment.items():
+        monkeypatch.setenv(name, value)
     turn_id = fleet.client.enqueue(fleet.request("Wait", agent="claude-sdk", options=ASKING))
     (asked,) = until(lambda: _named(fleet, turn_id, "permission_requested"), "the question")
     names = {"ID": turn_id, "QUESTION": asked["request_id"]}
@@ -52,8 +59,8 @@ def test_commands_reach_the_agent(claude: tuple[Fleet, ModelApi]) -> None:
         program, *words = shlex.split(line)
         if words[0] == "interrupt":
             api.gate("commands").wait_until_reached()
-        done = fleet.command(*(names.get(word, word) for word in words))
-        assert (program, done.returncode, done.stderr) == ("runturn", 0, ""), line
+        said = cli(*(names.get(word, word) for word in words))
+        assert (program, said.status, said.err) == ("runturn", 0, ""), line
     result = fleet.result(turn_id)
     assert result.error is not None
     assert result.error.kind == "turn_cancelled"
