@@ -83,8 +83,10 @@ class Saying:
         Raises UnknownTurn, BrokerUnavailable, ControlRefused, and ControlTimeout if no worker holds it.
         """
         self.seen = self._ledger.last_seq(self._said.turn_id)
+        if self._is_over():
+            return True
         with self._connected() as connection:
-            while not self._is_over():
+            while True:
                 left_s = self._said.expires_at - time.time()
                 reply = self._ask(connection, max(0.1, min(left_s, _REPLY_S)))
                 if reply is not None:
@@ -94,7 +96,8 @@ class Saying:
                     return self.outcome is not None
                 if left_s <= 0:
                     raise ControlTimeout(f"no worker says that it holds turn {self._said.turn_id}; {self._again}")
-        return True
+                if self._is_over():
+                    return True
 
     def heard(self, event: Mapping[str, Any]) -> bool:
         """One of the turn's events; returns whether it tells the outcome.
