@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psutil
@@ -131,6 +133,8 @@ def test_worker_killed_before_the_answer_leaves_a_turn_that_goes_on(place: Place
     (worker,) = place.fleet.workers
     worker.kill()
     agent.resume()
+    with closing(sqlite3.connect(place.fleet.state.root / "ledger.sqlite3")) as books, books:
+        books.execute("UPDATE turns SET owner_expires = 0 WHERE turn_id = ?", (turn_id,))  # as time does
     place.fleet.start_worker()
     asking.join(60)
     (error,) = said
