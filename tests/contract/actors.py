@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.contract.claude import Claude, script
+from tests.contract import claude, codex
+from tests.contract.claude import Claude
+from tests.contract.codex import Codex
 from tests.contract.replay import Replay
 from tests.contract.scenes import Actor, Turn
 from tests.model_api import ModelApi
+from tests.openai_api import OpenAiApi
 
 _CLAUDES = ("claude-code",)
-AGENTS = (*_CLAUDES, "scripted")
+AGENTS = (*_CLAUDES, Codex.agent, Replay.agent)
 
 
 @contextmanager
@@ -20,5 +23,8 @@ def cast(root: Path, turns: Sequence[Turn]) -> Iterator[dict[str, Actor]]:
     """All actors, with the APIs that they talk to."""
     home = root / "home"
     home.mkdir()
-    with ModelApi(*(script(turn) for turn in turns if turn.agent in _CLAUDES)) as api:
-        yield {**{agent: Claude(agent, api, home) for agent in _CLAUDES}, Replay.agent: Replay()}
+    of_claude = (claude.script(turn) for turn in turns if turn.agent in _CLAUDES)
+    of_codex = (codex.script(turn) for turn in turns if turn.agent == Codex.agent)
+    with ModelApi(*of_claude) as api, OpenAiApi(*of_codex) as openai_api:
+        claudes = {agent: Claude(agent, api, home) for agent in _CLAUDES}
+        yield {**claudes, Codex.agent: Codex(openai_api, home), Replay.agent: Replay()}
