@@ -82,6 +82,8 @@ class Capabilities:
     max_context_tokens: int | None = None  # None: depends on the model
     task_types: frozenset[str] = frozenset({"code", "test", "review", "docs"})
     languages: frozenset[str] = frozenset({"*"})  # *: any
+    tested_versions: tuple[str, str] | None = None  # the oldest and the newest that the adapter was proved with
+    api_credentials: frozenset[str] = frozenset()  # of its `credentials`, those that an API account is billed for
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class AgentConfig:
     options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
     stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
     prices: PriceTable = NO_PRICES  # for agents that do not tell what they cost
+    tools: tuple[str, ...] = ()  # functions that its turns may name as tools, as package.module:function
 
 
 @dataclass(frozen=True, slots=True)

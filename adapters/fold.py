@@ -42,6 +42,7 @@ class TurnState:
         self.reports: list[ev.Report] = []  # all its final words: background work makes for several
         self.api_retries = 0
         self.malformed = 0
+        self.fault: str | None = None  # the first of the adapter itself
         self._requested = False  # the main agent waits for the model
         self._handlers: dict[type, Callable[..., None]] = {
             ev.SessionStarted: self._session_started,
@@ -56,6 +57,7 @@ class TurnState:
             ev.SubagentProgress: self._subagent,
             ev.Interrupted: self._interrupted,
             ev.Malformed: self._malformed,
+            ev.AdapterFault: self._adapter_fault,
             ev.TurnCompleted: self._completed,
             ev.TurnFailed: self._failed,
         }
@@ -147,6 +149,9 @@ class TurnState:
 
     def _malformed(self, _: ev.Malformed) -> None:
         self.malformed += 1
+
+    def _adapter_fault(self, event: ev.AdapterFault) -> None:
+        self.fault = self.fault or event.message
 
     def _completed(self, event: ev.TurnCompleted) -> None:
         self.reports.append(event.report)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Session
+from adapters.plan import instructed
 from adapters.request import TurnRequest
 from ops.ledger import Attempt, Claim, InUse, SessionRow
 from ops.tracing import agent_environment
@@ -61,9 +62,12 @@ class Sessions:
             raise errors.SessionInUse(f"turn {entered.turn_id} is running in session {session.session_id}")
         return session
 
-    def command(self, session: Session, host: TurnHost) -> Command:
-        """What runs in a session on a host, with the variables that the worker forwards."""
-        request, previous = self._request, self.previous
+    def command(self, request: TurnRequest, session: Session, host: TurnHost) -> Command:
+        """What runs in a session on a host, with the variables that the worker forwards.
+
+        `request` is the turn's, in the workspace that it has on that host.
+        """
+        request, previous = instructed(request, self._adapter), self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)

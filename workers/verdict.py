@@ -54,7 +54,10 @@ async def observe(
     if not judged.read_session_files or command.session_files is None:
         return judged
     records = await _records(judged, command.session_files, host, spool)
-    exact = adapter.session_usage(records, state)
+    try:
+        exact = adapter.session_usage(records, state)
+    except TurnError as fault:  # the adapter's own: what the stream has told is kept
+        return replace(judged, error=judged.error or fault)
     return replace(judged, usage=exact if exact.by_model else judged.usage)
 
 

@@ -34,7 +34,10 @@ class Codex:
         cost_cap=False,
         live_output_tokens=False,
         names_sessions=True,
+        plans=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
+        tested_versions=("0.169.0", "0.169.0"),
+        api_credentials=frozenset({"CODEX_API_KEY", "OPENAI_API_KEY"}),
     )
     tools = TOOLS
 

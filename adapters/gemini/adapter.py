@@ -46,7 +46,10 @@ class Gemini:
         structured_output=False,
         cost_cap=False,
         live_output_tokens=False,
+        plans=True,
         billing=frozenset(Billing),
+        tested_versions=("0.61.0", "0.61.0"),
+        api_credentials=frozenset({"GEMINI_API_KEY", "GOOGLE_API_KEY"}),
         max_context_tokens=1_048_576,
     )
     tools = TOOLS
@@ -78,6 +81,8 @@ class Gemini:
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
         options = self._options(request)
+        if request.plan:  # without tools that write; those of its own plan mode want a plan in a file
+            options = options.model_copy(update={"approval_mode": "default", "allowed_tools": None})
         entering = f"--{'resume' if session.resume else 'session-id'}={session.session_id}"
         return Command(
             argv=(self.command, "--output-format=stream-json", entering, *flags(options)),

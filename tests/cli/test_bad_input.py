@@ -182,7 +182,7 @@ def test_unknown_session_fails_the_turn(fleet_cli: Cli, recording: Path) -> None
 
 @pytest.mark.parametrize("found", ["nothing", "not executable"])
 def test_agent_that_cannot_be_started_fails_the_turn_once(fleet_cli: Cli, crew: Fleet, found: str) -> None:
-    binary = Path(crew.environment["RUNTURN_AGENT__COMMAND"])
+    binary = crew.root / "claude"
     if found == "not executable":
         binary.write_text("#!/bin/sh\n")
     said = fleet_cli("run", "x", "--agent", "claude-code", "--json")

@@ -17,10 +17,13 @@ from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.errors import KINDS, Retry
-from adapters.gemini.options import FLAGS as GEMINI_FLAGS
 from adapters.gemini.options import GeminiOptions
+from adapters.needs import Needs
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
+from adapters.session_request import SessionRequest
+from adapters.task import Task
+from adapters.workspace import Collect, HostMount, Worktree
 from ops.settings import PREFIX, Settings
 from tests.docs.catalogue import of_exporter, of_workers
 
@@ -58,6 +61,12 @@ def models() -> dict[str, type[BaseModel]]:
         "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
+        "needs": Needs,
+        "task": Task,
+        "session": SessionRequest,
+        "mounts": HostMount,
+        "worktree": Worktree,
+        "collect": Collect,
     }
 
 
@@ -78,7 +87,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 def _settings() -> str:
     tables = dict(_tables(Settings))
     schema = Settings.model_json_schema()["properties"]
-    single = {name for name in tables if schema[name].get("type") != "array"}
+    single = {name for name in tables if schema[name].get("type") not in ("array", "object")}
     own = (
         (f"`{PREFIX}{name.upper()}`", *_described(field, schema[name]))
         for name, field in Settings.model_fields.items()
@@ -108,11 +117,11 @@ def _fields(model: type[BaseModel], title: str) -> str:
     return _table((title, "Type", "Default", "Meaning"), rows)
 
 
-def _options(model: type[BaseModel], flags: Mapping[str, str]) -> str:
-    schema = model.model_json_schema()["properties"]
+def _claude_code() -> str:
+    schema = ClaudeCodeOptions.model_json_schema()["properties"]
     rows = (
-        (f"`{name}`", f"`{flags[name]}`" if name in flags else "", *_described(field, schema[name]))
-        for name, field in model.model_fields.items()
+        (f"`{name}`", f"`{FLAGS[name]}`" if name in FLAGS else "", *_described(field, schema[name]))
+        for name, field in ClaudeCodeOptions.model_fields.items()
     )
     return _table(("Option", "Flag", "Type", "Default", "Meaning"), rows)
 
@@ -144,7 +153,7 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
-    kind: str = schema.get("type", "any")
+    kind: str = "table" if "$ref" in schema else schema.get("type", "any")
     if kind in ("integer", "number"):
         return kind + _bounds(schema)
     if kind == "array":
@@ -165,7 +174,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None or field.default_factory is not None or isinstance(value, BaseModel):
+    if value in (None, "") or field.default_factory is not None or isinstance(value, BaseModel):
         return ""  # the meaning says what is so then
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
@@ -177,10 +186,16 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
-    "claude-code": partial(_options, ClaudeCodeOptions, FLAGS),
-    "gemini": partial(_options, GeminiOptions, GEMINI_FLAGS),
+    "claude-code": _claude_code,
+    "gemini": partial(_fields, GeminiOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
+    "needs": partial(_fields, Needs, "Field"),
+    "task": partial(_fields, Task, "Field"),
+    "session": partial(_fields, SessionRequest, "Field"),
+    "mounts": partial(_fields, HostMount, "Field"),
+    "worktree": partial(_fields, Worktree, "Field"),
+    "collect": partial(_fields, Collect, "Field"),
     "errors": _errors,
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),

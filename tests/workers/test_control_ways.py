@@ -1,0 +1,132 @@
+"""The ways to a turn that runs: the command line, asyncio, RabbitMQ; and what nobody gets to see on them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.live import Control, ControlRequest, Verdict
+from tests.brokers.rabbitmq import Vhost
+from tests.cli.conftest import Cli, cli
+from tests.leaks import places
+from tests.waiting import until
+from tests.workers.live_fleet import LiveFleet, LiveRabbitFleet, Talking
+from tests.workers.test_pool import events_of
+from workers.app import create_app
+from workers.async_client import AsyncClient
+from workers.errors import ControlFailed, ControlRefused
+
+__all__ = ["cli"]  # a fixture
+
+TEXT = f"tell nobody {secrets.token_hex(8)}"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
+    """A fleet with two workers that log as much as they can; who does not hold a turn is silent."""
+    with LiveFleet(tmp_path_factory.mktemp("ways"), log_level="debug") as fleet:
+        for _ in range(2):
+            fleet.start_worker()
+        yield fleet
+
+
+@pytest.fixture
+def fleet_cli(cli: Cli, fleet: LiveFleet, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line, talking to this fleet."""
+    for name, value in fleet.environment.items():
+        monkeypatch.setenv(name, value)
+    return cli
+
+
+@pytest.fixture
+def turn(fleet: LiveFleet, recording: Path) -> Iterator[Talking]:
+    """A turn that runs."""
+    turn = fleet.talking(recording)
+    yield turn
+    turn.finish()
+
+
+def test_command_line_asks_and_says_what_came_of_it(
+    fleet_cli: Cli, fleet: LiveFleet, turn: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"two\nlines")))
+    assert fleet_cli("interrupt", turn) == (0, f"turn {turn} interrupted\n", "")
+    assert fleet_cli("send", turn, "-", "--json") == (0, "{}\n", "")
+    changed = fleet_cli("control", "set-model", turn, "claude-opus-5")
+    assert changed == (0, f"turn {turn} goes on with claude-opus-5\n", "")
+    assert fleet_cli("control", "server-info", turn).document == {"commands": ["compact"]}
+    refused = fleet_cli("control", "set-permission-mode", turn, "yolo")
+    assert refused == (2, "", f"runturn: turn {turn}: value: has to be default or plan\n")
+    failed = fleet_cli("send", turn, "fail")
+    assert failed == (1, "", f"runturn: turn {turn}: turn_failed: the agent does not want to\n")
+    assert fleet_cli("interrupt", "nobody's") == (2, "", "runturn: the ledger has no turn nobody's\n")
+    assert fleet_cli("answer", turn, "toolu_1", "allow").status == 2
+    assert fleet.noted(turn, "controls")[:3] == [
+        ["interrupt", None], ["send", "two\nlines"], ["set_model", "claude-opus-5"],
+    ]  # fmt: skip
+
+
+def test_watch_shows_a_question_and_how_to_answer_it(fleet_cli: Cli, fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording, prompt="ask me")
+    until(lambda: fleet.has(turn, "permission_requested"), "the question")
+    told = fleet_cli("answer", turn, "toolu_1", "deny", "--reason", "not that", "--json").document
+    assert (told["request_id"], told["allowed"], told["reason"]) == ("toolu_1", False, "not that")
+    turn.finish()
+    shown = fleet_cli("watch", turn).err
+    assert '? may it use Bash: {"command":"rm -rf /","env":{"KEY":"[redacted:key]"}}' in shown
+    assert f"runturn answer {turn} toolu_1 allow|deny" in shown
+    assert f"! denied by {told['by']}: not that" in shown
+
+
+def test_asyncio_client_asks_without_blocking_its_loop(fleet: LiveFleet, turn: Talking) -> None:
+    async def ask() -> list[object]:
+        async with AsyncClient(create_app(fleet.broker.url), fleet.ledger) as client:
+            hanging = asyncio.create_task(client.control(turn, ControlRequest(Control.SEND, "hang"), timeout_s=1))
+            infos = [client.control(turn, ControlRequest(Control.SERVER_INFO)) for _ in range(5)]
+            answers: list[object] = list(await asyncio.gather(*infos))
+            assert not hanging.done()
+            with pytest.raises(ControlFailed, match="timeout"):
+                await hanging
+            with pytest.raises(ControlRefused, match="asks no question"):
+                await client.answer(turn, "toolu_1", Verdict(True))
+            return answers
+
+    assert asyncio.run(ask()) == [{"commands": ["compact"]}] * 5
+
+
+def test_text_that_is_sent_is_told_to_nobody_else(fleet: LiveFleet, turn: Talking) -> None:
+    app = create_app(fleet.broker.url)
+    with events_of(app) as seen:
+        fleet.client.control(turn, ControlRequest(Control.SEND, TEXT))
+        with pytest.raises(ControlFailed):
+            fleet.client.control(turn, ControlRequest(Control.SEND, f"fail {TEXT}"))
+        until(lambda: seen, "an event of Celery's")
+        shown = app.control.inspect(timeout=5, limit=2).active()
+    turn.finish()
+    fleet.result(turn)
+    assert TEXT in str(fleet.noted(turn, "controls"))
+    evidence = {
+        "events": str(fleet.events(turn)).encode(),
+        "monitors": (str(seen) + str(shown)).encode(),
+        **{str(file): file.read_bytes() for file in fleet.state.root.rglob("*") if file.is_file()},
+    }
+    assert any(name.endswith(".log") for name in evidence)
+    assert places(TEXT, evidence) == set()
+
+
+def test_turn_is_talked_to_over_rabbitmq(tmp_path: Path, vhost: Vhost, recording: Path) -> None:
+    with LiveRabbitFleet(tmp_path, vhost) as fleet:
+        fleet.start_worker()
+        turn = fleet.talking(recording, prompt="ask me")
+        until(lambda: fleet.has(turn, "permission_requested"), "the question")
+        assert fleet.client.control(turn, ControlRequest(Control.SERVER_INFO)) == {"commands": ["compact"]}
+        assert fleet.client.answer(turn, "toolu_1", Verdict(True))["allowed"] is True
+        until(lambda: fleet.noted(turn, "verdicts") == [[True, ""]], "the agent to hear of it")
+        turn.finish()
+        fleet.result(turn)
