@@ -104,7 +104,12 @@ class Sessions:
 
     async def _has_history(self, previous: Attempt) -> bool:
         """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
-        if self._adapter.build(self._request, Session(previous.session_id or "", False)).session_files is None:
+        request = self._request
+        if request.brings_workspace:
+            request = request.working_in(
+                previous.workspace or "/"
+            )  # wherever it was: it is only asked for its files
+        if self._adapter.build(request, Session(previous.session_id or "", False)).session_files is None:
             return False
         if previous.resume:
             return True
