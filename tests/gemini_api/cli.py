@@ -8,7 +8,12 @@ from pathlib import Path
 
 _SETTINGS = {
     "security": {"auth": {"selectedType": "gemini-api-key"}},  # with a base URL, the key alone does not tell it
-    "general": {"maxAttempts": 1, "enableAutoUpdate": False},
+    "general": {
+        "maxAttempts": 1,
+        "enableAutoUpdate": False,
+        # Else every start removes the sessions of the workspace without an answer, those under way among them.
+        "sessionRetention": {"enabled": False},
+    },
     "privacy": {"usageStatisticsEnabled": False},
 }
 
