@@ -19,7 +19,6 @@ from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.claude_sdk.options import ClaudeSdkOptions, Permissions, RemoteServer, Sandbox, StdioServer, Subagent
 from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
-from adapters.gemini.options import FLAGS as GEMINI_FLAGS
 from adapters.gemini.options import GeminiOptions
 from adapters.needs import Needs
 from adapters.request import TurnRequest
@@ -132,11 +131,11 @@ def _fields(model: type[BaseModel], title: str) -> str:
     return _table((title, "Type", "Default", "Meaning"), rows)
 
 
-def _options(model: type[BaseModel], flags: Mapping[str, str]) -> str:
-    schema = model.model_json_schema()["properties"]
+def _claude_code() -> str:
+    schema = ClaudeCodeOptions.model_json_schema()["properties"]
     rows = (
-        (f"`{name}`", f"`{flags[name]}`" if name in flags else "", *_described(field, schema[name]))
-        for name, field in model.model_fields.items()
+        (f"`{name}`", f"`{FLAGS[name]}`" if name in FLAGS else "", *_described(field, schema[name]))
+        for name, field in ClaudeCodeOptions.model_fields.items()
     )
     return _table(("Option", "Flag", "Type", "Default", "Meaning"), rows)
 
@@ -212,11 +211,11 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
-    "claude-code": partial(_options, ClaudeCodeOptions, FLAGS),
+    "claude-code": _claude_code,
     "claude-sdk": _claude_sdk,
     **{name: partial(_fields, model, "Field") for name, model in _LIVE.items()},
     "codex": partial(_fields, CodexOptions, "Option"),
-    "gemini": partial(_options, GeminiOptions, GEMINI_FLAGS),
+    "gemini": partial(_fields, GeminiOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
     "needs": partial(_fields, Needs, "Field"),
