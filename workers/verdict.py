@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TypeVar
@@ -13,6 +14,7 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
+from adapters.request import output_fault
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
@@ -35,12 +37,23 @@ async def judge(
     stderr = await tolerant(run.stderr_tail(), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
     judged = await observe(adapter, run.state, end, command, host, spool)
-    why = _why(judged.error, ended, end)
+    why = _why(judged.error or await _output_error(run), ended, end)
     if isinstance(why, errors.PortExit | errors.HostLost) and await _disk_is_full(host, spool):
         why = errors.SpoolUnwritable(f"host {host.name}: the disk of {spool.root} is full; free some space there")
     if isinstance(why, errors.AgentNotFound):
         why = errors.AgentNotFound(f"host {host.name}: {why.message}; see runturn doctor --host {host.name}")
     return replace(judged, error=why)
+
+
+async def _output_error(run: AttemptRun) -> TurnError | None:
+    """What is wrong with the structured output of an agent that reports success and gives one."""
+    schema, report = run.output_schema, run.state.report
+    if schema is None or report is None or report.structured_output is None:
+        return None
+    fault = await asyncio.to_thread(output_fault, schema, report.structured_output)
+    if fault is None:
+        return None
+    return errors.StructuredOutputMissing(f"the structured output is not as output_schema wants it: {fault}")
 
 
 async def observe(

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
+from adapters.claude_sdk.options import ClaudeSdkOptions, Permissions, RemoteServer, Sandbox, StdioServer, Subagent
 from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
 from adapters.gemini.options import GeminiOptions
@@ -32,6 +33,15 @@ _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTAL
 _FORMATS = {"path": "path", "password": "URL, secret", "date-time": "date and time", "object": "map"}
 _METRIC = ("Metric", "Type", "Labels", "Meaning")
 _RETRIED = {Retry.NEVER: "no", Retry.BACKOFF: "yes", Retry.WAIT: "waits"}
+
+# Tables in the options of `claude-sdk`.
+_LIVE: dict[str, type[BaseModel]] = {
+    "permissions": Permissions,
+    "sandbox": Sandbox,
+    "mcp-server-stdio": StdioServer,
+    "mcp-server-remote": RemoteServer,
+    "subagent": Subagent,
+}
 
 Row = tuple[str, ...]
 Schema = Mapping[str, Any]
@@ -59,6 +69,8 @@ def models() -> dict[str, type[BaseModel]]:
         "": Settings,
         **tables,
         "claude-code": ClaudeCodeOptions,
+        "claude-sdk": ClaudeSdkOptions,
+        **_LIVE,
         "codex": CodexOptions,
         "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
@@ -128,6 +140,17 @@ def _claude_code() -> str:
     return _table(("Option", "Flag", "Type", "Default", "Meaning"), rows)
 
 
+def _claude_sdk() -> str:
+    """What it has beside the options of `claude-code`."""
+    schema = ClaudeSdkOptions.model_json_schema()["properties"]
+    rows = (
+        (f"`{name}`", *_described(field, schema[name]))
+        for name, field in ClaudeSdkOptions.model_fields.items()
+        if name not in ClaudeCodeOptions.model_fields
+    )
+    return _table(("Option", "Type", "Default", "Meaning"), rows)
+
+
 def _errors() -> str:
     rows = (
         (f"`{kind}`", _RETRIED[error.default_retry], inspect.cleandoc(error.__doc__ or ""))
@@ -189,6 +212,8 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "claude-code": _claude_code,
+    "claude-sdk": _claude_sdk,
+    **{name: partial(_fields, model, "Field") for name, model in _LIVE.items()},
     "codex": partial(_fields, CodexOptions, "Option"),
     "gemini": partial(_fields, GeminiOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
