@@ -94,6 +94,7 @@ class AgentConfig:
     options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
     stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
     prices: PriceTable = NO_PRICES  # for agents that do not tell what they cost
+    tools: tuple[str, ...] = ()  # functions that its turns may name as tools, as package.module:function
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,27 @@ class ToolFinished:
     tool: str
     duration_ms: int | None = None  # None when the start was not seen live
     error: str | None = None  # at most 2048 bytes
+    output: str = ""  # how what it gave begins, at most 300 characters; of an error, nothing
+
+
+@dataclass(slots=True)
+class ToolInvoked:
+    """A tool call has been done, with what went in and what came out; only live turns tell it."""
+
+    name: ClassVar[str] = "tool_invoked"
+    tool_use_id: str
+    tool: str
+    params: object  # JSON; long texts and lists are cut
+    result: object  # likewise
+
+
+@dataclass(slots=True)
+class AgentStatus:
+    """Where a live turn's agent stands: provisioning, ready for what is said to it, or error."""
+
+    name: ClassVar[str] = "agent_status"
+    status: str
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -220,6 +241,8 @@ Event = (
     | Thinking
     | ToolStarted
     | ToolFinished
+    | ToolInvoked
+    | AgentStatus
     | TokenUsage
     | AnswerLost
     | ApiRetry

@@ -24,7 +24,9 @@ BUILT_IN = tuple(
     EntryPoint(name, f"{module}:create", GROUP)
     for name, module in (
         ("claude-code", "adapters.claude_code.adapter"),
+        ("claude-sdk", "adapters.claude_sdk.adapter"),
         ("codex", "adapters.codex.adapter"),
+        ("gemini", "adapters.gemini.adapter"),
         ("scripted", "adapters.scripted"),
     )
 )

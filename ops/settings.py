@@ -28,6 +28,7 @@ from pydantic import (
     Field,
     JsonValue,
     SecretStr,
+    StringConstraints,
     ValidationError,
 )
 from pydantic.fields import FieldInfo
@@ -77,6 +78,8 @@ File = Annotated[Path, AfterValidator(_absolute)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
+
+_FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"  # package.module:function
 
 
 class AgentSettings(BaseModel):
@@ -188,6 +191,11 @@ class SshHostSettings(BaseModel):
         default="~/.local/state/runturn/spool",
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
         description="On the host, where running turns are kept.",
+    )
+    workspaces_dir: str | None = Field(
+        default=None,
+        pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
+        description="On the host, where workspaces are made; left out: in `workspaces`, beside `spool_dir`.",
     )
 
 
@@ -307,12 +315,26 @@ class Settings(BaseSettings):
         description="What requests call the machine that the worker runs on. "
         "Left out: `local`, or with PostgreSQL its node name.",
     )
+    mount_roots: tuple[Directory, ...] = Field(
+        default=(),
+        description="Turns may bring copies of what lies below these directories of the worker's machine "
+        "(`mounts` of the request); left out: of nothing.",
+    )
+    workspaces_retention_ms: Milliseconds = Field(
+        default=604_800_000,
+        description="A workspace that a turn asked to keep is removed so long after the last turn in it: 7 days.",
+    )
     agent: AgentSettings = Field(default=AgentSettings(), description="See table `agent`.")
     ssh: SshSettings = Field(default=SshSettings(), description="See table `ssh`.")
     ssh_hosts: SshHosts = Field(
         default=(),
         description="Hosts over SSH, in the environment as a JSON list. With any, turns run there, and on the "
         "worker's own machine only if they ask for it by its name.",
+    )
+    tools: tuple[Annotated[str, StringConstraints(pattern=_FUNCTION)], ...] = Field(
+        default=(),
+        description="Python functions, as `package.module:function`, that requests may name as tools, beside "
+        "those of entry points `runturn.tools`.",
     )
     agents: dict[str, AgentTable] = Field(
         default={}, description="Agents by name, as one JSON object: in the file, a table for each agent."

@@ -48,6 +48,7 @@ def _config(settings: Settings, prices: PriceTable, name: str) -> AgentConfig:
         options=table.options,
         stop_grace_s=agent.stop_grace_ms / 1000,
         prices=prices,
+        tools=settings.tools,
     )
 
 

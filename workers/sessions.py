@@ -62,9 +62,12 @@ class Sessions:
             raise errors.SessionInUse(f"turn {entered.turn_id} is running in session {session.session_id}")
         return session
 
-    def command(self, session: Session, host: TurnHost) -> Command:
-        """What runs in a session on a host, with the variables that the worker forwards."""
-        request, previous = instructed(self._request, self._adapter), self.previous
+    def command(self, request: TurnRequest, session: Session, host: TurnHost) -> Command:
+        """What runs in a session on a host, with the variables that the worker forwards.
+
+        `request` is the turn's, in the workspace that it has on that host.
+        """
+        request, previous = instructed(request, self._adapter), self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)
@@ -106,7 +109,10 @@ class Sessions:
         """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
         if not previous.session_id:
             return False  # its agent would have named it
-        if self._adapter.build(self._request, Session(previous.session_id, False)).session_files is None:
+        request = self._request
+        if request.brings_workspace:  # wherever that was: it is only asked for its files
+            request = request.working_in(previous.workspace or "/")
+        if self._adapter.build(request, Session(previous.session_id, False)).session_files is None:
             return False
         if previous.resume:
             return True

@@ -75,7 +75,7 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
 
 def _unfinished(report: Report, state: TurnState) -> TurnError | None:
     """Why a reported success is none."""
-    if report.terminal_reason == STOPPED:
+    if report.terminal_reason == STOPPED and report.structured_output is None:
         return errors.TurnCancelled("a hook ended the turn before the agent was done")
     if _cut_short(report) or _cut_after_tool(report, state):
         return errors.ApiUnreachable("the model's answer was cut short: its stream ended in mid-message")
