@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from remote.errors import HostError, SpawnRefused
 from remote.host import Host
-from remote.run import run_script
+from remote.run import Output, run_script
 from remote.shell import library
 
 _REFUSED = 90  # how the scripts exit when they refuse
@@ -18,7 +18,11 @@ async def ask(host: Host, files: Sequence[str], function: str, *args: str, timeo
     Raises HostUnreachable, SpawnRefused, and HostError for what should not happen.
     """
     script = f'{library(*files)}\n{function} "$@"'
-    output = await run_script(host, script, args, timeout_s=timeout_s)
+    return answered(host, function, await run_script(host, script, args, timeout_s=timeout_s))
+
+
+def answered(host: Host, function: str, output: Output) -> bytes:
+    """What a function printed. Raises SpawnRefused, HostError."""
     if output.exit == 0:
         return output.stdout
     said = output.stderr.decode("utf-8", "replace").strip()

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 
 from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host import Channel, Host
-from remote.questions import ask
+from remote.questions import answered, ask
 from remote.shell import library, program
 from remote.tar_stream import Entry, archive, archive_size
+from remote.upkeep import probe
 
-_PATCH_S = 300.0
+_PATCH_S = 240.0
 _FILES_S = 120.0
 _REMOVE_S = 120.0
 _LONGEST_LIST = 32 * 2**20  # bytes of file names
 _LONGEST_ANSWER = 16_384
+_LATE_S = 5.0  # an answer that was not killed in time, or takes too long on its way
+_KILLED = 137  # how a program exits then
+_SCRIPTS = ("state", "processes", "checks", "upkeep", "workspaces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +72,12 @@ async def make_worktree(host: Host, place: Place, repository: str, ref: str, roo
 
 async def read_patch(host: Host, place: Place, max_bytes: int) -> bytes:
     """Return the beginning of all changes since the workspace was made. Raises HostError."""
-    return await _ask(host, "read_patch", place.root, place.id, str(max_bytes), timeout_s=_PATCH_S)
+    return await _ask_within(host, _PATCH_S, "read_patch", place.root, place.id, str(max_bytes))
 
 
 async def list_files(host: Host, place: Place, max_bytes: int = _LONGEST_LIST) -> tuple[list[str], bool]:
     """Return the names of the workspace's regular files, and whether those are all. Raises HostError."""
-    listed = await _ask(host, "list_files", place.root, place.id, str(max_bytes), timeout_s=_FILES_S)
+    listed = await _ask_within(host, _FILES_S, "list_files", place.root, place.id, str(max_bytes))
     *names, rest = listed.split(b"\0")
     return sorted(os.fsdecode(name.removeprefix(b"./")) for name in names), not rest and len(listed) < max_bytes
 
@@ -81,7 +85,7 @@ async def list_files(host: Host, place: Place, max_bytes: int = _LONGEST_LIST) -
 async def read_files(host: Host, place: Place, names: Sequence[str], max_bytes: int) -> list[Found]:
     """Return these files, until there is no more room. Raises HostError."""
     given = [f"./{name}" for name in names]
-    output = await _ask(host, "read_files", place.root, place.id, str(max_bytes), *given, timeout_s=_FILES_S)
+    output = await _ask_within(host, _FILES_S, "read_files", place.root, place.id, str(max_bytes), *given)
     return list(_parse_files(host, names, output))
 
 
@@ -102,8 +106,23 @@ async def _nothing() -> Sequence[Entry]:
 
 
 async def _ask(host: Host, function: str, *args: str, timeout_s: float = 30.0) -> bytes:
-    files = ("state", "processes", "checks", "upkeep", "workspaces")
-    return await ask(host, files, function, *args, timeout_s=timeout_s)
+    return await ask(host, _SCRIPTS, function, *args, timeout_s=timeout_s)
+
+
+async def _ask_within(host: Host, seconds: float, function: str, *args: str) -> bytes:
+    """The same for what may take its time, as it is up to what the agent has left: git runs filters, say.
+
+    After so long the host kills it, and that is a HostError: the host can be reached, trying again would not help.
+    """
+    program = f'{library(*_SCRIPTS)}\n{function} "$@"'
+    try:
+        async with asyncio.timeout(seconds + _LATE_S):
+            output = await probe(host, ("sh", "-c", program, "runturn", *args), seconds)
+    except TimeoutError as error:
+        raise HostError(host.name, f"{function} took longer than {seconds} s") from error
+    if output.exit == _KILLED:
+        raise HostError(host.name, f"{function} took longer than {seconds} s, and was killed")
+    return answered(host, function, output)
 
 
 def _parse_files(host: Host, names: Sequence[str], output: bytes) -> Iterator[Found]:

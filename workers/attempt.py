@@ -163,6 +163,7 @@ class AttemptRun:
             self.talk.close(ended=follower.exit is not None)
             if self._live is not None:
                 await self._live.close(ended=follower.exit is not None)
+            self.narrator.close()
         if follower.exit is None:
             if self._asked is not None and self._never_started(follower):
                 raise self._asked

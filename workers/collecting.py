@@ -18,15 +18,14 @@ _MOST_FILES = 1000
 async def collected(host: Host, place: Place, wanted: Collect, redactor: Redactor) -> Collected:
     """Read it from the host, without secrets. What cannot be read is a `problem`. Raises HostUnreachable."""
     gathering = _Gathering(host, place, wanted, redactor)
-    try:
-        if wanted.patch:
-            await gathering.take_patch()
-        if wanted.files:
-            await gathering.take_files()
-    except HostUnreachable:
-        raise
-    except HostError as fault:
-        gathering.problem = redactor.text(str(fault))
+    steps = (wanted.patch, gathering.take_patch), (wanted.files, gathering.take_files)
+    for take in (take for asked, take in steps if asked):
+        try:
+            await take()
+        except HostUnreachable:
+            raise
+        except HostError as fault:
+            gathering.problem = redactor.text(str(fault))
     return gathering.result()
 
 

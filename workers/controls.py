@@ -100,7 +100,8 @@ class Controls:
     async def _do(self, said: Said, request: ControlRequest) -> dict[str, Any]:
         value = None if request.control is Control.SEND else request.value
         async with self._recording:
-            await self._narrator.record(ControlRequested(said.request_id, request.control.value, said.by, value))
+            self._narrator.aside(ControlRequested(said.request_id, request.control.value, said.by, value))
+            await self._narrator.recorded()
         conversation = await asyncio.shield(self._ready())
         return dict(await conversation.control(request))
 

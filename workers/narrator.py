@@ -26,6 +26,7 @@ class Narrator:
         self._asides: list[Aside] = []  # that wait for what is read again
         self._caught_up = asyncio.Event()
         self._patiently = Patience()
+        self._closed = False
 
     @property
     def next_seq(self) -> int:
@@ -51,14 +52,17 @@ class Narrator:
         self._asides.append(aside(event, self._redactor))
         self._pass_on()
 
-    async def record(self, event: AsideEvent) -> None:
-        """The same; returns when the ledger has it. Raises StaleClaim."""
-        self.aside(event)
+    def close(self) -> None:
+        """The attempt is over, or another worker's: what is told of it now has other numbers."""
+        self._closed = True
+
+    async def recorded(self) -> None:
+        """Until the ledger has all of them. Raises StaleClaim."""
         await self._caught_up.wait()
         await self._patiently(self._pump.flush, self._claim.turn_id)
 
     def _pass_on(self) -> None:
-        if not self._numbers.caught_up:
+        if self._closed or not self._numbers.caught_up:
             return
         self._caught_up.set()
         if self._asides:

@@ -22,6 +22,7 @@ from workers.narrator import Narrator
 
 _LONGEST = 4_000  # characters of one text in a tool's input that are shown
 _SILENCE = "nobody has answered in time"
+_WITHDRAWN = "the agent does not wait for the answer any more"
 
 
 class Questions:
@@ -32,11 +33,15 @@ class Questions:
         self._clock = clock
         self._open: dict[str, asyncio.Future[tuple[Verdict, str]]] = {}
         self._answers: dict[str, Mapping[str, Any]] = {}
+        self._expected: set[str] = set()  # asked of a worker before us
+        self._left = False
 
     def resume(self, asides: Iterable[Mapping[str, Any]]) -> None:
         """Take over from a worker that was lost."""
         for event in asides:
-            if event["event"] == PermissionAnswered.name:
+            if event["event"] == PermissionRequested.name:
+                self._expected.add(event["request_id"])
+            elif event["event"] == PermissionAnswered.name:
                 self._answers[event["request_id"]] = own_fields(event)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
@@ -60,28 +65,41 @@ class Questions:
                 verdict, by = await answer
         except TimeoutError:
             answered = PermissionAnswered(request_id, None, _SILENCE, None)
+        except asyncio.CancelledError:
+            if not self._left:
+                self._note(PermissionAnswered(request_id, None, _WITHDRAWN, None))
+            raise
         else:
             answered = PermissionAnswered(request_id, verdict.allowed, verdict.reason, by)
         finally:
             del self._open[request_id]
-        self._answers[request_id] = asdict(answered)
-        await self._narrator.record(answered)  # before the agent knows: it is never asked again
+        self._note(answered)
+        await self._narrator.recorded()  # before the agent knows: whoever takes over does not ask again
         return _verdict(self._answers[request_id])
 
-    def reply(self, said: Said) -> Reply:
-        """What the producer is told at once. May be called from any thread."""
+    def leave(self) -> None:
+        """The agent, and what it waits for, is left to the next worker."""
+        self._left = True
+
+    def reply(self, said: Said) -> Reply | None:
+        """What the producer is told at once; None: it is about to be asked again. From any thread."""
         if (known := self._answers.get(said.request_id)) is not None:
             return Reply(outcome=known)
-        answer = self._open.get(said.request_id)
-        if answer is None:
-            return Reply(refused=f"it asks no question {said.request_id}")
-        return Reply()
+        if said.request_id in self._open:
+            return Reply()
+        if said.request_id in self._expected:
+            return None
+        return Reply(refused=f"it asks no question {said.request_id}")
 
     def take(self, said: Said, verdict: Verdict) -> None:
         """The producer's answer; the first one stands."""
         answer = self._open.get(said.request_id)
         if answer is not None and not answer.done():
             answer.set_result((verdict, said.by))
+
+    def _note(self, answered: PermissionAnswered) -> None:
+        self._answers[answered.request_id] = asdict(answered)
+        self._narrator.aside(answered)
 
 
 def _verdict(answered: Mapping[str, Any]) -> Verdict | None:

@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError
 
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
+from adapters.request import MAX_PROMPT_BYTES
 from ops.ledger import Ledger, State
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
 from workers.lifecycle import AttemptEnded, ControlAnswered, PermissionAnswered, TurnSettled, own_fields
@@ -44,6 +45,8 @@ def message(
         wanted = _WITH_VALUE.get(what.control)
         if wanted is not None and not what.value:
             raise InvalidRequest(f"{what.control} needs {wanted}", field="value")
+        if len((what.value or "").encode()) > MAX_PROMPT_BYTES:
+            raise InvalidRequest(f"is longer than {MAX_PROMPT_BYTES:,} bytes; put it in a file", field="value")
         if wanted is None and what.value is not None:
             raise InvalidRequest(f"{what.control} takes no value", field="value")
     return Said(turn_id, request_id or uuid4().hex, by or whoami(), time.time() + timeout_s, what)
@@ -80,8 +83,10 @@ class Saying:
         Raises UnknownTurn, BrokerUnavailable, ControlRefused, and ControlTimeout if no worker holds it.
         """
         self.seen = self._ledger.last_seq(self._said.turn_id)
+        if self._is_over():
+            return True
         with self._connected() as connection:
-            while not self._is_over():
+            while True:
                 left_s = self._said.expires_at - time.time()
                 reply = self._ask(connection, max(0.1, min(left_s, _REPLY_S)))
                 if reply is not None:
@@ -91,7 +96,8 @@ class Saying:
                     return self.outcome is not None
                 if left_s <= 0:
                     raise ControlTimeout(f"no worker says that it holds turn {self._said.turn_id}; {self._again}")
-        return True
+                if self._is_over():
+                    return True
 
     def heard(self, event: Mapping[str, Any]) -> bool:
         """One of the turn's events; returns whether it tells the outcome.

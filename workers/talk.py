@@ -34,7 +34,9 @@ class Talk:
 
     def close(self, *, ended: bool) -> None:
         """Its agent has ended, or is left to the next worker."""
-        self._left = not ended
+        if not ended:
+            self._left = True
+            self._questions.leave()
         self._controls.close(ended=ended)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:

@@ -15,7 +15,7 @@ from adapters import errors
 from adapters.errors import InvalidRequest, TurnError
 from adapters.request import TurnRequest
 from adapters.result import Collected, TurnResult
-from ops.ledger import Attempt, Claim, MadeWorkspace
+from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.errors import HostError
 from remote.tar_stream import Entry, SourceChanged
@@ -153,17 +153,21 @@ class Workspaces:
 async def tidy_workspaces(equipment: Equipment, host: TurnHost) -> None:
     """Remove made workspaces that no turn needs any more. Raises HostError, LedgerError."""
     for state in await list_workspaces(host.host, host.made("").root):
-        row = await asyncio.to_thread(equipment.ledger.made_workspace, state.id)
-        if _needless(equipment, state, row):
+        if await asyncio.to_thread(_needless, equipment, state):
             await tolerant(remove_workspace(host.host, host.made(state.id)), None)
             log.info("a left workspace was removed", turn_id=state.id, host=host.name)
 
 
-def _needless(equipment: Equipment, state: MadeState, row: MadeWorkspace | None) -> bool:
-    settings = equipment.settings
+def _needless(equipment: Equipment, state: MadeState) -> bool:
+    """Whether no turn needs it. Raises LedgerError."""
+    settings, now = equipment.settings, equipment.clock()
+    row = equipment.ledger.made_workspace(state.id)
     if row is None:  # of another installation that shares the directory
         return state.age_s is not None and state.age_s > settings.agent.spool_retention_ms / 1000
-    if row.kept:
-        retention_s = settings.workspaces_retention_ms / 1000
-        return row.used_at is not None and equipment.clock() - row.used_at > retention_s
-    return row.settled_at is not None
+    if row.settled_at is None or not row.kept or row.path is None:
+        return row.settled_at is not None
+    kept_since = now - settings.workspaces_retention_ms / 1000
+    if row.settled_at >= kept_since:
+        return False
+    used_at = equipment.ledger.workspace_used_at(row.path)
+    return used_at is not None and used_at < kept_since

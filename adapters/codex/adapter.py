@@ -19,6 +19,8 @@ from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
+# OPENAI_API_KEY counts where config.toml names it as the `env_key` of a provider, and only there.
+_LOGIN = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
 _SCHEMA = "output-schema.json"
 # A Codex that finds these in its environment takes itself for a command of another one.
 _NESTED = ("CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_SESSION_ID", "CODEX_THREAD_ID")
@@ -37,7 +39,7 @@ class Codex:
         plans=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
         tested_versions=("0.169.0", "0.169.0"),
-        api_credentials=frozenset({"CODEX_API_KEY", "OPENAI_API_KEY"}),
+        api_credentials=frozenset({"CODEX_API_KEY"}),
     )
     tools = TOOLS
 
@@ -51,7 +53,7 @@ class Codex:
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """See `Adapter.credentials`."""
-        return ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
+        return _LOGIN
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""
@@ -60,9 +62,12 @@ class Codex:
 
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
+        options = self._options(request)
+        if request.plan:
+            options = options.model_copy(update={"sandbox": "read-only"})
         files = {} if request.output_schema is None else {_SCHEMA: orjson.dumps(request.output_schema)}
         return Command(
-            argv=(self.command, *_arguments(request, self._options(request), session)),
+            argv=(self.command, *_arguments(request, options, session)),
             cwd=request.workspace,
             stdin=request.prompt.encode(),
             forward_env=request.env,

@@ -72,6 +72,11 @@ class LedgerReader:
         with self._database.read() as connection:
             return workspaces.made(connection, turn_id)
 
+    def workspace_used_at(self, workspace: str) -> float | None:
+        """When the last turn in a workspace was settled; None: some turn there is not. It reads all turns."""
+        with self._database.read() as connection:
+            return workspaces.used_at(connection, workspace)
+
     def events(self, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
         """The stored events after a sequence number, in order; the first event of a turn is number 1."""
         with self._database.read() as connection:

@@ -118,7 +118,7 @@ class SessionRun:
     """A session of turns, and where it stands."""
 
     run_id: str
-    request: SessionRequest | None  # None: it was refused
+    request: SessionRequest | None  # None: it was refused, or is forgotten
     number: int  # of the turn that is open, or was last; 0: it was refused
     turn: str | None  # that turn's id
     cancel_requested: bool
@@ -195,7 +195,7 @@ class MadeWorkspace:
 
     settled_at: float | None  # of the turn; None: it may still need it
     kept: bool  # the turn asked for that
-    used_at: float | None  # when the last turn in it was settled; None: some turn there is not, or none was ever
+    path: str | None  # on its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +270,7 @@ class SpoolRow:
     request: TurnRequest | None
     owner: str | None  # of the turn
     owner_expires: float | None
+    workspace: str | None = None  # that was made for it
 
     def owned(self, now: float) -> bool:
         """Whether somebody works on the turn, as far as is known: the lease is not over."""
@@ -402,7 +403,7 @@ class TranscriptSource:
 class Forgotten:
     """What is no longer in the ledger; false if that is nothing."""
 
-    details: int = 0  # turns without their events and their request, from now on
+    details: int = 0  # turns, and sessions of turns, without their events and their request from now on
     turns: int = 0
     sessions: int = 0
     session_runs: int = 0  # sessions of turns

@@ -175,7 +175,7 @@ session_runs = Table(
     Column("status", Text),
     Column("reason", Text),
     Column("progress", Text, nullable=False),  # JSON, what has happened before the open turn
-    Column("request", Text),  # NULL: it was refused
+    Column("request", Text),  # NULL: it was refused, or is forgotten
     Column("result", Text),
     Index("session_runs_by_end", "settled_at"),
 )

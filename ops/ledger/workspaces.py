@@ -30,13 +30,12 @@ def made(connection: Connection, turn_id: str) -> MadeWorkspace | None:
     row = connection.execute(query.where(turns.c.turn_id == turn_id)).mappings().first()
     if row is None:
         return None
-    if row["settled_at"] is None:
-        return MadeWorkspace(None, kept=False, used_at=None)
     kept = bool(json.loads(row["request"] or "{}").get("keep_workspace"))
-    return MadeWorkspace(row["settled_at"], kept, _used_at(connection, row["workspace"]) if kept else None)
+    return MadeWorkspace(row["settled_at"], kept, row["workspace"])
 
 
-def _used_at(connection: Connection, workspace: str) -> float | None:
+def used_at(connection: Connection, workspace: str) -> float | None:
+    """When the last turn in a workspace was settled; None: some turn there is not, or none ever was."""
     ends = sa.select(sa.func.max(turns.c.settled_at), sa.func.count() - sa.func.count(turns.c.settled_at))
     last, open_turns = connection.execute(ends.where(turns.c.workspace == workspace)).one()
     return None if open_turns else last

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.options import FLAGS, MAX_ARGUMENT_BYTES, ClaudeCodeOptions
-from adapters.claude_code.soft_stop import SETTINGS
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, Exit, Session
 from adapters.errors import InvalidRequest
@@ -285,41 +281,3 @@ def test_unknown_agent_is_refused_with_those_that_exist() -> None:
         Registry([ClaudeCode()]).get("cursor")
 
     assert refusal.value.field == "agent"
-
-
-# -- ending by itself
-
-
-@pytest.mark.parametrize("limit", [{"max_total_tokens": 5}, {"deadline": "2031-01-01T00:00:00Z"}])
-def test_turn_with_a_limit_that_we_watch_looks_for_the_word_to_end(limit: dict[str, object]) -> None:
-    (settings,) = [argument for argument in command(**limit).argv if argument.startswith("--settings=")]
-    (entry,) = json.loads(settings.removeprefix("--settings="))["hooks"]["PreToolUse"]
-    assert entry["matcher"] == "*"
-
-
-def test_word_to_end_denies_the_tool_and_stops_the_agent() -> None:
-    text = ClaudeCode().soft_stop("Deadline exceeded")
-    assert text is not None
-    assert b"\n" not in text
-    said = json.loads(text)
-    assert (said["continue"], said["stopReason"]) == (False, "Deadline exceeded")
-    assert said["hookSpecificOutput"] == {
-        "hookEventName": "PreToolUse",
-        "permissionDecision": "deny",
-        "permissionDecisionReason": "Deadline exceeded",
-    }
-
-
-@pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_hook_prints_the_word_only_where_there_is_one(tmp_path: Path, shell: str) -> None:
-    (hook,) = json.loads(SETTINGS)["hooks"]["PreToolUse"][0]["hooks"]
-
-    def look() -> tuple[int, bytes, bytes]:
-        ran = subprocess.run(
-            [shell, "-c", hook["command"]], env={"RUNTURN_SPOOL": str(tmp_path)}, capture_output=True, check=False
-        )
-        return ran.returncode, ran.stdout, ran.stderr
-
-    assert look() == (0, b"", b"")
-    (tmp_path / "stop").write_bytes(b'{"a":"b\\\\n"}\n')
-    assert look() == (0, b'{"a":"b\\\\n"}\n', b"")

@@ -115,6 +115,10 @@ def test_schema_travels_as_a_file() -> None:
     assert {name: orjson.loads(data) for name, data in built.files.items()} == {"output-schema.json": schema}
 
 
+def test_plan_turn_can_change_nothing() -> None:
+    assert "--sandbox=read-only" in command(plan=True, options={"sandbox": "danger-full-access"}).argv
+
+
 def test_operators_defaults_hold_unless_the_request_says_otherwise() -> None:
     config = AgentConfig("/opt/codex", {"sandbox": "danger-full-access", "effort": "low"}, stop_grace_s=2.0)
     built = command(config=config, options={"effort": "max"})

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
+from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
 from adapters.gemini.options import GeminiOptions
 from adapters.needs import Needs
@@ -58,6 +59,7 @@ def models() -> dict[str, type[BaseModel]]:
         "": Settings,
         **tables,
         "claude-code": ClaudeCodeOptions,
+        "codex": CodexOptions,
         "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
@@ -187,6 +189,7 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "claude-code": _claude_code,
+    "codex": partial(_fields, CodexOptions, "Option"),
     "gemini": partial(_fields, GeminiOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),

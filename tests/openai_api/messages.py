@@ -15,8 +15,8 @@ _NAMESPACES = {"spawn_agent": "collaboration", "wait_agent": "collaboration"}
 
 
 def shell(command: str) -> ToolUse:
-    """A call of Codex's shell tool."""
-    return ToolUse("exec_command", {"cmd": command})
+    """A call of Codex's shell tool, which is waited for as long as Codex can wait."""
+    return ToolUse("exec_command", {"cmd": command, "yield_time_ms": 30_000})
 
 
 def spawn(task: str) -> ToolUse:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from laboratory import CuttableHost, Lab, drain, eventually, read_until
 from ssh_laboratory import SshLab
@@ -114,6 +116,25 @@ async def talk(turn: Follower, lines: list[bytes], host: CuttableHost) -> None:
             host.cut()  # with the last lines under way
             await eventually(lambda: not turn.attached)
     await turn.end_input()
+
+
+async def test_a_stranded_follower_says_nothing_any_more_once_it_is_replaced(any_lab: Lab) -> None:
+    spool, lines = any_lab.spool(), counted(range(40))
+    async with any_lab.follow(spool, live(any_lab)) as turn:
+        await turn.send(lines[0])
+        await read_until(turn, b"heard " + lines[0])
+        stranded = psutil.Process(any_lab.host.shell)
+        (tail,) = stranded.children()
+        for line in lines[1:20]:
+            await turn.send(line)  # some are still to be read there
+        any_lab.host.channels[0].stranded = True
+        os.kill(tail.pid, signal.SIGKILL)  # wakes the reader, which finds that its channel has ended
+        for line in lines[20:]:
+            await turn.send(line)
+        await turn.end_input()
+        assert await drain(turn) == heard(*lines[1:])
+    assert await read_input(any_lab.host, spool) == b"".join(line + b"\n" for line in lines)
+    await eventually(lambda: not stranded.is_running() or stranded.status() == psutil.STATUS_ZOMBIE)
 
 
 async def test_a_line_that_a_cut_has_torn_is_completed_by_the_next_attachment(any_lab: Lab) -> None:

@@ -12,7 +12,7 @@ import pytest
 from laboratory import Lab, eventually
 from ssh_laboratory import SshLab
 
-from remote.errors import HostUnreachable, SpawnRefused
+from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host import Host
 from remote.ssh.host import SshHost
 from remote.tar_stream import Entry, SourceChanged, archive, archive_size
@@ -238,6 +238,24 @@ async def test_worktree_is_made_compared_and_forgotten(lab: Lab, repository: Pat
     assert git(repository, "worktree", "list").count("\n") == 1
     assert not list((repository / ".git").glob("worktrees/*"))
     assert not list(Path(place.root).iterdir())
+
+
+async def test_filter_that_never_ends_is_ended(
+    lab: Lab, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent may leave anything for git to run."""
+    place = place_in(lab)
+    made = Path(await make_worktree(lab.host, place, str(repository), "HEAD"))
+    git(repository, "config", "filter.endless.clean", f"echo $$ >>'{tmp_path}/pids'; sleep 600")
+    (made / ".gitattributes").write_text("* filter=endless\n")
+    (made / "changed").write_text("after\n")
+    monkeypatch.setattr("remote.workspaces._PATCH_S", 1.0)
+    with pytest.raises(HostError, match="read_patch took longer than") as error:
+        await read_patch(lab.host, place, 10**6)
+    assert not isinstance(error.value, HostUnreachable)
+    pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    await eventually(lambda: not [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()])
+    await remove_workspace(lab.host, place)
 
 
 async def test_worktree_without_its_git_is_still_compared(lab: Lab, repository: Path) -> None:

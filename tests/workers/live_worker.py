@@ -48,19 +48,26 @@ class Talkative(Scripted):
 
     def converse(self, request: TurnRequest, wire: Wire, desk: Desk) -> Conversation:
         """The talk of one attempt."""
-        return Chat(request, desk)
+        return Chat(request, wire, desk)
 
 
 class Chat:
     """See `adapters.live.Conversation`."""
 
-    def __init__(self, request: TurnRequest, desk: Desk) -> None:
+    def __init__(self, request: TurnRequest, wire: Wire, desk: Desk) -> None:
         self._request = request
+        self._wire = wire
         self._desk = desk
         self._workspace = Path(request.workspace)
 
     async def run(self) -> None:
-        """Ask, if it is to."""
+        """Ask, if it is to, and listen to the agent's end."""
+        asking = asyncio.create_task(self._ask())
+        async for _ in self._wire.lines():
+            pass
+        asking.cancel()
+
+    async def _ask(self) -> None:
         if self._request.prompt.startswith("ask"):
             timeout_s = _NOT_ASKED if "soon" in self._request.prompt else ASK_S
             verdict = await self._desk.ask(PERMISSION, timeout_s)

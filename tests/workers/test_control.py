@@ -161,9 +161,19 @@ def test_next_worker_asks_again_and_takes_the_answer_that_stands(fleet: LiveFlee
     turn = fleet.talking(recording, prompt="ask me")
     until(lambda: fleet.has(turn, "permission_requested"), "the question")
     change_worker(fleet)
-    until(lambda: len(fleet.has(turn, "permission_requested")) == 2, "the question, again")
     assert fleet.client.answer(turn, "toolu_1", Verdict(True, "go on"))["allowed"] is True
     change_worker(fleet)
     until(lambda: fleet.noted(turn, "verdicts") == [[True, "go on"]] * 2, "the agent to hear of it twice")
     assert len(fleet.has(turn, "permission_requested")) == 2
     turn.finish()
+
+
+def test_question_of_an_agent_that_has_ended_is_over(fleet: LiveFleet, recording: Path) -> None:
+    turn = fleet.talking(recording, prompt="ask me")
+    until(lambda: fleet.has(turn, "permission_requested"), "the question")
+    turn.finish()
+    assert fleet.result(turn).status is Status.COMPLETED
+    (answered,) = fleet.has(turn, "permission_answered")
+    assert answered["allowed"] is None
+    with pytest.raises(ControlRefused, match="toolu_1 is over: the agent does not wait for the answer any more"):
+        fleet.client.answer(turn, "toolu_1", Verdict(True))

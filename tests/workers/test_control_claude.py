@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psutil
@@ -30,7 +32,12 @@ def waiting(name: str, *rest: Reply) -> Script:
     return Script(name, (Reply((replies.bash(command),), Usage(100, 20, 30, 4)), *rest))
 
 
-SCRIPTS = (waiting("interrupted"), waiting("switched", DONE), waiting("told", DONE, DONE), waiting("lost", DONE))
+SCRIPTS = (
+    waiting("interrupted"),
+    waiting("switched", DONE, DONE),
+    waiting("told", DONE, DONE),
+    waiting("lost", DONE),
+)
 
 
 class Place:
@@ -73,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def test_interrupted_amid_a_tool_the_turn_ends_with_its_bill(place: Place) -> None:
     turn_id = place.begin("interrupted")
-    assert "claude_code_version" in json.dumps(place.say(turn_id, Control.SERVER_INFO)) or True
+    assert place.say(turn_id, Control.SERVER_INFO)["commands"]
     assert place.say(turn_id, Control.INTERRUPT, request_id="stop") == {}
     result = place.fleet.result(turn_id)
     assert result.error is not None
@@ -91,9 +98,12 @@ def test_next_request_goes_to_the_model_that_was_set(place: Place) -> None:
     assert place.say(turn_id, Control.SET_PERMISSION_MODE, "plan") == {"permission_mode": "plan"}
     assert place.say(turn_id, Control.SET_MODEL, OPUS) == {"model": OPUS}
     place.go_on("switched")
-    assert place.fleet.result(turn_id).status is Status.COMPLETED
-    assert [asked.model for asked in place.api.bill("switched").requests] == [SONNET, OPUS]
-    place.assert_booked(turn_id, "switched")
+    result = place.fleet.result(turn_id)
+    assert result.status is Status.COMPLETED
+    asked = [(request.model, request.prompt) for request in place.api.bill("switched").requests]
+    # Claude Code tries a model that it does not know, and has that in no account of its own.
+    assert asked == [(SONNET, "do it [script:switched]"), (OPUS, "Hi"), (OPUS, "do it [script:switched]")]
+    assert not result.usage_complete
 
 
 def test_message_reaches_the_model_as_it_was_sent(place: Place) -> None:
@@ -123,11 +133,15 @@ def test_worker_killed_before_the_answer_leaves_a_turn_that_goes_on(place: Place
     (worker,) = place.fleet.workers
     worker.kill()
     agent.resume()
+    with closing(sqlite3.connect(place.fleet.state.root / "ledger.sqlite3")) as books, books:
+        books.execute("UPDATE turns SET owner_expires = 0 WHERE turn_id = ?", (turn_id,))  # as time does
     place.fleet.start_worker()
     asking.join(60)
     (error,) = said
     assert "worker_lost: its worker was lost meanwhile" in str(error)
-    assert place.say(turn_id, Control.CONTEXT_USAGE)["maxTokens"] > 0
+    usage = place.say(turn_id, Control.CONTEXT_USAGE)
+    assert usage["maxTokens"] > 0
+    assert "[script:lost]" not in str(usage), "an event holds no prompt"
     place.go_on("lost")
     assert place.fleet.result(turn_id).status is Status.COMPLETED
     place.assert_booked(turn_id, "lost")

@@ -6,12 +6,15 @@ import asyncio
 import io
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
+from adapters.request import MAX_PROMPT_BYTES
 from tests.brokers.rabbitmq import Vhost
 from tests.cli.conftest import Cli, cli
 from tests.leaks import places
@@ -20,7 +23,9 @@ from tests.workers.live_fleet import LiveFleet, LiveRabbitFleet, Talking
 from tests.workers.test_pool import events_of
 from workers.app import create_app
 from workers.async_client import AsyncClient
-from workers.errors import ControlFailed, ControlRefused
+from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
+from workers.live_messages import decode, encode
+from workers.saying import message
 
 __all__ = ["cli"]  # a fixture
 
@@ -130,3 +135,40 @@ def test_turn_is_talked_to_over_rabbitmq(tmp_path: Path, vhost: Vhost, recording
         until(lambda: fleet.noted(turn, "verdicts") == [[True, ""]], "the agent to hear of it")
         turn.finish()
         fleet.result(turn)
+
+
+def test_who_cannot_be_reached_is_told_apart(tmp_path: Path) -> None:
+    with LiveFleet(tmp_path) as fleet:
+        turn = fleet.client.enqueue(fleet.request(agent="talkative"))
+        with pytest.raises(ControlRefused, match="waits for a worker: no agent runs for it yet"):
+            fleet.client.control(turn, ControlRequest(Control.INTERRUPT))
+        fleet.ledger.claim(turn, "a worker that was killed", time.time(), 60)
+        with pytest.raises(ControlTimeout, match=r"no worker says that it holds turn .*; ask again with .* id i:"):
+            fleet.client.control(turn, ControlRequest(Control.INTERRUPT), request_id="i", timeout_s=0.3)
+        fleet.broker.stop()
+        with pytest.raises(BrokerUnavailable, match="the broker does not take the request"):
+            fleet.client.control(turn, ControlRequest(Control.INTERRUPT))
+
+
+@pytest.mark.parametrize(
+    ("control", "value", "why"),
+    [
+        (Control.SEND, None, "send needs a text"),
+        (Control.SET_MODEL, "", "set_model needs a model"),
+        (Control.INTERRUPT, "now", "interrupt takes no value"),
+        (Control.SEND, "x" * (MAX_PROMPT_BYTES + 1), "is longer than"),
+    ],
+)
+def test_request_that_makes_no_sense_is_refused_at_once(control: Control, value: str | None, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        message("issue-4711", ControlRequest(control, value), None, None, 1.0)
+
+
+def test_message_of_another_version_is_refused_without_its_text() -> None:
+    said = message("issue-4711", ControlRequest(Control.SEND, TEXT), "r", "ann", 1.0)
+    assert decode(encode(said)) == said
+    assert TEXT not in repr(said)
+    for wrong in ({"control": "dance"}, {"mood": TEXT}, {"control": None}):
+        with pytest.raises(ValueError, match="not understood") as refused:
+            decode({**encode(said), **wrong})
+        assert TEXT not in str(refused.value)

@@ -7,17 +7,26 @@ import json
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
 
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
+from adapters.session_run import first_turn
 from ops.ledger import State
+from remote.check import run_check
+from remote.errors import HostUnreachable
+from remote.run import Output
 from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
+from tests.workers.test_faults import running
+from workers.admission import Admitted, Arrival, Outcome
+from workers.app import SESSION_TASK
+from workers.conclusion import Parked
 from workers.keeper import OWNER_TTL_S
 from workers.run import Left, TurnRun
 
@@ -202,3 +211,86 @@ def test_ended_sessions_are_forgotten(site: Site, recording: Path) -> None:
     assert (forgotten.session_runs, forgotten.turns) == (1, 1)
     assert site.ledger.session_run(RUN) is None
     assert not site.ledger.waiters(RUN)
+
+
+def test_session_cancelled_after_its_worker_was_killed_has_its_events_in_order(
+    site: Site, recording: Path
+) -> None:
+    """The tests were run, and are in the books of events; the successor runs none, because nobody wants them."""
+    site.ledger.submit_session(asked(site, recording, test_commands=["false", "false"]), site.now())
+
+    async def cancel_between() -> SessionResult:
+        with pytest.raises(Killed):
+            await site.work(f"{RUN}.1", Death("before settle"))
+        assert site.ledger.cancel_session(RUN, site.now()) == f"{RUN}.1"
+        return await finish(site)
+
+    result = asyncio.run(cancel_between())
+    assert (result.status, len(result.turns), site.starts) == ("cancelled", 1, 1)
+    told = events(site, 1)
+    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+    assert [event["event"] for event in told[-4:]] == ["check_finished"] * 2 + ["attempt_ended", "turn_settled"]
+    assert result.usage.input_tokens == 1050
+
+
+def test_turn_that_cannot_run_ends_the_session(site: Site, recording: Path) -> None:
+    request = asked(site, recording, turn={"options": {"speed": 0}}, test_commands=["true"], max_sessions=3)
+    site.ledger.submit_session(request, site.now())
+    result = asyncio.run(finish(site))
+    assert (result.status, result.reason, result.turns) == ("failed", "invalid_request", (f"{RUN}.1",))
+    assert site.starts == 0
+
+
+def test_host_that_cannot_be_reached_for_the_tests_has_them_run_later(
+    site: Site, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn is not settled without them, and its agent is not started again."""
+    site.ledger.submit_session(asked(site, recording, test_commands=["true"]), site.now())
+    fault = [HostUnreachable("local", "cut off by the test")]
+
+    async def cut_off_once(*args: Any, **options: Any) -> Output:
+        if fault:
+            raise fault.pop()
+        return await run_check(*args, **options)
+
+    monkeypatch.setattr("workers.checks.run_check", cut_off_once)
+
+    async def come_back() -> SessionResult:
+        assert isinstance(await site.work(f"{RUN}.1"), Parked)
+        site.later += 60
+        return await finish(site)
+
+    result = asyncio.run(come_back())
+    assert (result.status, len(result.turns), site.starts) == ("done", 1, 1)
+    assert result.usage.input_tokens == 1050
+
+
+def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(
+    site: Site, recording: Path
+) -> None:
+    site.ledger.admit_session(asked(site, recording, test_commands=["true"]), "asked-for-all", site.now())
+    asyncio.run(finish(site))
+    site.later += 60
+    with running(site) as worker:
+        assert worker.app.AsyncResult("asked-for-all").get(timeout=20)["run_id"] == RUN
+        until(lambda: not site.ledger.waiters(RUN), "the task to be noted as told")
+
+
+def test_message_that_was_revoked_or_has_a_time_limit(site: Site, recording: Path) -> None:
+    document = asked(site, recording, test_commands=["true"]).document()
+    with running(site) as worker:
+        arrivals = (
+            Arrival("revoked", {**document, "run_id": "revoked"}, task=SESSION_TASK, revoked=True),
+            Arrival("limited", {**document, "run_id": "limited"}, task=SESSION_TASK, timeout_ms=90_000),
+        )
+        for arrival in arrivals:
+            answered: Queue[Outcome] = Queue()
+            worker.runtime.admit(arrival, answered.put)
+            assert answered.get(timeout=30) == Admitted()
+    revoked, limited = site.ledger.session_run("revoked"), site.ledger.session_run("limited")
+    assert revoked is not None
+    assert revoked.cancel_requested
+    assert limited is not None
+    assert limited.request is not None
+    assert limited.request.deadline_at == pytest.approx(site.now() + 90, abs=30)
+    assert site.ledger.request("limited.1") == first_turn(limited.request)

@@ -13,7 +13,7 @@ from kombu import Queue
 
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
-from tests.processes import of_turns
+from tests.processes import describe, of_turns
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
@@ -56,6 +56,8 @@ def test_session_that_a_producer_asks_for_by_name_is_answered_once(fleet: Fleet)
     assert answers[0] == answers[1] == fleet.client.session_result("by-name")
     assert (answers[0].status, answers[0].reason) == ("done", "tests_passed")
     assert answers[0].turns == ("by-name.1", "by-name.2")
+    again = app.send_task("runturn.run_session", args=[asked], task_id="c", queue=queue)
+    assert SessionResult.model_validate(again.get(timeout=WAIT_S)) == answers[0]
     assert len((fleet.workspace / "by-name" / "tries").read_text().splitlines()) == 2
     shown = fleet.command("result", "by-name")
     assert shown.returncode == 0
@@ -95,7 +97,7 @@ def test_session_from_the_command_line_is_shown_live(fleet: Fleet) -> None:
 def test_cancelled_session_ends_its_tests_and_has_no_further_turn(fleet: Fleet) -> None:
     asked = document(fleet, "cancelled", "setsid sleep 600 & sleep 600", "true")
     fleet.client.enqueue_session(SessionRequest.parse(asked))
-    until(lambda: any("sleep" in each.name() for each in of_turns(fleet.state.spool)), "the test to run")
+    until(lambda: "sleep 600" in describe(of_turns(fleet.state.spool)), "the test to run")
     assert fleet.client.cancel("cancelled")
     result = fleet.client.session_result("cancelled", WAIT_S)
     assert (result.status, result.reason, len(result.turns)) == ("cancelled", "turn_cancelled", 1)
@@ -117,3 +119,16 @@ def test_asyncio_producers_follow_a_session_as_text(fleet: Fleet) -> None:
     tests = [text.partition("]**")[2].splitlines()[0].strip() for text in texts if text.startswith("**[Test:")]
     assert tests == ["exit 1", "passed"]
     assert texts == list(fleet.client.transcript("async"))
+
+
+def test_revoked_task_cancels_its_session(fleet: Fleet) -> None:
+    app = create_app(fleet.broker.url)
+    asked = document(fleet, "revoked", "sleep 600")
+    task = app.send_task(
+        "runturn.run_session", args=[asked], task_id="theirs", queue=Queue("runturn", no_declare=True)
+    )
+    until(lambda: "sleep 600" in describe(of_turns(fleet.state.spool)), "the test to run")
+    task.revoke(terminate=True)
+    result = fleet.client.session_result("revoked", WAIT_S)
+    assert (result.status, len(result.turns)) == ("cancelled", 1)
+    fleet.assert_nothing_left()

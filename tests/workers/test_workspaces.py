@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -23,11 +24,12 @@ from adapters.registry import Registry
 from adapters.request import TurnRequest
 from adapters.result import Collected, Status, TurnResult
 from tests.docs.pages import page
+from tests.model_api import Hold, Reply, Script, Text, Usage, replies
 from tests.processes import of_turns
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
-from tests.workers.conftest import RECORDINGS
+from tests.workers.conftest import RECORDINGS, claude_fleet
 from tests.workers.fleet import Fleet
 from tests.workers.site import Counted, Killed, Site
 from tests.workers.ssh_logins import Login, logins, ssh_fleet
@@ -439,7 +441,9 @@ def application(fleet: Fleet, project: Path) -> Iterator[Path]:
     for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "one")):
         subprocess.run([*git, *command], check=True)
     script = fleet.root / "todo"
-    script.write_text("find . -name .git -prune -o -type f -print | sort >report-1.md; echo new >rules.md")
+    script.write_text(
+        "find . -name .git -prune -o -name 'report*' -o -type f -print | sort >report-1.md; echo new >rules.md"
+    )
     yield project
     script.unlink()
 
@@ -456,7 +460,7 @@ def test_request_of_the_documents_runs(fleet: Fleet, application: Path) -> None:
     result = fleet.run(TurnRequest.parse(document))
     assert result.status is Status.COMPLETED, result.error
     home = home_of(result)
-    assert home.files["report-1.md"].text == "./app/src/main.py\n./app/src/main.pyc\n./report-1.md\n./rules.md\n"
+    assert home.files["report-1.md"].text == "./app/src/main.py\n./app/src/main.pyc\n./rules.md\n"
     assert "-Be brief.\n+new\n" in (home.patch or "")
 
 
@@ -470,3 +474,36 @@ def test_commands_of_the_documents_run(fleet: Fleet, application: Path) -> None:
     home = home_of(TurnResult.model_validate_json(as_json.stdout))
     assert "-Be brief.\n+new\n" in (home.patch or "")
     assert "./src/main.py\n" in (home.files["report-1.md"].text or "")
+
+
+def test_claude_code_is_resumed_in_its_worktree_and_by_the_next_turn(tmp_path: Path) -> None:
+    script = Script(
+        "worktree",
+        (
+            Reply((replies.bash("echo one >>notes"),), Usage(100, 20)),
+            Reply((Text("cut off"),), Usage(300, 50), hold=Hold("worktree", 1)),
+            Reply((replies.bash("echo two >>notes"),), Usage(400, 60)),
+            Reply((Text("went on"),), Usage(500, 70)),
+            Reply((Text("next"),), Usage(600, 80)),
+        ),
+    )
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git = (need("git"), "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@localhost")
+    for command in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "one")):
+        subprocess.run([*git, *command], check=True)
+    options = {"permission_mode": "bypassPermissions"}
+    with claude_fleet(tmp_path, script) as (fleet, api):
+        fields = {"worktree": {"repository": str(repository)}, "collect": {"patch": True}, "keep_workspace": True}
+        request = fleet.request("do it [script:worktree]", workspace="", options=options, **fields)
+        turn_id = fleet.client.enqueue(request)
+        api.gate("worktree").wait_until_reached()
+        (agent,) = fleet.agents()
+        os.kill(agent, signal.SIGTERM)
+        result = fleet.result(turn_id)
+        assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2), result.error
+        assert "+one\n+two\n" in (home_of(result).patch or "")
+        again = fleet.request(
+            "go on [script:worktree]", workspace=result.workspace, session_id=result.session_id, options=options
+        )
+        assert fleet.run(again).text == "next"
