@@ -109,7 +109,10 @@ class Sessions:
         """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
         if not previous.session_id:
             return False  # its agent would have named it
-        if self._adapter.build(self._request, Session(previous.session_id, False)).session_files is None:
+        request = self._request
+        if request.brings_workspace:  # wherever that was: it is only asked for its files
+            request = request.working_in(previous.workspace or "/")
+        if self._adapter.build(request, Session(previous.session_id, False)).session_files is None:
             return False
         if previous.resume:
             return True

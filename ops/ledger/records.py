@@ -270,6 +270,7 @@ class SpoolRow:
     request: TurnRequest | None
     owner: str | None  # of the turn
     owner_expires: float | None
+    workspace: str | None = None  # that was made for it
 
     def owned(self, now: float) -> bool:
         """Whether somebody works on the turn, as far as is known: the lease is not over."""

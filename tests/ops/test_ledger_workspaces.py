@@ -39,7 +39,7 @@ def test_made_workspace_is_that_of_the_attempt_its_turn_and_its_session(ledger: 
     assert isinstance(successor, Claim)
     assert successor.open is not None
     assert successor.open.workspace == MADE
-    assert ledger.turn("t1").workspace == MADE
+    assert ledger.attempts_by_spool(["t1.1"])["t1.1"].workspace == ledger.turn("t1").workspace == MADE
     session = ledger.session("s1")
     assert session is not None
     assert session.workspace == MADE
