@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 import jsonschema
@@ -21,10 +20,14 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from adapters.errors import InvalidRequest
+from adapters.needs import Needs
 from adapters.task import Task, with_prompt
+from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section
 
+AUTO = "auto"  # in the place of an agent's name
 _DEPTH = 6  # of a faulty field's name, in dots
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
 
@@ -57,11 +60,8 @@ def _readable_prompt(prompt: str) -> str:
     return prompt
 
 
-def _absolute(path: str) -> str:
-    _encoded(path)
-    if not PurePosixPath(path).is_absolute():
-        raise ValueError("must be an absolute path on the host")
-    return path
+def _absolute_or_none(path: str) -> str:
+    return absolute(path) if path else ""
 
 
 def _valid_traceparent(value: str) -> str:
@@ -96,16 +96,17 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
-def _prompt_or_task(schema: dict[str, Any]) -> None:
-    """Have the JSON Schema ask for one of them."""
-    schema["required"].remove("prompt")
+def _what_and_where(schema: dict[str, Any]) -> None:
+    """Have the JSON Schema ask for a prompt or a task, and for a workspace or what makes one."""
+    del schema["required"]
     schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
+    schema["anyOf"] = [{"required": [name]} for name in ("workspace", "mounts", "worktree")]
 
 
 class TurnRequest(BaseModel):
     """One turn of a coding agent. Limits that are left out are the worker's defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_prompt_or_task)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_what_and_where)
 
     version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
@@ -118,10 +119,36 @@ class TurnRequest(BaseModel):
     task: Task | None = Field(
         default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
     )
-    workspace: Annotated[str, AfterValidator(_absolute)] = Field(
-        description="Absolute path of an existing directory on the host, the agent's working directory."
+    workspace: Annotated[str, AfterValidator(_absolute_or_none)] = Field(
+        default="",
+        description="Absolute path of an existing directory on the host, the agent's working directory; "
+        "left out if the turn brings one, with `mounts` or `worktree`.",
     )
-    agent: Name = Field(default="claude-code", description="Which adapter runs the turn.")
+    mounts: Annotated[Mounts, AfterValidator(distinct)] = Field(
+        default=(), description="Make a workspace for this turn: copies of these files of the worker's machine."
+    )
+    worktree: Worktree | None = Field(
+        default=None, description="Make a workspace for this turn: a git worktree of a repository on the host."
+    )
+    collect: Collect | None = Field(
+        default=None, description="What of a workspace that the turn brings goes into its result."
+    )
+    keep_workspace: bool = Field(
+        default=False,
+        description="Keep the workspace that the turn brings, for turns that go on in its session; "
+        "`workspace` of the result says where. Else it is removed when the turn is settled.",
+    )
+    agent: Name = Field(
+        default="claude-code",
+        description="Which adapter runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
+    )
+    needs: Needs | None = Field(
+        default=None, description="What the agent has to be able to do, and who may be billed; see below."
+    )
+    plan: bool = Field(
+        default=False,
+        description="true: the agent changes nothing, and plans what the prompt asks for; the result has `plan`.",
+    )
     host: Name | None = Field(default=None, description="Where to run; left out, the worker chooses.")
     host_labels: dict[Name, Label] = Field(
         default={}, description="Run on a host that has all of these labels; left out, on any."
@@ -153,7 +180,9 @@ class TurnRequest(BaseModel):
         default=None, description="Between two events; 0 turns it off."
     )
     deadline: AwareDatetime | None = Field(
-        default=None, description="The turn ends by then, attempts and waits included; with a UTC offset."
+        default=None,
+        description="The turn ends by then, attempts and waits included; with a UTC offset. An agent that can is "
+        "asked to end by itself a little earlier (`agent.soft_stop_ms`).",
     )
     max_total_tokens: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
         default=None, description="All billed tokens of an attempt, cached ones included."
@@ -176,6 +205,51 @@ class TurnRequest(BaseModel):
     @classmethod
     def _of_task(cls, document: Any) -> Any:
         return with_prompt(document) if isinstance(document, Mapping) else document
+
+    @model_validator(mode="after")
+    def _one_workspace(self) -> Self:
+        if fault := self._workspace_fault():
+            name, text = fault
+            detail = InitErrorDetails(type=PydanticCustomError("workspace", text), loc=(name,), input=None)
+            raise ValidationError.from_exception_data("TurnRequest", [detail])
+        return self
+
+    def _workspace_fault(self) -> tuple[str, str] | None:
+        """Which field speaks against another one, and how."""
+        if not self.brings_workspace:
+            if not self.workspace:
+                return "workspace", "is required, unless mounts or a worktree bring one"
+            only = ("collect", self.collect is not None), ("keep_workspace", self.keep_workspace)
+            text = "is for a workspace that the turn brings, with mounts or a worktree"
+            return next(((name, text) for name, given in only if given), None)
+        if self.workspace:
+            return "workspace", "is made by mounts or a worktree; leave either out"
+        if self.mounts and self.worktree is not None:
+            return "mounts", "cannot be given with a worktree; leave either out"
+        if self.session_id is not None:
+            return "session_id", "a session goes on in its own workspace only: name that one as workspace"
+        return None
+
+    @property
+    def brings_workspace(self) -> bool:
+        """Whether its workspace is to be made."""
+        return bool(self.mounts) or self.worktree is not None
+
+    @property
+    def directory(self) -> str:
+        """What has to be on its host before: its workspace, or the repository of its worktree; blank: nothing."""
+        return self.workspace if self.worktree is None else self.worktree.repository
+
+    def working_in(self, workspace: str) -> Self:
+        """The request, with the workspace that was made for it, and with a prompt that says so."""
+        section = prompt_section(workspace, self.mounts, self.worktree, self.collect)
+        return self.model_copy(update={"workspace": workspace, "prompt": f"{self.prompt}\n\n{section}"})
+
+    @model_validator(mode="after")
+    def _one_kind_of_output(self) -> Self:
+        if self.plan and self.output_schema is not None:
+            raise ValueError("plan and output_schema cannot be combined: a plan has a form of its own")
+        return self
 
     @property
     def deadline_at(self) -> float | None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from adapters.errors import InvalidRequest
-from adapters.request import TURN_ID, TurnRequest
+from adapters.request import AUTO, TURN_ID, TurnRequest
 from adapters.session_request import RUN_ID, SessionRequest
 from adapters.session_result import SessionResult
 from ops.errors import LedgerUnavailable, UnknownTurn
@@ -141,7 +141,8 @@ class Admission:
     def _completed(self, document: Mapping[str, object], arrival: Arrival) -> Mapping[str, object]:
         """A turn's request with what its message and the operator say in the place of what it leaves out."""
         traced = {"traceparent": arrival.traceparent} if arrival.traceparent is not None else {}
-        return {"agent": self._equipment.settings.agent.kind, **traced, **document}
+        default = AUTO if document.get("needs") is not None else self._equipment.settings.agent.kind
+        return {"agent": default, **traced, **document}
 
     def _parse(self, arrival: Arrival) -> TurnRequest:
         document = arrival.document
@@ -156,7 +157,9 @@ class Admission:
         given: Mapping[str, object] = arrival.document if isinstance(arrival.document, Mapping) else {}
         turn_id = _given_id(arrival, "turn_id", TURN_ID)
         agent = str(given.get("agent"))
-        known = agent if agent in self._equipment.registry.names else "unknown"  # it becomes a label of metrics
+        known = (
+            agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
+        )  # it becomes a label of metrics
         result = refused(turn_id, error)
         asked = await self._patiently(
             self._equipment.ledger.refuse, turn_id, known, result, arrival.task_id, self._equipment.clock()

@@ -20,6 +20,7 @@ from workers.announcer import Announcer
 from workers.app import SESSION_TASK, TASK
 from workers.errands import Errands
 from workers.garbage import collect_seldom
+from workers.panel import listen
 from workers.pool import TurnPool
 from workers.reception import Reception
 from workers.runtime import Runtime
@@ -74,6 +75,7 @@ class CeleryWorker:
         self._app.steps["consumer"].add(_attending(self._errands))
         self._app.steps["worker"].add(_leaving(self._runtime))
         _cancel_what_is_revoked(self._runtime)
+        listen(self._app, self._runtime.hear)
         signals.setup_logging.connect(_leave_logging_alone)
         signals.worker_ready.connect(_start)
         # What Celery says on its way out is no log line, and not true here: a second Ctrl-C ends no agent.

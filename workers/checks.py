@@ -63,7 +63,7 @@ class Checks:
                 await self._run_all(command, checks)
         finally:
             # A worker before us may have stored more of them than we have run.
-            self._run.next_seq = first_seq + max(len(checks), stored)
+            self._run.narrator.go_on_from(first_seq + max(len(checks), stored))
         return replace(judged, error=judged.error or self._run.why), tuple(checks)
 
     async def _run_all(self, command: Command, checks: list[Check]) -> None:
@@ -125,8 +125,7 @@ class Checks:
 
     def _emit(self, check: Check) -> None:
         event = CheckFinished(check.command, check.exit, check.duration_ms, check.tail)
-        self._equipment.pump.emit(self._claim, self._run.next_seq, [event], self._equipment.clock())
-        self._run.next_seq += 1
+        self._run.narrator.tell([event])
 
     async def _stored(self, first_seq: int) -> int:
         """How many of them a worker before us has stored."""

@@ -11,6 +11,7 @@ from typing import Any
 from celery import Celery
 
 from adapters.errors import TurnCancelled
+from adapters.live import ControlRequest, Verdict
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
@@ -21,9 +22,11 @@ from ops.errors import UnknownTurn
 from ops.ledger import Ledger, SessionRun, State
 from workers.bus import Subscription
 from workers.errors import ResultTimeout
+from workers.live_messages import Said
 from workers.messages import send
 from workers.outcome import refused
-from workers.watch import watch
+from workers.saying import TIMEOUT_S, Saying, message
+from workers.watch import follow, watch
 
 _POLL_S = 1.0
 _TOGETHER = 100  # turns in one transaction: others wait for it
@@ -141,6 +144,47 @@ class Client:
             cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
             self._ledger.settle_unclaimed(turn_id, cancelled, time.time())
         return session is not None or state is not State.SETTLED
+
+    def control(
+        self,
+        turn_id: str,
+        request: ControlRequest,
+        *,
+        request_id: str | None = None,
+        by: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Ask something of a turn's agent while it runs; returns the agent's answer.
+
+        `by` says who asks, in the ledger; left out, the user and the machine. Asked twice with one `request_id`,
+        it is done once, and answered twice. Raises UnknownTurn, InvalidRequest, ControlRefused, ControlFailed,
+        BrokerUnavailable, and ControlTimeout: whether it was done is not known, so ask again with that id.
+        """
+        return self._say(message(turn_id, request, request_id, by, timeout_s))
+
+    def answer(
+        self,
+        turn_id: str,
+        request_id: str,
+        verdict: Verdict,
+        *,
+        by: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Answer an agent's question (event `permission_requested`); returns what the ledger has of the answer.
+
+        The first answer stands. Raises UnknownTurn, BrokerUnavailable, ControlTimeout, and ControlRefused: another
+        answer was given before, or nobody asks that.
+        """
+        return self._say(message(turn_id, verdict, request_id, by, timeout_s))
+
+    def _say(self, said: Said) -> dict[str, Any]:
+        saying = Saying(self._app, self._ledger, said)
+        with Subscription(self._app.conf.broker_url, said.turn_id) as subscription:
+            if not saying.say():
+                events = follow(self._ledger, subscription, said.turn_id, saying.seen, saying.wait_s)
+                any(saying.heard(event) for event in events)
+        return saying.answer()
 
 
 def _batches(requests: Iterable[TurnRequest]) -> Generator[tuple[TurnRequest, ...], None, None]:

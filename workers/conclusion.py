@@ -12,6 +12,7 @@ from adapters import errors
 from adapters.contract import Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
+from adapters.plan import Plan, read_plan
 from adapters.result import TurnResult
 from adapters.session_result import Check
 from ops.ledger import Attempt, AttemptEnd, Claim
@@ -27,6 +28,7 @@ from workers.recall import at_least, recall
 from workers.retry import RetryDecision
 from workers.stderr import keep_stderr
 from workers.verdict import tolerant
+from workers.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +43,15 @@ class Parked:
 class Conclusion:
     """Of one claim. All methods raise Detached and StaleClaim."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, patiently: Patience, claimed_at: float) -> None:
+    def __init__(
+        self, equipment: Equipment, claim: Claim, patiently: Patience, workspaces: Workspaces, claimed_at: float
+    ) -> None:
         """`claimed_at` is by the monotonic clock."""
         self._equipment = equipment
         self._ledger = equipment.ledger
         self._claim = claim
         self._patiently = patiently
+        self._workspaces = workspaces
         self._claimed_at = claimed_at
 
     async def of_attempt(
@@ -68,11 +73,15 @@ class Conclusion:
         """
         if run is not None:
             await keep_stderr(self._equipment, self._claim, attempt, run, self._patiently)
-        equipment, error = self._equipment, self._by_policy(attempt, judged.error)
+        equipment = self._equipment
+        plan, failure = self._planned(state, judged.error)
+        error = self._by_policy(attempt, failure)
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
-        ended = AttemptEnd(attempt.attempt, judged.usage, error.kind if error else "completed", code)
+        ended = AttemptEnd(
+            attempt.attempt, judged.usage, error.kind if error else "completed", code, state.session_id
+        )
         outcome: TurnResult | Parked
         if error is not None and decision is not None:
             outcome = await self.park(error, decision, ended)
@@ -86,6 +95,7 @@ class Conclusion:
                 host=attempt.host,
                 attempts=attempt.attempt,
                 exit_code=code,
+                plan=plan,
             )
             outcome = await self._settle(result, seq + 1, ended, checks)
         if not spool_stays:
@@ -146,6 +156,17 @@ class Conclusion:
         stored = await self._patiently(self._ledger.events, self._claim.turn_id, attempt.first_seq - 1)
         return recall(attempt.first_seq, (line for _, line in stored))
 
+    def _planned(self, state: TurnState, error: TurnError | None) -> tuple[Plan | None, TurnError | None]:
+        """The plan of a plan turn whose agent reports success, or why there is none."""
+        if error is not None or not self._claim.request.plan:
+            return None, error
+        report = state.report
+        try:
+            structured, text = (report.structured_output, report.text) if report else (None, "")
+            return read_plan(structured, text or state.text), None
+        except TurnError as fault:
+            return None, fault
+
     def _emit_end(
         self, attempt: Attempt, seq: int, error: TurnError | None, decision: RetryDecision | None
     ) -> None:
@@ -157,6 +178,7 @@ class Conclusion:
         self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
     ) -> TurnResult:
         """Store the last event, settle, and only then tell who watches."""
+        result = await self._workspaces.complete(result)
         equipment, now = self._equipment, self._equipment.clock()
         last = TurnSettled(result.status, result.error.kind if result.error else None)
         equipment.pump.store(self._claim, seq, [last], now)
@@ -173,6 +195,7 @@ class Conclusion:
             log.exception(
                 "a turn is in the books, but in no metric or trace"
             )  # it must have its answer all the same
+        await self._workspaces.remove()
         return settled
 
     def _counted(self, result: TurnResult) -> SettledTurn:

@@ -11,12 +11,20 @@ _REFUSALS: dict[str, type[TurnError]] = {
     "workspace_not_directory": errors.InvalidWorkspace,
     "workspace_not_enterable": errors.InvalidWorkspace,
     "workspace_not_allowed": errors.InvalidWorkspace,
+    "git_missing": errors.InvalidWorkspace,
+    "repository_missing": errors.InvalidWorkspace,
+    "ref_missing": errors.InvalidWorkspace,
+    "workspace_full": errors.SpoolUnwritable,
+    "workspace_unwritable": errors.SpoolUnwritable,
     "agent_not_found": errors.AgentNotFound,
     "agent_not_executable": errors.AgentNotFound,
     "tool_missing": errors.AgentNotFound,
     "spool_full": errors.SpoolUnwritable,
     "spool_unwritable": errors.SpoolUnwritable,
 }
+_PROGRAM = (
+    "command in the agent's own table, RUNTURN_AGENT__COMMAND if it is the default agent, or agents of the host"
+)
 
 
 def turn_error(fault: HostError) -> TurnError:
@@ -36,9 +44,14 @@ def _advised(fault: SpawnRefused) -> str:
     advice = {
         "workspace_missing": "create it, or correct the field workspace",
         "workspace_not_directory": "the field workspace must name a directory",
+        "git_missing": "install it there, or bring files without a patch",
+        "repository_missing": "make it, or correct the field worktree.repository",
+        "ref_missing": "correct the field worktree.ref",
+        "workspace_full": "free some space there",
+        "workspace_unwritable": "make it writable, or set another: RUNTURN_STATE_DIR, workspaces_dir of the host",
         "workspace_not_allowed": "the host's workspace_roots say where workspaces may be",
-        "agent_not_found": "install it there, or say where it is: RUNTURN_AGENT__COMMAND, or agents of the host",
-        "agent_not_executable": "make it executable, or name another: RUNTURN_AGENT__COMMAND, agents of the host",
+        "agent_not_found": f"install it there, or say where it is: {_PROGRAM}",
+        "agent_not_executable": f"make it executable, or name another: {_PROGRAM}",
         "spool_full": "free some space there",
         "spool_unwritable": "make it writable, or set another place: RUNTURN_STATE_DIR, or spool_dir of the host",
     }.get(fault.code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
@@ -123,6 +124,14 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
         attempts=attempts_of(connection, turn_id) if row["attempt"] else (),
         session_run=row["session_run"],
     )
+
+
+def route(connection: Connection, claim: Claim, agent: str) -> Claim:
+    """Settle which agent a turn is for."""
+    held(connection, claim)
+    request = claim.request.model_copy(update={"agent": agent})
+    change(connection, claim.turn_id, agent=agent, request=_stored(request))
+    return replace(claim, request=request)
 
 
 def _refusal(connection: Connection, row: RowMapping, now: float) -> Busy | NotDue | Settled | None:

@@ -19,7 +19,7 @@ from ops.ledger.schema import attempts, turns, usage
 _OBSERVED = attempts.c.usage_source.in_([source for source in UsageSource if source.observed])
 _ESTIMATED = sa.not_(_OBSERVED)
 
-_COLUMNS = ("turn_id", "attempt", "host", "session_id", "resume", "ended_at", "outcome")
+_COLUMNS = ("turn_id", "attempt", "host", "session_id", "resume", "ended_at", "outcome", "workspace")
 
 
 def by_spool(connection: Connection, spool_ids: Collection[str]) -> dict[str, SpoolRow]:

@@ -34,6 +34,7 @@ from ops.ledger import (
     submission,
     transcripts,
     waiters,
+    workspaces,
 )
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
@@ -321,6 +322,15 @@ class Ledger(LedgerReader):
                 connection, claim, session_id, agent=agent, host=host, workspace=workspace, now=now
             )
 
+    def place_workspace(self, claim: Claim, workspace: str) -> None:
+        """Note the workspace that was made for the open attempt. Raises StaleClaim.
+
+        Call it before the agent starts: without it, the successor takes it that none was started. Killed before:
+        the successor finds the workspace on the host.
+        """
+        with self._database.write() as connection:
+            workspaces.place(connection, claim, workspace)
+
     def append_events(self, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
         """Store events, one JSON line each without a newline; returns the last sequence number stored.
 
@@ -329,6 +339,15 @@ class Ledger(LedgerReader):
         """
         with self._database.write() as connection:
             return events.append(connection, claim, first_seq, lines)
+
+    def route(self, claim: Claim, agent: str, seq: int, line: bytes) -> Claim:
+        """Give a turn whose request leaves it open an agent, with the event that says so, numbered `seq`.
+
+        Returns the claim with it. Raises StaleClaim.
+        """
+        with self._database.write() as connection:
+            events.append(connection, claim, seq, [line])
+            return claims.route(connection, claim, agent)
 
     def append_many(self, batches: Sequence[Batch]) -> frozenset[str]:
         """Store one batch of events each of many turns, as `append_events` does, in one transaction.

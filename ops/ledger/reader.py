@@ -22,6 +22,7 @@ from ops.ledger import (
     submission,
     transcripts,
     waiters,
+    workspaces,
 )
 from ops.ledger.database import Database
 from ops.ledger.records import (
@@ -30,6 +31,7 @@ from ops.ledger.records import (
     Claim,
     CostKey,
     CostRow,
+    MadeWorkspace,
     Renewal,
     RunningTurn,
     Seen,
@@ -64,6 +66,16 @@ class LedgerReader:
         """Where a session lives; None: not known."""
         with self._database.read() as connection:
             return sessions.find(connection, session_id)
+
+    def made_workspace(self, turn_id: str) -> MadeWorkspace | None:
+        """What is known of the workspace that a turn brought; None: the turn is not known."""
+        with self._database.read() as connection:
+            return workspaces.made(connection, turn_id)
+
+    def workspace_used_at(self, workspace: str) -> float | None:
+        """When the last turn in a workspace was settled; None: some turn there is not. It reads all turns."""
+        with self._database.read() as connection:
+            return workspaces.used_at(connection, workspace)
 
     def events(self, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
         """The stored events after a sequence number, in order; the first event of a turn is number 1."""

@@ -58,6 +58,7 @@ class Attempt:
     unreachable_since: float | None = None  # since when its host is out of reach; None: it was reached last
     lease_s: int | None = None  # its host ends the agent after so long without a worker; None: nobody noted it
     stop_grace_s: float | None = None  # between two signals to the agent then; None: nobody noted it
+    workspace: str | None = None  # that was made for it on its host; None: none yet, so no agent was started in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class AttemptEnd:
     usage: Usage
     outcome: str  # "completed" or an error kind
     exit_code: int | None = None
+    session_id: str | None = None  # as its agent told it; counts for an attempt that began without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,15 @@ class SessionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MadeWorkspace:
+    """What the books know of a workspace that was made for a turn."""
+
+    settled_at: float | None  # of the turn; None: it may still need it
+    kept: bool  # the turn asked for that
+    path: str | None  # on its host
+
+
+@dataclass(frozen=True, slots=True)
 class InUse:
     """Another turn is in the session."""
 
@@ -259,6 +270,7 @@ class SpoolRow:
     request: TurnRequest | None
     owner: str | None  # of the turn
     owner_expires: float | None
+    workspace: str | None = None  # that was made for it
 
     def owned(self, now: float) -> bool:
         """Whether somebody works on the turn, as far as is known: the lease is not over."""

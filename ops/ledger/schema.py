@@ -114,6 +114,7 @@ attempts = Table(
     Column("unreachable_since", Double),  # NULL: its host was reached last
     Column("lease_s", Integer),  # what its host is told when it starts the agent, as is stop_grace_s
     Column("stop_grace_s", Double),
+    Column("workspace", Text),  # NULL: none was made for it
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_spool", "spool_id"),
     Index("attempts_open", "host", sqlite_where=_OPEN, postgresql_where=_OPEN),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from adapters.command import Command, Signal
+from adapters.registry import BUILT_IN
 from adapters.request import TurnRequest
 from adapters.result import Status, TurnResult
 from adapters.usage import NO_USAGE
@@ -42,7 +43,7 @@ from workers.host_doctor import HostDoctor
 from workers.hosts import TurnHost
 
 CONNECTION = ["reach", "host key", "login"]
-AGENTS = ["agent claude-code", "agent scripted"]
+AGENTS = [f"agent {entry.name}" for entry in BUILT_IN]
 NO_PORT = 1  # nothing listens there
 
 Configure = Callable[..., None]
@@ -255,6 +256,7 @@ def test_credentials_are_told_by_name_and_place(
         said = cli("doctor", "--host", "h1", "--json")
     assert _of(said)["agent claude-code"]["detail"].split("; ") == [
         "version 9.8.7",
+        "not tested with this version, but with 2.1.197 to 2.1.330",
         "credentials in the worker's environment: ANTHROPIC_API_KEY",
         "credentials in the environment of h1: CLAUDE_CODE_USE_BEDROCK, AWS_PROFILE",
         "not forwarded, since env of h1 does not name them: ANTHROPIC_AUTH_TOKEN",

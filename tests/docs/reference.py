@@ -16,11 +16,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
+from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
+from adapters.gemini.options import GeminiOptions
+from adapters.needs import Needs
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
 from adapters.session_request import SessionRequest
 from adapters.task import Task
+from adapters.workspace import Collect, HostMount, Worktree
 from ops.settings import PREFIX, Settings
 from tests.docs.catalogue import of_exporter, of_workers
 
@@ -55,10 +59,16 @@ def models() -> dict[str, type[BaseModel]]:
         "": Settings,
         **tables,
         "claude-code": ClaudeCodeOptions,
+        "codex": CodexOptions,
+        "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
+        "needs": Needs,
         "task": Task,
         "session": SessionRequest,
+        "mounts": HostMount,
+        "worktree": Worktree,
+        "collect": Collect,
     }
 
 
@@ -79,7 +89,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 def _settings() -> str:
     tables = dict(_tables(Settings))
     schema = Settings.model_json_schema()["properties"]
-    single = {name for name in tables if schema[name].get("type") != "array"}
+    single = {name for name in tables if schema[name].get("type") not in ("array", "object")}
     own = (
         (f"`{PREFIX}{name.upper()}`", *_described(field, schema[name]))
         for name, field in Settings.model_fields.items()
@@ -166,7 +176,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None or field.default_factory is not None or isinstance(value, BaseModel):
+    if value in (None, "") or field.default_factory is not None or isinstance(value, BaseModel):
         return ""  # the meaning says what is so then
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
@@ -179,10 +189,16 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "claude-code": _claude_code,
+    "codex": partial(_fields, CodexOptions, "Option"),
+    "gemini": partial(_fields, GeminiOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
+    "needs": partial(_fields, Needs, "Field"),
     "task": partial(_fields, Task, "Field"),
     "session": partial(_fields, SessionRequest, "Field"),
+    "mounts": partial(_fields, HostMount, "Field"),
+    "worktree": partial(_fields, Worktree, "Field"),
+    "collect": partial(_fields, Collect, "Field"),
     "errors": _errors,
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),

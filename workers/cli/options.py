@@ -11,7 +11,7 @@ import click
 import orjson
 
 from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
+from adapters.request import AUTO, TurnRequest
 from adapters.session_request import SessionRequest
 from ops.settings import Settings
 from workers.agents import build_registry
@@ -26,7 +26,32 @@ _REQUEST = (
         "--prompt-file", type=click.File("rb"), metavar="FILE", help="Read the prompt from a file; - is stdin."
     ),
     click.option("--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: this directory]"),
-    click.option("--agent", metavar="NAME", help="Which agent. [default: the configured one]"),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        metavar="PATH[:MOUNT_PATH]",
+        help="Work in a copy of this file or directory of the worker's machine; see mount_roots.",
+    ),
+    click.option(
+        "--worktree",
+        metavar="REPO[@REF]",
+        help="Work in a git worktree of this repository on the host. [REF: HEAD]",
+    ),
+    click.option("--collect-patch", is_flag=True, help="Bring home all changes in such a workspace, as a patch."),
+    click.option("--collect", "files", multiple=True, metavar="GLOB", help="Bring home these files of it."),
+    click.option("--keep-workspace", is_flag=True, default=None, help="Do not remove it when the turn is over."),
+    click.option(
+        "--agent", metavar="NAME", help="Which agent; auto: one that meets --need. [default: the configured one]"
+    ),
+    click.option(
+        "--need",
+        "needs",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="What the agent must offer: live, language=python, billing=subscription,api.",
+    ),
+    click.option("--plan", is_flag=True, default=None, help="Have a plan made of it, and nothing changed."),
     click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
     click.option(
         "--host-label", "host_labels", multiple=True, metavar="NAME=VALUE", help="Only on hosts with this label."
@@ -104,7 +129,7 @@ def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
 def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
     request = TurnRequest.parse(_document(settings, given))
-    build_registry(settings).get(request.agent).check(request)
+    build_registry(settings).check(request)
     return request
 
 
@@ -113,17 +138,25 @@ def build_session(settings: Settings, given: Mapping[str, Any]) -> SessionReques
     own = {name: value for name, value in given.items() if name in _OF_SESSION and value not in (None, ())}
     turn = {name: value for name, value in given.items() if name not in _OF_SESSION - {"test_commands"}}
     request = SessionRequest.parse({**own, "turn": _document(settings, turn)})
-    build_registry(settings).get(request.turn.agent).check(request.turn)
+    build_registry(settings).check(request.turn)
     return request
 
 
 def _document(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
-    document = {name: value for name, value in given.items() if value not in (None, ())}
+    document = {name: value for name, value in given.items() if value not in (None, (), False)}
     prompt = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
     in_parts = {name: document.pop(name) for name in _OF_TASK if name in document}
     document |= {"task": {"description": prompt, **in_parts}} if in_parts else {"prompt": prompt}
-    document.setdefault("workspace", str(Path.cwd()))
-    document.setdefault("agent", settings.agent.kind)
+    document |= _brought(
+        document.pop("mounts", ()),
+        document.pop("worktree", None),
+        {"patch": document.pop("collect_patch", False), "files": document.pop("files", ())},
+    )
+    if not document.keys() & {"mounts", "worktree"}:
+        document.setdefault("workspace", str(Path.cwd()))
+    if "needs" in document:
+        document["needs"] = dict(_need(text) for text in document["needs"])
+    document.setdefault("agent", AUTO if "needs" in document else settings.agent.kind)
     for field in ("labels", "host_labels"):
         document[field] = dict(pair(text, field) for text in document.get(field, ()))
     document["options"] = _options(document.get("options", ()), document.pop("model", None))
@@ -132,12 +165,39 @@ def _document(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
+def _need(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        return name, True
+    return name, value.split(",") if name == "billing" else _value(value)
+
+
 def pair(text: str, field: str) -> tuple[str, str]:
     """Read NAME=VALUE. Raises InvalidRequest."""
     name, separator, value = text.partition("=")
     if not separator:
         raise InvalidRequest(f"{text!r} is not of the form NAME=VALUE", field=field)
     return name, value
+
+
+def _brought(mounts: tuple[str, ...], worktree: str | None, collect: dict[str, Any]) -> dict[str, Any]:
+    """What the request says of a workspace that the turn brings."""
+    fields: dict[str, Any] = {}
+    if mounts:
+        fields["mounts"] = [_mount(text) for text in mounts]
+    if worktree is not None:
+        repository, at, ref = worktree.rpartition("@")
+        given = {"repository": repository, "ref": ref} if at else {"repository": worktree}
+        fields["worktree"] = {**given, "repository": str(Path(given["repository"]).absolute())}
+    if any(collect.values()):
+        fields["collect"] = collect
+    return fields
+
+
+def _mount(text: str) -> dict[str, str]:
+    path, _, place = text.partition(":")
+    mount = {"host_path": str(Path(path).absolute())}
+    return {**mount, "mount_path": place} if place else mount
 
 
 def _prompt(text: str | None, file: Any) -> str:

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.errors import KINDS, RequestError
-from adapters.result import Status, TokenCounts, TurnResult
+from adapters.plan import Plan
+from adapters.result import Collected, Status, TokenCounts, TurnResult
 from adapters.session_result import SessionResult, SessionStatus
 from adapters.transcript_view import transcript_text
 from adapters.usage import UsageSource
@@ -117,8 +118,9 @@ def printable(text: str) -> str:
 def _print_for_people(result: TurnResult) -> None:
     console = Console(highlight=False, soft_wrap=True)
     repeated = result.error is not None and result.text in result.error.message
-    if result.text and not repeated:
-        console.print(Text(printable(result.text)), end="\n\n")
+    text = _plan(result.plan) if result.plan else result.text
+    if text and not repeated:
+        console.print(Text(printable(text)), end="\n\n")
     style = STYLES[result.status]
     summary = _summary(result)
     console.print(Text.assemble((f"{_MARKS[result.status]} {result.status}", style), summary and f" {summary}"))
@@ -126,6 +128,16 @@ def _print_for_people(result: TurnResult) -> None:
         console.print(Text(printable(f"  {result.error.kind}: {result.error.message}"), style=style))
     for line in _details(result):
         console.print(Text(f"  {line}", style="dim"))
+
+
+def _plan(plan: Plan) -> str:
+    """A task a line, with what it waits for."""
+    lines = []
+    for task in plan.tasks:
+        after = f", after {', '.join(task.dependencies)}" if task.dependencies else ""
+        lines.append(f"{task.id}: {task.title} ({task.complexity}{after})")
+        lines += [f"    {line}" for line in task.description.splitlines()]
+    return "\n".join(lines)
 
 
 def _summary(result: TurnResult) -> str:
@@ -146,8 +158,25 @@ def _details(result: TurnResult) -> Iterator[str]:
         yield f"tokens: {source}"
     if not result.usage_complete:
         yield "a message was in flight when the agent ended; what it cost is not in these numbers"
+    if result.collected is not None:
+        yield f"collected: {_collected(result.collected)}"
+    if result.workspace is not None:
+        yield f"kept: {result.workspace}"
     session = f" · session {result.session_id}" if result.session_id else ""
     yield f"turn {result.turn_id}{session}"
+
+
+def _collected(collected: Collected) -> str:
+    parts = []
+    if collected.patch is not None:
+        parts.append(f"a patch of {number(len(collected.patch.splitlines()))} lines")
+    if collected.files:
+        parts.append(f"{number(len(collected.files))} files")
+    if collected.truncated:
+        parts.append("truncated")
+    if collected.problem:
+        parts.append(printable(collected.problem))
+    return f"{', '.join(parts) or 'nothing'}; see --json"
 
 
 def _kinds(used: TokenCounts) -> str:
