@@ -67,6 +67,27 @@ class ToolFinished:
     tool: str
     duration_ms: int | None = None  # None when the start was not seen live
     error: str | None = None  # at most 2048 bytes
+    output: str = ""  # how what it gave begins, at most 300 characters; of an error, nothing
+
+
+@dataclass(slots=True)
+class ToolInvoked:
+    """A tool call has been done, with what went in and what came out; only live turns tell it."""
+
+    name: ClassVar[str] = "tool_invoked"
+    tool_use_id: str
+    tool: str
+    params: object  # JSON; long texts and lists are cut
+    result: object  # likewise
+
+
+@dataclass(slots=True)
+class AgentStatus:
+    """Where a live turn's agent stands: provisioning, ready for what is said to it, or error."""
+
+    name: ClassVar[str] = "agent_status"
+    status: str
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -171,6 +192,14 @@ class Malformed:
 
 
 @dataclass(slots=True)
+class AdapterFault:
+    """The agent's adapter could not do its part: the turn fails, whatever the agent says of its end."""
+
+    name: ClassVar[str] = "adapter_fault"
+    message: str
+
+
+@dataclass(slots=True)
 class Report:
     """The agent's own final word on a turn."""
 
@@ -212,6 +241,8 @@ Event = (
     | Thinking
     | ToolStarted
     | ToolFinished
+    | ToolInvoked
+    | AgentStatus
     | TokenUsage
     | AnswerLost
     | ApiRetry
@@ -223,6 +254,7 @@ Event = (
     | Notification
     | Heartbeat
     | Malformed
+    | AdapterFault
     | TurnCompleted
     | TurnFailed
 )

@@ -26,10 +26,11 @@ class Parser(Protocol):
 class TurnState:
     """What is known of a turn so far. Feed it events with `apply`, read its attributes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, expects_output: bool = False, resumed: bool = False) -> None:
+        self.resumed = resumed  # it goes on in a session that earlier turns, or attempts, have used
         self.session_id: str | None = None
         self.model: str | None = None
-        self.expects_output = False  # the agent itself says that it was asked for structured output
+        self.expects_output = expects_output  # it was asked for structured output, or says itself that it was
         self.text = ""  # the main agent's latest text
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
         self.subagents: set[str] = set()  # those at work
@@ -41,6 +42,7 @@ class TurnState:
         self.reports: list[ev.Report] = []  # all its final words: background work makes for several
         self.api_retries = 0
         self.malformed = 0
+        self.fault: str | None = None  # the first of the adapter itself
         self._requested = False  # the main agent waits for the model
         self._handlers: dict[type, Callable[..., None]] = {
             ev.SessionStarted: self._session_started,
@@ -55,6 +57,7 @@ class TurnState:
             ev.SubagentProgress: self._subagent,
             ev.Interrupted: self._interrupted,
             ev.Malformed: self._malformed,
+            ev.AdapterFault: self._adapter_fault,
             ev.TurnCompleted: self._completed,
             ev.TurnFailed: self._failed,
         }
@@ -98,7 +101,7 @@ class TurnState:
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
         self.model = event.model
-        self.expects_output = event.expects_output
+        self.expects_output |= event.expects_output
         self._requested = True
 
     def _text(self, event: ev.AssistantText) -> None:
@@ -146,6 +149,9 @@ class TurnState:
 
     def _malformed(self, _: ev.Malformed) -> None:
         self.malformed += 1
+
+    def _adapter_fault(self, event: ev.AdapterFault) -> None:
+        self.fault = self.fault or event.message
 
     def _completed(self, event: ev.TurnCompleted) -> None:
         self.reports.append(event.report)

@@ -1,8 +1,8 @@
 """Turns that can be talked to while they run: what their adapter offers, and what their worker gives it.
 
 Every line that the agent prints goes to the parser, as in any turn, so events, usage and the bill do not depend on
-what is said here. A live turn outlives its worker like any other: its input is kept in the spool, and the next
-worker goes on with the same conversation (`Wire.said`).
+what is said here, and a worker that takes over tells the same events again. A live turn outlives its worker like
+any other: its input is kept in the spool, and the next worker goes on with the same conversation (`Wire.said`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from adapters.contract import Adapter
-from adapters.events import Event
 from adapters.request import TurnRequest
 
 
@@ -56,7 +55,7 @@ class ControlRequest:
     """One request to a live turn."""
 
     control: Control
-    value: str | None = None  # the text, the model, the mode
+    value: str | None = field(default=None, repr=False)  # the text, which is a prompt; the model; the mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,8 @@ class Desk(Protocol):
         """Why no tool may run any more, in the words that the agent is told; None: it may."""
         ...
 
-    def emit(self, event: Event) -> None:
-        """Tell whoever watches, beside the events of the parser. Secrets of the worker are blotted out."""
+    def remaining_tokens(self) -> int | None:
+        """How many tokens the attempt may use yet; None: there is no limit."""
         ...
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:

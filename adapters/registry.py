@@ -1,18 +1,54 @@
-"""Which agents there are."""
+"""Which agents there are: those that come with runturn, and those that other packages bring.
+
+Every agent is an entry: a name, and where its factory (`adapters.contract.AdapterFactory`) is found. A third
+party's package declares its own in the group `runturn.adapters`, and nothing else has to be told of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 
-from adapters.contract import Adapter
-from adapters.errors import InvalidRequest
+from adapters.checked import Checked
+from adapters.contract import Adapter, AgentConfig
+from adapters.errors import InvalidRequest, TurnError
+from adapters.request import AUTO, TurnRequest
+from adapters.routing import check_able
+
+GROUP = "runturn.adapters"
+
+# To add an agent of our own: write its module, and add it here.
+BUILT_IN = tuple(
+    EntryPoint(name, f"{module}:create", GROUP)
+    for name, module in (
+        ("claude-code", "adapters.claude_code.adapter"),
+        ("claude-sdk", "adapters.claude_sdk.adapter"),
+        ("codex", "adapters.codex.adapter"),
+        ("gemini", "adapters.gemini.adapter"),
+        ("scripted", "adapters.scripted"),
+    )
+)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An entry that no agent came of."""
+
+    name: str
+    source: str  # the package, with its version, or where its factory should be
+    reason: str
+    options_refused: bool = False  # by its factory: what the operator has set for it
 
 
 class Registry:
-    """The agents that a worker can run, by name."""
+    """The agents that a worker can run, by name, and those that it could not load."""
 
-    def __init__(self, adapters: Iterable[Adapter]) -> None:
+    def __init__(self, adapters: Iterable[Adapter], failed: Iterable[Failed] = ()) -> None:
         self._adapters: Mapping[str, Adapter] = {adapter.name: adapter for adapter in adapters}
+        self.failed = tuple(failed)
 
     def __iter__(self) -> Iterator[Adapter]:
         return iter(self._adapters.values())
@@ -22,10 +58,70 @@ class Registry:
         """All names, sorted."""
         return sorted(self._adapters)
 
+    @property
+    def planners(self) -> list[str]:
+        """The names of those that answer a plan turn."""
+        return [name for name in self.names if self._adapters[name].capabilities.plans]
+
     def get(self, name: str) -> Adapter:
         """The agent of that name; raises InvalidRequest naming those that exist."""
-        try:
+        if name in self._adapters:
             return self._adapters[name]
-        except KeyError:
-            known = ", ".join(self.names)
-            raise InvalidRequest(f"there is no agent {name!r}; known: {known}", field="agent") from None
+        for failed in self.failed:
+            if failed.name == name:
+                raise InvalidRequest(
+                    f"agent {name!r} of {failed.source} could not be loaded: {failed.reason}", field="agent"
+                )
+        known = ", ".join(self.names)
+        raise InvalidRequest(f"there is no agent {name!r}; known: {known}", field="agent")
+
+    def check(self, request: TurnRequest) -> None:
+        """Refuse what its agent cannot run: raises InvalidRequest with the field named.
+
+        Of a request that leaves its agent open, only the worker that chooses one can say it.
+        """
+        if request.agent == AUTO:
+            return
+        adapter = self.get(request.agent)
+        check_able(request, adapter)
+        adapter.check(request)
+
+
+def discover(
+    entries: Iterable[EntryPoint], config: Callable[[str], AgentConfig], built_in: Iterable[str] = ()
+) -> Registry:
+    """Load the agents of these entries, the first of each name; what cannot be loaded is reported.
+
+    The returns of agents that are not `built_in` are checked.
+    """
+    trusted, found, failed = frozenset(built_in), dict[str, Adapter](), list[Failed]()
+    for entry in entries:
+        options_refused = False
+        try:
+            if entry.name in found:
+                raise ValueError("another agent has this name; uninstall one of them")  # noqa: TRY301
+            found[entry.name] = _load(entry, config(entry.name), trusted=entry.name in trusted)
+        except (Exception, SystemExit) as error:
+            options_refused = isinstance(error, InvalidRequest) and bool(config(entry.name).options)
+            reason = error.message if isinstance(error, TurnError) else f"{type(error).__name__}: {error}"
+            failed.append(Failed(entry.name, source(entry), reason, options_refused))
+    return Registry(found.values(), failed)
+
+
+def source(entry: EntryPoint) -> str:
+    """Where an agent comes from."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+
+
+def _load(entry: EntryPoint, config: AgentConfig, *, trusted: bool) -> Adapter:
+    if _NAME.fullmatch(entry.name) is None or entry.name == AUTO:
+        raise ValueError(f"{entry.name!r} is no name for an agent")
+    factory = entry.load()
+    if not callable(factory):
+        raise TypeError(f"{entry.value} is no factory: it cannot be called")
+    adapter: Adapter = factory(config)
+    if not trusted:
+        adapter = Checked(adapter)
+    if adapter.name != entry.name:
+        raise ValueError(f"its factory made an agent that is called {adapter.name!r}")
+    return adapter

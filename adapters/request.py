@@ -23,9 +23,11 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from adapters.errors import InvalidRequest
+from adapters.needs import Needs
 from adapters.task import Task, with_prompt
 from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section
 
+AUTO = "auto"  # in the place of an agent's name
 _DEPTH = 6  # of a faulty field's name, in dots
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
 
@@ -94,9 +96,9 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
-def _alternatives(schema: dict[str, Any]) -> None:
-    """Have the JSON Schema ask for a prompt or a task, and for a workspace or what brings one."""
-    schema["required"].remove("prompt")
+def _what_and_where(schema: dict[str, Any]) -> None:
+    """Have the JSON Schema ask for a prompt or a task, and for a workspace or what makes one."""
+    del schema["required"]
     schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
     schema["anyOf"] = [{"required": [name]} for name in ("workspace", "mounts", "worktree")]
 
@@ -104,7 +106,7 @@ def _alternatives(schema: dict[str, Any]) -> None:
 class TurnRequest(BaseModel):
     """One turn of a coding agent. Limits that are left out are the worker's defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_alternatives)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_what_and_where)
 
     version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
@@ -136,7 +138,17 @@ class TurnRequest(BaseModel):
         description="Keep the workspace that the turn brings, for turns that go on in its session; "
         "`workspace` of the result says where. Else it is removed when the turn is settled.",
     )
-    agent: Name = Field(default="claude-code", description="Which adapter runs the turn.")
+    agent: Name = Field(
+        default="claude-code",
+        description="Which adapter runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
+    )
+    needs: Needs | None = Field(
+        default=None, description="What the agent has to be able to do, and who may be billed; see below."
+    )
+    plan: bool = Field(
+        default=False,
+        description="true: the agent changes nothing, and plans what the prompt asks for; the result has `plan`.",
+    )
     host: Name | None = Field(default=None, description="Where to run; left out, the worker chooses.")
     host_labels: dict[Name, Label] = Field(
         default={}, description="Run on a host that has all of these labels; left out, on any."
@@ -168,7 +180,9 @@ class TurnRequest(BaseModel):
         default=None, description="Between two events; 0 turns it off."
     )
     deadline: AwareDatetime | None = Field(
-        default=None, description="The turn ends by then, attempts and waits included; with a UTC offset."
+        default=None,
+        description="The turn ends by then, attempts and waits included; with a UTC offset. An agent that can is "
+        "asked to end by itself a little earlier (`agent.soft_stop_ms`).",
     )
     max_total_tokens: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
         default=None, description="All billed tokens of an attempt, cached ones included."
@@ -230,6 +244,12 @@ class TurnRequest(BaseModel):
         """The request, with the workspace that was made for it, and with a prompt that says so."""
         section = prompt_section(workspace, self.mounts, self.worktree, self.collect)
         return self.model_copy(update={"workspace": workspace, "prompt": f"{self.prompt}\n\n{section}"})
+
+    @model_validator(mode="after")
+    def _one_kind_of_output(self) -> Self:
+        if self.plan and self.output_schema is not None:
+            raise ValueError("plan and output_schema cannot be combined: a plan has a form of its own")
+        return self
 
     @property
     def deadline_at(self) -> float | None:

@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from adapters.errors import TurnError
+from adapters.plan import Plan
 from adapters.usage import Usage, UsageSource
 
 
@@ -90,6 +91,7 @@ class TurnResult(BaseModel):
     error: ErrorInfo | None = None
     text: str = ""
     structured_output: JsonValue = None
+    plan: Plan | None = None  # of a plan turn
     usage: UsageTotals = UsageTotals()
     usage_source: UsageSource = UsageSource.NONE
     usage_complete: bool = True  # False: a message was in flight when the agent ended; its bill is missing

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from adapters.claude_code.adapter import create as recorded
 from adapters.command import Command, Signal
-from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest, invalid
@@ -48,10 +49,19 @@ class Scripted:
     """See `adapters.contract.Adapter`. `recorded` is the agent whose recordings it replays."""
 
     name = "scripted"
-    capabilities = Capabilities(resume=True, structured_output=True, cost_cap=False, live_output_tokens=False)
+    capabilities = Capabilities(
+        resume=True,
+        structured_output=True,
+        cost_cap=False,
+        live_output_tokens=False,
+        plans=True,
+        billing=frozenset({Billing.FREE}),
+        task_types=frozenset({"replay"}),  # so that it is never chosen for work
+    )
 
-    def __init__(self, recorded: Adapter) -> None:
+    def __init__(self, recorded: Adapter, defaults: Mapping[str, JsonValue] | None = None) -> None:
         self._recorded = recorded
+        self._defaults = defaults or {}
 
     @property
     def tools(self) -> frozenset[str]:
@@ -64,7 +74,7 @@ class Scripted:
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""
-        options = _options(request)
+        options = self._options(request)
         if (options.recording is None) == (not options.lines):
             raise InvalidRequest("give either a path or `lines`", field="options.recording")
         if options.recording is not None and not options.recording.startswith("/"):
@@ -72,7 +82,7 @@ class Scripted:
 
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
-        options = _options(request)
+        options = self._options(request)
         settings = ("-v", f"speed={options.speed}", "-v", f"code={options.exit_code}")
         return Command(
             argv=("awk", *settings, _PROGRAM, options.recording or "-"),
@@ -112,9 +122,18 @@ class Scripted:
             return Health(True)
         return Health(False, problem="awk is not there; the scripted agent needs it on its host")
 
+    def _options(self, request: TurnRequest) -> ScriptedOptions:
+        return _parsed({**self._defaults, **request.options})
 
-def _options(request: TurnRequest) -> ScriptedOptions:
+
+def create(config: AgentConfig) -> Scripted:
+    """See `adapters.contract.AdapterFactory`. Its recordings are those of Claude Code."""
+    _parsed(config.options)
+    return Scripted(recorded(AgentConfig()), config.options)
+
+
+def _parsed(options: Mapping[str, JsonValue]) -> ScriptedOptions:
     try:
-        return ScriptedOptions.model_validate(request.options)
+        return ScriptedOptions.model_validate(options)
     except ValidationError as error:
         raise invalid(error, "options") from error

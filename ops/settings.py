@@ -28,6 +28,7 @@ from pydantic import (
     Field,
     JsonValue,
     SecretStr,
+    StringConstraints,
     ValidationError,
 )
 from pydantic.fields import FieldInfo
@@ -41,6 +42,7 @@ from pydantic_settings import (
     SettingsError as Unreadable,
 )
 
+from adapters.contract import Billing
 from adapters.request import EnvName, Label, Name
 from ops import secret_files
 from ops.errors import SettingsError
@@ -77,6 +79,8 @@ Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
 
+_FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"  # package.module:function
+
 
 class AgentSettings(BaseModel):
     """Table `agent`: what holds for every turn that does not say otherwise."""
@@ -84,8 +88,10 @@ class AgentSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Name = Field(default="claude-code", description="The agent of requests that name none.")
-    command: Annotated[str, Field(min_length=1)] = Field(
-        default="claude", description="Its program: a path, or a name in the PATH of the worker or host."
+    command: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Its program: a path, or a name in the PATH of the worker or host. Left out: `command` of its "
+        "own table, else what it is usually called, such as `claude`.",
     )
     turn_timeout_ms: Milliseconds = Field(default=3_600_000, description="For one attempt.")
     read_timeout_ms: Milliseconds = Field(
@@ -104,6 +110,12 @@ class AgentSettings(BaseModel):
     stop_grace_ms: Milliseconds = Field(
         default=5_000, description="Between SIGINT, SIGTERM and SIGKILL to an agent that has to end."
     )
+    soft_stop_ms: Annotated[int, Field(ge=0)] = Field(
+        default=30_000,
+        description="At `max_total_tokens` or `max_cost_usd`, an agent that can is asked to end by itself at "
+        "its next tool call, and is ended after this. Before a deadline it is asked so early, or a tenth of its "
+        "attempt's time if that is less, and is ended at the deadline. 0: ended at once.",
+    )
     lease_ms: Annotated[int, Field(ge=1_000)] = Field(
         default=120_000, description="An agent that no worker follows is ended after this."
     )
@@ -111,6 +123,28 @@ class AgentSettings(BaseModel):
         default=604_800_000,
         description="A host keeps the remains of turns that this ledger does not know or cannot read for so long.",
     )
+
+
+class AgentTable(BaseModel):
+    """Tables of agents, by their names: what holds for one agent. All else that stands there is its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, JsonValue]
+
+    command: Printable | None = Field(
+        default=None,
+        description="Its program: a path, or a name in the PATH of the worker or host. Left out: as it is usually "
+        "called.",
+    )
+    billing: Billing | None = Field(
+        default=None,
+        description="Who is billed for it, `api`, `subscription` or `free`; left out: as its credentials tell.",
+    )
+
+    @property
+    def options(self) -> dict[str, JsonValue]:
+        """The defaults of its requests' options."""
+        return dict(self.__pydantic_extra__)
 
 
 class SshHostSettings(BaseModel):
@@ -297,8 +331,13 @@ class Settings(BaseSettings):
         description="Hosts over SSH, in the environment as a JSON list. With any, turns run there, and on the "
         "worker's own machine only if they ask for it by its name.",
     )
-    agents: dict[str, dict[str, JsonValue]] = Field(
-        default={}, description="Options by agent, as one JSON object: in the file, a table for each agent."
+    tools: tuple[Annotated[str, StringConstraints(pattern=_FUNCTION)], ...] = Field(
+        default=(),
+        description="Python functions, as `package.module:function`, that requests may name as tools, beside "
+        "those of entry points `runturn.tools`.",
+    )
+    agents: dict[str, AgentTable] = Field(
+        default={}, description="Agents by name, as one JSON object: in the file, a table for each agent."
     )
 
     @classmethod

@@ -122,9 +122,9 @@ class Attachment:
                 await self._channel.write(b"T %b\n" % said.stop)
             if self.said is None:
                 return
-            while self._written < said.last:
-                self._written += 1
-                await self._channel.write(said.word(self._written))
+            while (following := said.after(self._written)) is not None:
+                self._written, word = following
+                await self._channel.write(word)
             if said.ended and not self._told_end:
                 self._told_end = True
                 await self._channel.write(b"F\n")

@@ -24,19 +24,18 @@ class Input:
     def arrived(self, lines: int) -> None:
         """The host has so many lines, those from before us among them."""
         if self._known is not None:
-            del self._lines[: lines - self._known]
+            del self._lines[: max(0, lines - self._known)]
         self._known = lines
 
-    @property
-    def last(self) -> int:
-        """The number of the last line; 0 before the host was heard of."""
-        return 0 if self._known is None else self._known + len(self._lines)
-
-    def word(self, number: int) -> bytes:
-        """Return what has the host hear the line of this number."""
-        assert self._known is not None  # noqa: S101 - there are no numbers before
+    def after(self, number: int) -> tuple[int, bytes] | None:
+        """Return the first line behind that number which the host may lack: its number, and the word for it."""
+        if self._known is None:
+            return None
+        number = max(number, self._known) + 1
+        if number > self._known + len(self._lines):
+            return None
         line = self._lines[number - self._known - 1]
-        return b"S %d %d %b\n" % (number, len(line) + 1, line)
+        return number, b"S %d %d %b\n" % (number, len(line) + 1, line)
 
 
 def check_line(line: bytes) -> None:

@@ -1,55 +1,146 @@
-"""Whether an agent can be used on a host: its program, its version, and what it logs in with."""
+"""What there is of an agent on a host: its program, its version, what it logs in with, who is billed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
-from adapters.contract import Adapter, Exit
+from adapters.billing import billing_modes
+from adapters.contract import Adapter, Billing, Capabilities, Exit, Health
+from adapters.errors import TurnError
+from ops.settings import AgentTable, Settings
+from remote.errors import HostError
 from remote.upkeep import environment_names, probe
-from workers.check import Check
+from workers.check import LIMIT_S, Check
 from workers.hosts import TurnHost
 
 _PROBE_S = 8.0
+# Prints where a program is, as the host would find it.
+_WHERE = ("sh", "-c", 'command -v -- "$1"', "sh")
 
 
-async def agent(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], needed: bool) -> Check:
-    """Look at an agent on a host. Only one that is needed has to be there. `environ` is the worker's.
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Names of the variables that an agent logs in with, by where they are. Never a value."""
 
-    Raises HostError.
-    """
-    name, argv = f"agent {adapter.name}", host.program(adapter.name, adapter.probe())
-    there = await environment_names(host.host)
-    output = await probe(host.host, argv, _PROBE_S)
+    forwarded: tuple[str, ...] = ()  # from the worker's environment
+    there: tuple[str, ...] = ()  # set on the host
+    withheld: tuple[str, ...] = ()  # the worker has them, and its host's settings do not name them
+    known: bool = True  # whether the agent has any at all
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """Those that the agent sees."""
+        return self.forwarded + self.there
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """One agent on one host."""
+
+    agent: str
+    host: str
+    program: str
+    health: Health
+    capabilities: Capabilities
+    path: str | None = None  # of the program there; None: it was not found
+    warning: str | None = None  # about its version
+    credentials: Credentials = field(default_factory=Credentials)
+    billing: tuple[Billing, ...] = ()  # the modes it knows, the one that holds first
+
+
+async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings) -> AgentReport:
+    """Look at an agent on a host. `environ` is the worker's. Raises HostError; TurnError of a faulty adapter."""
+    argv = host.program(adapter.name, adapter.probe())
+    there, output, where = await asyncio.gather(
+        environment_names(host.host), probe(host.host, argv, _PROBE_S), probe(host.host, (*_WHERE, argv[0]))
+    )
     end = Exit(output.exit, output.stderr.decode(errors="replace"))
     health = adapter.health(end, output.stdout.decode(errors="replace"))
+    credentials = _credentials(host, adapter, environ, there)
+    setting = settings.agents.get(adapter.name, AgentTable()).billing
+    return AgentReport(
+        adapter.name,
+        host.name,
+        argv[0],
+        health,
+        adapter.capabilities,
+        path=where.stdout.decode(errors="replace").strip() or None,
+        warning=_untested(health.version, adapter.capabilities.tested_versions),
+        credentials=credentials,
+        billing=billing_modes(setting, adapter.capabilities, credentials.found),
+    )
+
+
+async def look_safely(
+    host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings, timeout_s: float = LIMIT_S
+) -> AgentReport:
+    """The same, never raising and never taking longer: what goes wrong is what is wrong with the agent there."""
+    try:
+        return await asyncio.wait_for(look(host, adapter, environ, settings), timeout_s)
+    except TimeoutError:
+        problem = f"no answer within {timeout_s:g} s"
+    except (HostError, TurnError) as error:
+        problem = error.message
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+    program = host.programs.get(adapter.name, "")
+    return AgentReport(adapter.name, host.name, program, Health(False, problem=problem), adapter.capabilities)
+
+
+def checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
+    """The report as a check of the doctor. Only an agent that is needed has to be there."""
+    name, health = f"agent {report.agent}", report.health
     if not health.healthy:
-        detail = f"{argv[0]} is not usable" + ("" if needed else "; only turns that ask for it need it")
-        return Check(name, not needed, detail, f"{health.problem}; if it lies elsewhere, {_setting(host)}")
+        detail = f"{report.program} is not usable" + ("" if needed else "; only turns that ask for it need it")
+        return Check(name, not needed, detail, f"{health.problem}; if it lies elsewhere, {_setting(host, report)}")
     found = f"version {health.version}" if health.version else "usable"
-    return Check(name, True, "; ".join([found, *_credentials(host, adapter, environ, there)]))
+    return Check(name, True, "; ".join([found, *([report.warning] if report.warning else []), *logins(report)]))
 
 
-def _setting(host: TurnHost) -> str:
-    local = host.launcher == "local"
-    return "set RUNTURN_AGENT__COMMAND" if local else f"set agents or path of {host.name} in ssh_hosts"
+def logins(report: AgentReport) -> list[str]:
+    """What an agent logs in with, in words."""
+    credentials = report.credentials
+    groups = {
+        "credentials in the worker's environment": credentials.forwarded,
+        f"credentials in the environment of {report.host}": credentials.there,
+        f"not forwarded, since env of {report.host} does not name them": credentials.withheld,
+    }
+    said = [f"{where}: {', '.join(names)}" for where, names in groups.items() if names]
+    if credentials.known and not credentials.found:
+        said.append("no credentials in its environment, so it needs a login of its own")
+    return said
+
+
+def _setting(host: TurnHost, report: AgentReport) -> str:
+    if host.launcher != "local":
+        return f"set agents or path of {host.name} in ssh_hosts"
+    return f"set RUNTURN_AGENT__COMMAND, or command in the table {report.agent}"
 
 
 def _credentials(
     host: TurnHost, adapter: Adapter, environ: Mapping[str, str], there: Collection[str]
-) -> Iterator[str]:
-    """Names of the variables that it logs in with, by where they come from. Never a value."""
+) -> Credentials:
     own = adapter.credentials(environ)
     asked = {*host.forward_env, *(own if host.forward_credentials else ())}
     forwarded = {name: environ[name] for name in asked if name in environ}
     names = adapter.credentials({**dict.fromkeys(there, "set there"), **forwarded})
-    found = [name for name in names if name in forwarded or name in there]
-    groups = {
-        "credentials in the worker's environment": [name for name in found if name in forwarded],
-        f"credentials in the environment of {host.name}": [name for name in found if name not in forwarded],
-        f"not forwarded, since env of {host.name} does not name them": [
-            name for name in own if name in environ and name not in forwarded
-        ],
-    }
-    yield from (f"{where}: {', '.join(variables)}" for where, variables in groups.items() if variables)
-    if names and not found:
-        yield "no credentials in its environment, so it needs a login of its own"
+    return Credentials(
+        forwarded=tuple(name for name in names if name in forwarded),
+        there=tuple(name for name in names if name in there and name not in forwarded),
+        withheld=tuple(name for name in own if name in environ and name not in forwarded),
+        known=bool(names),
+    )
+
+
+def _untested(version: str | None, tested: tuple[str, str] | None) -> str | None:
+    """A warning, if a version is none of those that the adapter was proved with."""
+    if version is None or tested is None or _parts(tested[0]) <= _parts(version) <= _parts(tested[1]):
+        return None
+    return f"not tested with this version, but with {tested[0]} to {tested[1]}"
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

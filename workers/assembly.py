@@ -16,7 +16,7 @@ from ops.settings import Settings
 from ops.state_dir import StateDir
 from ops.tracing import Tracing
 from ops.transcripts import Archive
-from workers.agents import build_registry
+from workers.agents import build_registry, report_failed
 from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.beat import Beat
@@ -45,6 +45,7 @@ def build_worker(
     `finishes`: when it is to stop, it waits for its turns.
     """
     agents = build_registry(settings)
+    report_failed(agents)
     metrics = WorkerMetrics(registry, Vocabulary(agents))
     equipment = Equipment(
         settings=settings,

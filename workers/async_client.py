@@ -11,14 +11,21 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from celery import Celery
 
+from adapters.live import ControlRequest, Verdict
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
-from ops.errors import LedgerError
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
+from adapters.session_run import turn_id as turn_of
+from adapters.transcript_view import transcript_text
+from ops.errors import LedgerError, UnknownTurn
 from ops.ledger import Ledger
 from workers.bus import Batch
 from workers.client import Client
 from workers.errors import ResultTimeout
 from workers.feed import Feed
+from workers.live_messages import Said
+from workers.saying import TIMEOUT_S, Saying, message
 from workers.watch import following, is_last, stored
 
 _POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
@@ -37,6 +44,7 @@ class AsyncClient:
     """
 
     def __init__(self, app: Celery, ledger: Ledger) -> None:
+        self._app = app
         self._client = Client(app, ledger)
         self._ledger = ledger
         self._feed = Feed(app.conf.broker_url)
@@ -93,32 +101,124 @@ class AsyncClient:
         Close it (`contextlib.aclosing`) if you leave before its end.
         """
         live = _Live(asyncio.get_running_loop())
-        seen = after
         with self._feed.listening(turn_id, live.take):
-            while True:
-                settled = await self._ask(self._ledger.settled, (turn_id,))
-                # read after that, so that the last ones are among them
-                for event in await self._ask(_stored, self._ledger, turn_id, seen):
-                    seen = event["seq"]
+            async with contextlib.aclosing(self._follow(live, turn_id, after)) as events:
+                async for event in events:
                     yield event
-                if settled:
-                    return
-                while batches := await live.batches(_POLL_S):
-                    for event in following(batches, seen):
-                        seen = event["seq"]
-                        yield event
-                    if batches[-1].first_seq > seen + 1 or is_last(batches[-1]):
-                        break
+
+    async def transcript(self, turn_id: str) -> AsyncGenerator[str, None]:
+        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        session = await self._ask(self._ledger.session_run, turn_id)
+        async for each in _only(turn_id) if session is None else self.session_turns(turn_id):
+            async with contextlib.aclosing(self.events(each)) as events:
+                async for event in events:
+                    if text := transcript_text(event):
+                        yield text
+
+    async def session_turns(self, run_id: str) -> AsyncGenerator[str, None]:
+        """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
+        number = 1
+        while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+            last = session.number
+            for each in range(number, last + 1):
+                yield turn_of(run_id, each)
+            number = last + 1
+            if session.result is not None:
+                return
+            await self.result(session.turn or "")
+        raise UnknownTurn(run_id)
+
+    async def enqueue_session(self, request: SessionRequest) -> str:
+        """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        return await self._send(self._client.enqueue_session, request)
+
+    async def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
+        """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+                    if session.result is not None:
+                        return session.result
+                    await self.result(session.turn or "")
+        except TimeoutError as error:
+            raise ResultTimeout(f"session {run_id} has not ended within {timeout_s} s; it goes on") from error
+        raise UnknownTurn(run_id)
+
+    async def run_session(self, request: SessionRequest, timeout_s: float | None = None) -> SessionResult:
+        """Queue a session of turns and wait for its result. Raises BrokerUnavailable, ResultTimeout."""
+        return await self.session_result(await self.enqueue_session(request), timeout_s)
 
     async def cancel(self, turn_id: str) -> bool:
-        """Ask for a turn's end; returns whether there is anything left to cancel. Raises UnknownTurn."""
+        """Ask for the end of a turn, or of a session of turns; returns whether there is anything left to cancel.
+
+        Raises UnknownTurn.
+        """
         return await self._ask(self._client.cancel, turn_id)
+
+    async def control(
+        self,
+        turn_id: str,
+        request: ControlRequest,
+        *,
+        request_id: str | None = None,
+        by: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Ask something of a turn's agent while it runs; returns the agent's answer. See `Client.control`."""
+        return await self._say(message(turn_id, request, request_id, by, timeout_s))
+
+    async def answer(
+        self,
+        turn_id: str,
+        request_id: str,
+        verdict: Verdict,
+        *,
+        by: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Answer an agent's question (event `permission_requested`). See `Client.answer`."""
+        return await self._say(message(turn_id, verdict, request_id, by, timeout_s))
+
+    async def _say(self, said: Said) -> dict[str, Any]:
+        saying = Saying(self._app, self._ledger, said)
+        live = _Live(asyncio.get_running_loop())
+        with self._feed.listening(said.turn_id, live.take):
+            if not await self._send(saying.say):
+                with contextlib.suppress(TimeoutError):
+                    async with (
+                        asyncio.timeout(saying.wait_s),
+                        contextlib.aclosing(self._follow(live, said.turn_id, saying.seen)) as events,
+                    ):
+                        async for event in events:
+                            if saying.heard(event):
+                                break
+        return saying.answer()
+
+    async def _follow(self, live: _Live, turn_id: str, seen: int) -> AsyncGenerator[dict[str, Any], None]:
+        while True:
+            settled = await self._ask(self._ledger.settled, (turn_id,))
+            # read after that, so that the last ones are among them
+            for event in await self._ask(_stored, self._ledger, turn_id, seen):
+                seen = event["seq"]
+                yield event
+            if settled:
+                return
+            while batches := await live.batches(_POLL_S):
+                for event in following(batches, seen):
+                    seen = event["seq"]
+                    yield event
+                if batches[-1].first_seq > seen + 1 or is_last(batches[-1]):
+                    break
 
     async def _send(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._sending, partial(call, *args, **kwargs))
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._asking, partial(call, *args, **kwargs))
+
+
+async def _only(turn_id: str) -> AsyncGenerator[str, None]:
+    yield turn_id
 
 
 def _stored(ledger: Ledger, turn_id: str, after: int) -> list[dict[str, Any]]:

@@ -11,21 +11,25 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter
 from adapters.errors import TurnError
-from adapters.events import HEARTBEAT, ApiRetry
+from adapters.events import HEARTBEAT, AgentStatus, ApiRetry
 from adapters.fold import TurnState, fold
+from adapters.registry import Registry
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.backoff import Patience
 from remote.errors import LineTooLong
 from remote.follower import Follower, Lease, follow
 from remote.spool import Batch, Exit
-from remote.upkeep import STDERR_TAIL_BYTES, read_stderr_tail
+from remote.upkeep import STDERR_TAIL_BYTES, read_input, read_stderr_tail
 from workers.equipment import Equipment
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
-from workers.lifecycle import AnyEvent, AttemptStarted
-from workers.limits import Limits, Watch
+from workers.lifecycle import AttemptStarted
+from workers.limits import Limits, SoftStop, Watch
+from workers.live import LiveTurn, Office
+from workers.narrator import Narrator
 from workers.patience import Detached
+from workers.talk import Talk
 from workers.tally import Tally
 
 _CHECK_S = 0.5  # how often limits are looked at
@@ -39,7 +43,7 @@ class Ended:
     """An attempt that is over."""
 
     exit: Exit
-    asked: TurnError | None  # why we ended it; None: it ended by itself
+    asked: TurnError | None  # why we ended it, or asked it to end; None: it ended by itself
 
 
 class AttemptRun:
@@ -55,8 +59,9 @@ class AttemptRun:
         held: Callable[[], bool],
     ) -> None:
         """`held` says whether the claim is ours for certain."""
-        self.state = TurnState()
-        self.next_seq = attempt.first_seq
+        self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
+        self.narrator = Narrator(equipment, claim, attempt, redactor)
+        self.talk = Talk(self.narrator, equipment.clock, _refusal(adapter, equipment.registry))
         self._equipment = equipment
         self._claim = claim
         self._attempt = attempt
@@ -65,21 +70,44 @@ class AttemptRun:
         self.redactor = redactor
         self._held = held
         self._hold = Hold.on(attempt, equipment.settings.agent)
-        own_cap = adapter.capabilities.cost_cap
-        limits = Limits.of(claim.request, equipment.settings.agent, caps_cost_itself=own_cap)
+        can = adapter.capabilities
+        limits = Limits.of(
+            claim.request,
+            equipment.settings.agent,
+            caps_cost_itself=can.cost_cap,
+            ends_by_itself=can.live or adapter.soft_stop("") is not None,
+        )
         self._watch = Watch(limits, attempt.started_at, equipment.clock())
         self._follower: Follower | None = None
         self._reached = False
         self._asked: TurnError | None = None
+        self._soft_stop: SoftStop | None = None
+        self._softening: asyncio.Task[None] | None = None
         self._detaching = False
         self._stopping: asyncio.Task[None] | None = None
         self._stderr_tail: bytes | None = None
         self._tally = Tally(equipment, claim, attempt)
+        self._live = LiveTurn(adapter, claim.request, self._office()) if adapter.capabilities.live else None
+        self._host: TurnHost | None = None
+        self._command: Command | None = None
+
+    @property
+    def next_seq(self) -> int:
+        """The number of its next event."""
+        return self.narrator.next_seq
 
     @property
     def why(self) -> TurnError | None:
         """Why the agent is to end."""
         return self._asked
+
+    @property
+    def refusal(self) -> str | None:
+        """Why its agent is to use no tool any more, in the words that it is told; None: it may."""
+        self._ask_to_end(self._watch.ending(self._equipment.clock()))
+        if self._soft_stop is not None:
+            return self._soft_stop.reason
+        return None if self._asked is None else self._asked.message
 
     @property
     def over(self) -> bool:
@@ -112,8 +140,11 @@ class AttemptRun:
         because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
         refuses or stays away.
         """
-        self._emit([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
+        self.narrator.tell([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
+        if self._live is not None:
+            self.narrator.tell([AgentStatus("provisioning")])
         self._tally.launcher = host.launcher
+        self._host, self._command = host, command
         follower = self._follower = follow(
             host.host,
             host.spool(self._attempt.spool_id),
@@ -129,6 +160,10 @@ class AttemptRun:
         finally:
             if follower.exit is None:
                 await follower.detach()
+            self.talk.close(ended=follower.exit is not None)
+            if self._live is not None:
+                await self._live.close(ended=follower.exit is not None)
+            self.narrator.close()
         if follower.exit is None:
             if self._asked is not None and self._never_started(follower):
                 raise self._asked
@@ -186,6 +221,8 @@ class AttemptRun:
         if self._reached:
             self._tally.attached()
         self._watch.attached(self._equipment.clock())
+        if self._live is not None and self._reached:
+            self._live.begin(follower)
         yield
 
     def _lease(self) -> Lease:
@@ -219,7 +256,13 @@ class AttemptRun:
         if self._detaching or (self._asked is not None and self._never_started(self._follower)):
             self._stopping = asyncio.create_task(self._follower.detach())
         elif self._asked is not None:
-            self._stopping = asyncio.create_task(self._follower.cancel())
+            self._stopping = asyncio.create_task(self._cancel(self._follower))
+
+    async def _cancel(self, follower: Follower) -> None:
+        """Have the agent ended; one that can be talked to is told before it is signalled."""
+        if self._live is not None and follower.attached:
+            await self._live.interrupt()
+        await follower.cancel()
 
     def _never_started(self, follower: Follower) -> bool:
         """Whether the host has not heard of this attempt: there is nothing to be ended."""
@@ -234,16 +277,38 @@ class AttemptRun:
         if any(type(event) is not ApiRetry for event in happened):
             self._watch.alive(self._equipment.clock())
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
-        self._emit([event for event in happened if event is not HEARTBEAT])
+        self.narrator.tell([event for event in happened if event is not HEARTBEAT])
+        if self._live is not None:
+            self._live.heard(
+                batch.lines
+            )  # as printed: its gates look at the limits, which know of these lines now
+
+    def _office(self) -> Office:
+        return Office(
+            refusal=lambda: self.refusal,
+            remaining_tokens=self._remaining_tokens,
+            ask=self.talk.ask,
+            opened=self.talk.open,
+            failed=self.stop,
+            said=self._said,
+        )
+
+    def _remaining_tokens(self) -> int | None:
+        limit = self._claim.request.max_total_tokens
+        return None if limit is None else max(0, limit - self.state.seen_tokens.total)
+
+    async def _said(self) -> Sequence[bytes]:
+        """What the agent of a live turn was told. Raises HostError."""
+        assert self._follower is not None and self._host is not None  # noqa: S101 - it is attached to
+        if self._follower.said is None:
+            return ()
+        if self._command is not None and self._claim.open is None:
+            return self._command.stdin.splitlines()  # this very attempt is ours from its first line
+        return (await read_input(self._host.host, self._host.spool(self._attempt.spool_id))).splitlines()
 
     def _known_cost_usd(self) -> float:
         price = self._adapter.price
         return sum(price(model, tokens) or 0.0 for model, tokens in self.state.seen.items())
-
-    def _emit(self, events: Sequence[AnyEvent]) -> None:
-        if events:
-            self._equipment.pump.emit(self._claim, self.next_seq, events, self._equipment.clock())
-            self.next_seq += len(events)
 
     @contextlib.asynccontextmanager
     async def _checking_limits(self) -> AsyncIterator[None]:
@@ -257,18 +322,39 @@ class AttemptRun:
         # Most of the time nothing happens; that is what is looked for.
         looked_at = self._equipment.clock()
         while (reached := self._watch.exceeded(looked_at)) is None:
+            self._ask_to_end(self._watch.ending(looked_at))
             await asyncio.sleep(_CHECK_S)
             now = self._equipment.clock()
             cut_off = self._follower is not None and not self._follower.attached
-            if cut_off or now - looked_at > _FROZEN_S:
+            if cut_off or now - looked_at > _FROZEN_S or (self._live is not None and self._live.waits_for_us):
                 self._watch.woken(now)
             looked_at = now
         self.stop(reached)
 
+    def _ask_to_end(self, why: SoftStop | None) -> None:
+        """Have the agent end by itself; it may have been asked before us."""
+        if why is None or self._soft_stop is not None:
+            return
+        self._soft_stop = why
+        text = self._adapter.soft_stop(why.reason)
+        if text is not None and self._follower is not None:
+            self._softening = asyncio.create_task(self._follower.soft_stop(text))
+
     def _asked_before(self, end: Exit) -> TurnError | None:
-        """Why an earlier worker had the agent ended: it did not live to say so."""
+        """Why the agent was asked to end, or an earlier worker had it ended: it did not live to say so."""
+        now = self._equipment.clock()
+        asked = self._soft_stop or self._watch.ending(now)
         if end.reason != "cancel":
-            return None
+            return asked.error if asked is not None else None
         if self._claim.cancel_requested:
             return errors.TurnCancelled()
-        return self._watch.exceeded(self._equipment.clock()) or self._watch.fell_silent()
+        return self._watch.exceeded(now) or (asked.error if asked is not None else self._watch.fell_silent())
+
+
+def _refusal(adapter: Adapter, registry: Registry) -> str | None:
+    """Why this agent cannot be talked to while it runs."""
+    if adapter.capabilities.live:
+        return None
+    live = ", ".join(other.name for other in registry if other.capabilities.live)
+    instead = f", or run such turns with an agent that takes requests: {live}" if live else ""
+    return f"the agent {adapter.name} takes no requests while it runs; end it (runturn cancel){instead}"

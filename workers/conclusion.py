@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -11,7 +12,9 @@ from adapters import errors
 from adapters.contract import Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
+from adapters.plan import Plan, read_plan
 from adapters.result import TurnResult
+from adapters.session_result import Check
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
@@ -61,6 +64,7 @@ class Conclusion:
         *,
         spool_stays: bool = False,
         run: AttemptRun | None = None,
+        checks: Sequence[Check] = (),
     ) -> TurnResult | Parked:
         """Book an attempt that is over, and park or settle its turn.
 
@@ -69,11 +73,15 @@ class Conclusion:
         """
         if run is not None:
             await keep_stderr(self._equipment, self._claim, attempt, run, self._patiently)
-        equipment, error = self._equipment, self._by_policy(attempt, judged.error)
+        equipment = self._equipment
+        plan, failure = self._planned(state, judged.error)
+        error = self._by_policy(attempt, failure)
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
-        ended = AttemptEnd(attempt.attempt, judged.usage, error.kind if error else "completed", code)
+        ended = AttemptEnd(
+            attempt.attempt, judged.usage, error.kind if error else "completed", code, state.session_id
+        )
         outcome: TurnResult | Parked
         if error is not None and decision is not None:
             outcome = await self.park(error, decision, ended)
@@ -87,8 +95,9 @@ class Conclusion:
                 host=attempt.host,
                 attempts=attempt.attempt,
                 exit_code=code,
+                plan=plan,
             )
-            outcome = await self._settle(result, seq + 1, ended)
+            outcome = await self._settle(result, seq + 1, ended, checks)
         if not spool_stays:
             host = equipment.hosts.get(attempt.host)
             removing = run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id))
@@ -147,6 +156,17 @@ class Conclusion:
         stored = await self._patiently(self._ledger.events, self._claim.turn_id, attempt.first_seq - 1)
         return recall(attempt.first_seq, (line for _, line in stored))
 
+    def _planned(self, state: TurnState, error: TurnError | None) -> tuple[Plan | None, TurnError | None]:
+        """The plan of a plan turn whose agent reports success, or why there is none."""
+        if error is not None or not self._claim.request.plan:
+            return None, error
+        report = state.report
+        try:
+            structured, text = (report.structured_output, report.text) if report else (None, "")
+            return read_plan(structured, text or state.text), None
+        except TurnError as fault:
+            return None, fault
+
     def _emit_end(
         self, attempt: Attempt, seq: int, error: TurnError | None, decision: RetryDecision | None
     ) -> None:
@@ -154,14 +174,16 @@ class Conclusion:
         last = AttemptEnded(attempt.attempt, kind, message, decision.due_at if decision else None)
         self._equipment.pump.emit(self._claim, seq, [last], self._equipment.clock())
 
-    async def _settle(self, result: TurnResult, seq: int, ended: AttemptEnd | None) -> TurnResult:
+    async def _settle(
+        self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
+    ) -> TurnResult:
         """Store the last event, settle, and only then tell who watches."""
         result = await self._workspaces.complete(result)
         equipment, now = self._equipment, self._equipment.clock()
         last = TurnSettled(result.status, result.error.kind if result.error else None)
         equipment.pump.store(self._claim, seq, [last], now)
         await self._patiently(equipment.pump.flush, self._claim.turn_id)
-        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended)
+        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended, checks)
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
         outcome = settled.error.kind if settled.error else str(settled.status)
         log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)

@@ -76,6 +76,8 @@ def examine(installation: Installation, only: str | None = None) -> Iterator[Che
 
 
 def _own(installation: Installation) -> Iterator[Check]:
+    if installation.registry.failed:
+        yield _unloadable(installation.registry)
     yield (state := bounded("state directory", partial(_state_dir, installation)))
     if not state.ok:
         return
@@ -126,6 +128,11 @@ def _configuration(installation: Installation) -> Check:
     known = ", ".join(installation.registry.names)
     detail = f"agent.kind: there is no agent {settings.agent.kind!r}"
     return Check("configuration", False, detail, f"set RUNTURN_AGENT__KIND to one of: {known}")
+
+
+def _unloadable(registry: Registry) -> Check:
+    reasons = "; ".join(f"{failed.name} of {failed.source}: {failed.reason}" for failed in registry.failed)
+    return Check("agents", False, f"not loaded: {reasons}", "mend or uninstall the packages that bring them")
 
 
 def _state_dir(installation: Installation) -> Check:

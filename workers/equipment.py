@@ -14,6 +14,7 @@ from ops.redaction import Redactor
 from ops.settings import Settings
 from ops.tracing import Tracing
 from ops.transcripts import Archive
+from workers.agent_health import AgentHealth
 from workers.hosts import Hosts
 from workers.pump import EventPump
 from workers.retry import RetryPolicy
@@ -34,6 +35,7 @@ class Equipment:
     tracing: Tracing | None = None  # None: no collector is named
     # What the worker knows: its agents run as the same user, and may look into it.
     secrets: Redactor = field(default_factory=lambda: Redactor({}))
+    health: AgentHealth = field(default_factory=AgentHealth)
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)

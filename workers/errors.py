@@ -21,3 +21,15 @@ class NoWorker(RunturnError):
 
 class ResultTimeout(RunturnError):
     """The turn has not ended yet."""
+
+
+class ControlRefused(RunturnError):
+    """The turn does not take what is asked of it; as it is, and as it stands, it never will."""
+
+
+class ControlFailed(RunturnError):
+    """The agent was asked, and could not do it."""
+
+
+class ControlTimeout(RunturnError):
+    """Whether the agent has done it is not known."""

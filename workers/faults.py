@@ -22,6 +22,9 @@ _REFUSALS: dict[str, type[TurnError]] = {
     "spool_full": errors.SpoolUnwritable,
     "spool_unwritable": errors.SpoolUnwritable,
 }
+_PROGRAM = (
+    "command in the agent's own table, RUNTURN_AGENT__COMMAND if it is the default agent, or agents of the host"
+)
 
 
 def turn_error(fault: HostError) -> TurnError:
@@ -47,8 +50,8 @@ def _advised(fault: SpawnRefused) -> str:
         "workspace_full": "free some space there",
         "workspace_unwritable": "make it writable, or set another: RUNTURN_STATE_DIR, workspaces_dir of the host",
         "workspace_not_allowed": "the host's workspace_roots say where workspaces may be",
-        "agent_not_found": "install it there, or say where it is: RUNTURN_AGENT__COMMAND, or agents of the host",
-        "agent_not_executable": "make it executable, or name another: RUNTURN_AGENT__COMMAND, agents of the host",
+        "agent_not_found": f"install it there, or say where it is: {_PROGRAM}",
+        "agent_not_executable": f"make it executable, or name another: {_PROGRAM}",
         "spool_full": "free some space there",
         "spool_unwritable": "make it writable, or set another place: RUNTURN_STATE_DIR, or spool_dir of the host",
     }.get(fault.code)

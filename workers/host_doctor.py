@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from adapters.contract import Adapter
 from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.settings import Settings
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
 from workers import host_checks
-from workers.agent_check import agent
+from workers.agent_check import checked, look
 from workers.check import LIMIT_S, Check, unanswered
 from workers.hosts import Hosts, TurnHost
 
@@ -59,11 +60,14 @@ class HostDoctor:
             yield f"workspaces {root}", partial(host_checks.workspaces, host, root)
         for adapter in self.registry:
             needed = self.in_use and adapter.name == self.settings.agent.kind
-            yield f"agent {adapter.name}", partial(agent, host, adapter, self.environ, needed)
+            yield f"agent {adapter.name}", partial(self._agent, adapter, needed)
         if over_ssh:
             yield "channels", partial(host_checks.channels, host)
             yield "clock", partial(host_checks.clock, host)
         yield "spools", partial(host_checks.spools, host, self.ledger)
+
+    async def _agent(self, adapter: Adapter, needed: bool) -> Check:
+        return checked(await look(self.host, adapter, self.environ, self.settings), self.host, needed)
 
     async def _outcome(self, name: str, step: _Step) -> tuple[Check, bool]:
         """What a step has found, and whether to go on to the next one."""

@@ -96,6 +96,10 @@ class Keeper:
         if run is not None:
             run.cancel()
 
+    def run_of(self, turn_id: str) -> TurnRun | None:
+        """What works on a turn here. May be called from any thread."""
+        return self._runs.get(turn_id)
+
     def leave_all(self) -> None:
         """Detach from all turns; to be called on their loop."""
         self._leaving = True

@@ -9,6 +9,8 @@ from adapters.errors import TurnError
 from adapters.request import TurnRequest
 from ops.settings import AgentSettings
 
+_DEADLINE_SHARE = 0.1  # of an attempt's time, at most, is for its soft stop
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -20,9 +22,12 @@ class Limits:
     deadline_at: float | None  # Unix time, seconds
     max_total_tokens: int | None
     max_cost_usd: float | None = None  # for agents that do not see to it themselves
+    soft_stop_s: float = 0.0  # how long the agent may take to end by itself; 0: it is not asked to
 
     @classmethod
-    def of(cls, request: TurnRequest, defaults: AgentSettings, *, caps_cost_itself: bool) -> Limits:
+    def of(
+        cls, request: TurnRequest, defaults: AgentSettings, *, caps_cost_itself: bool, ends_by_itself: bool = False
+    ) -> Limits:
         """A request's limits; what it leaves out is the operator's default."""
         stall_ms = _either(request.stall_timeout_ms, defaults.stall_timeout_ms)
         return cls(
@@ -32,7 +37,16 @@ class Limits:
             deadline_at=request.deadline_at,
             max_total_tokens=request.max_total_tokens,
             max_cost_usd=None if caps_cost_itself else request.max_cost_usd,
+            soft_stop_s=defaults.soft_stop_ms / 1000 if ends_by_itself else 0.0,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SoftStop:
+    """Why an agent is to end by itself."""
+
+    error: TurnError
+    reason: str  # in the words that it is told
 
 
 def _either(given: int | None, default: int) -> int:
@@ -49,6 +63,7 @@ class Watch:
         self._heard = False
         self._tokens = 0
         self._cost_usd = 0.0
+        self._overspent_at: float | None = None  # when the agent was to end by itself for that
 
     def attached(self, now: float) -> None:
         """The host has started the agent, or found it running: silence counts from here."""
@@ -72,8 +87,25 @@ class Watch:
         self._tokens = tokens
         self._cost_usd = cost_usd
 
+    def ending(self, now: float) -> SoftStop | None:
+        """Why the agent is to end by itself, if it is: before it is ended for it."""
+        limits = self._limits
+        if not limits.soft_stop_s:
+            return None
+        if limits.deadline_at is not None:
+            share = (limits.deadline_at - self._started_at) * _DEADLINE_SHARE
+            if now >= limits.deadline_at - min(limits.soft_stop_s, share):
+                return SoftStop(errors.DeadlineExceeded(), "Deadline exceeded")
+        overspent = self._overspent()
+        if overspent is not None and self._overspent_at is None:
+            self._overspent_at = now
+        return overspent
+
     def exceeded(self, now: float) -> TurnError | None:
-        """The limit that has been reached, if any."""
+        """The limit that has been reached, if any, for which the agent has to be ended.
+
+        An agent that can end by itself gets its time for it once `ending` has told.
+        """
         limits = self._limits
         if limits.deadline_at is not None and now >= limits.deadline_at:
             return errors.DeadlineExceeded()
@@ -81,14 +113,9 @@ class Watch:
             return errors.TurnTimeout(
                 f"the turn took longer than turn_timeout_ms = {limits.turn_timeout_s * 1000:.0f}"
             )
-        if limits.max_total_tokens is not None and self._tokens >= limits.max_total_tokens:
-            return errors.BudgetExceeded(
-                f"the turn used {self._tokens:,} tokens, max_total_tokens is {limits.max_total_tokens:,}"
-            )
-        if limits.max_cost_usd is not None and self._cost_usd >= limits.max_cost_usd:
-            return errors.BudgetExceeded(
-                f"the turn cost ${self._cost_usd:.4f}, max_cost_usd is {limits.max_cost_usd:g}"
-            )
+        overspent = self._overspent()
+        if overspent is not None and self._time_is_up(now):
+            return overspent.error
         return self._silent(now)
 
     def fell_silent(self) -> TurnError:
@@ -99,6 +126,21 @@ class Watch:
             )
         stall_ms = (self._limits.stall_timeout_s or 0.0) * 1000
         return errors.TurnStalled(f"the agent was silent for longer than stall_timeout_ms = {stall_ms:.0f}")
+
+    def _overspent(self) -> SoftStop | None:
+        limits = self._limits
+        if limits.max_total_tokens is not None and self._tokens >= limits.max_total_tokens:
+            used = f"the turn used {self._tokens:,} tokens, max_total_tokens is {limits.max_total_tokens:,}"
+            return SoftStop(errors.BudgetExceeded(used), "Token budget exhausted")
+        if limits.max_cost_usd is not None and self._cost_usd >= limits.max_cost_usd:
+            cost = f"the turn cost ${self._cost_usd:.4f}, max_cost_usd is {limits.max_cost_usd:g}"
+            return SoftStop(errors.BudgetExceeded(cost), "Cost budget exhausted")
+        return None
+
+    def _time_is_up(self, now: float) -> bool:
+        if not self._limits.soft_stop_s:
+            return True
+        return self._overspent_at is not None and now >= self._overspent_at + self._limits.soft_stop_s
 
     def _silent(self, now: float) -> TurnError | None:
         limit = self._limits.stall_timeout_s if self._heard else self._limits.read_timeout_s

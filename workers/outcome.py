@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from adapters.errors import TurnCancelled, TurnError
 from adapters.fold import TurnState
+from adapters.plan import Plan
 from adapters.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import Usage, combine
 
@@ -41,6 +42,7 @@ def finished(
     host: str | None,
     attempts: int,
     exit_code: int | None,
+    plan: Plan | None = None,
 ) -> TurnResult:
     """The result of a turn whose last attempt is over; `usages` are those of all attempts."""
     usage = combine(usages)
@@ -51,7 +53,8 @@ def finished(
         status=status_of(error),
         error=ErrorInfo.of(error) if error else None,
         text=(report.text if report else "") or state.text,
-        structured_output=report.structured_output if report else None,
+        structured_output=report.structured_output if report and state.expects_output else None,
+        plan=plan,
         usage=totals(usage),
         usage_source=usage.source,
         usage_complete=usage.complete,

@@ -83,7 +83,7 @@ class Placement:
             self._claim,
             host=host.name,
             spool_id=f"{self._claim.turn_id}.{number}",
-            session_id=session.session_id,
+            session_id=session.session_id or None,
             resume=session.resume,
             now=self._equipment.clock(),
             slots=host.slots,
@@ -100,7 +100,8 @@ class Placement:
 
         def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:
             count = taken.get(host.name, 0)
-            lacking = (host.name in refusing, not host.admits(workspace), host.host.rest_s > 0)
+            lacks = self._equipment.health.lacks(host.name, self._claim.request.agent)
+            lacking = (host.name in refusing or lacks, not host.admits(workspace), host.host.rest_s > 0)
             return *lacking, count / host.slots if host.slots else 0.0, count
 
         free = (host for host in candidates if host.slots is None or taken.get(host.name, 0) < host.slots)

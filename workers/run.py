@@ -16,7 +16,7 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Judgement, Session
 from adapters.errors import TurnError
-from adapters.request import TurnRequest
+from adapters.request import AUTO, TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
@@ -24,15 +24,18 @@ from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging
 from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.attempt import AttemptRun
+from workers.checks import Checks
 from workers.conclusion import Conclusion, Parked
 from workers.equipment import Equipment
 from workers.faults import turn_error
 from workers.fencing import OWNER_TTL_S, Hold
 from workers.hosts import TurnHost
+from workers.live_messages import Reply, Said
 from workers.patience import Detached, Patience
 from workers.placement import Placement
 from workers.recall import at_least
 from workers.retry import RetryDecision
+from workers.routes import Routes
 from workers.sessions import Sessions
 from workers.verdict import judge
 from workers.workspaces import Workspaces
@@ -68,10 +71,10 @@ class TurnRun:
         self._attempt_run: AttemptRun | None = None
         self._asked: TurnError | None = errors.TurnCancelled() if claim.cancel_requested else None
         self._lost = False
-        claimed_at = equipment.monotonic() if asked_at is None else asked_at
-        self._held_until = claimed_at + OWNER_TTL_S
+        self._claimed_at = equipment.monotonic() if asked_at is None else asked_at
+        self._held_until = self._claimed_at + OWNER_TTL_S
         self._workspaces = Workspaces(equipment, claim, self._patiently)
-        self._conclusion = Conclusion(equipment, claim, self._patiently, self._workspaces, claimed_at)
+        self._conclusion = Conclusion(equipment, claim, self._patiently, self._workspaces, self._claimed_at)
 
     @property
     def held(self) -> bool:
@@ -93,6 +96,18 @@ class TurnRun:
         self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.stop(self._asked)
+
+    def reply(self, said: Said) -> Reply | None:
+        """What a producer is told at once that says something to the agent; None: that is about to come.
+
+        May be called from any thread.
+        """
+        return None if self._attempt_run is None else self._attempt_run.talk.reply(said)
+
+    def hear(self, said: Said) -> None:
+        """A producer says something to the agent."""
+        if self._attempt_run is not None:
+            self._attempt_run.talk.hear(said)
 
     def leave(self) -> None:
         """The worker is told to go: let the agent run on."""
@@ -128,6 +143,8 @@ class TurnRun:
     async def _work(self) -> RunOutcome:
         attempt = self.claim.open
         try:
+            if self.claim.request.agent == AUTO:
+                await self._route()
             adapter = self._equipment.registry.get(self.claim.request.agent)
             sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
             attempt = attempt or await self._begin(adapter, sessions)
@@ -147,6 +164,17 @@ class TurnRun:
             return await self._conclusion.of_unread(attempt, error, started=started)
         return await self._follow(attempt, adapter, host, command)
 
+    async def _route(self) -> None:
+        """Choose the agent that the request leaves open. Raises TurnError."""
+        if self._asked is not None:
+            raise self._asked
+        self.begun.set()  # to look at agents takes time, and others are not to wait for it
+        self.claim = await Routes(self._equipment, self._patiently).chosen(self.claim)
+        self._workspaces = Workspaces(self._equipment, self.claim, self._patiently)
+        self._conclusion = Conclusion(
+            self._equipment, self.claim, self._patiently, self._workspaces, self._claimed_at
+        )
+
     async def _begin(self, adapter: Adapter, sessions: Sessions) -> Attempt:
         """Record a new attempt. Raises TurnError if the turn must not start, or not now."""
         if self._asked is not None:
@@ -154,7 +182,7 @@ class TurnRun:
         if self._patiently.leaving:
             raise Detached
         request, now = self.claim.request, self._equipment.clock()
-        adapter.check(request)
+        self._equipment.registry.check(request)
         await self._workspaces.check()
         self._equipment.hosts.candidates(request)
         if request.deadline_at is not None and now >= request.deadline_at:
@@ -179,6 +207,8 @@ class TurnRun:
             run.stop(self._asked)
         if self._patiently.leaving:
             run.detach()
+        if self.claim.open is not None and adapter.capabilities.live:
+            run.talk.resume(await self._patiently(self._ledger.events, self.claim.turn_id, attempt.first_seq - 1))
         if attempt.unreachable_since is not None:
             # Should we be killed after a heartbeat, nobody may count from before it.
             await self._patiently(self._ledger.reached, self.claim)
@@ -194,6 +224,8 @@ class TurnRun:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
             judged = _doubted(await judge(adapter, run, ended, command, host.host, host.spool(attempt.spool_id)))
             await self._workspaces.collect(host, run.redactor)
+            checked = Checks(self._equipment, self.claim, attempt, run, self._patiently)
+            judged, checks = await checked.after(judged, command)
         except Detached:
             return await self._detached(run)
         except TurnError as error:
@@ -203,7 +235,7 @@ class TurnRun:
                 return await self._unread(run, attempt, fault)
             return await self._out_of_reach(run, attempt, fault)
         return await self._conclusion.of_attempt(
-            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run
+            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run, checks=checks
         )
 
     async def _detached(self, run: AttemptRun) -> Parked:

@@ -26,6 +26,7 @@ from workers.beat import Beat
 from workers.conclusion import Parked
 from workers.equipment import Equipment
 from workers.keeper import Keeper
+from workers.live_messages import Reply, Said
 from workers.retention import keep_forgetting
 from workers.run import Left, RunOutcome, TurnRun
 from workers.scheduler import Scheduler
@@ -143,6 +144,14 @@ class Runtime:
         if turn_id is not None:
             self._loop.call_soon_threadsafe(self._keeper.cancel, turn_id)
 
+    def hear(self, said: Said) -> Reply | None:
+        """Pass on what a producer says to a turn; returns what it is told at once, None: its agent is not here."""
+        run = self._keeper.run_of(said.turn_id)
+        reply = run.reply(said) if run is not None else None
+        if run is not None and reply is not None and reply.refused is None and reply.outcome is None:
+            self._loop.call_soon_threadsafe(run.hear, said)
+        return reply
+
     def resize(self, room: int) -> None:
         """From now on, there may be so many turns at a time."""
         self._room = room
@@ -203,6 +212,8 @@ class Runtime:
             case TurnResult():
                 self._announcer.settled(outcome)
                 self._answers.give(outcome)
+                if claim.session_run is not None:
+                    self._answers.give_stored(claim.session_run)
                 if self._archivist:
                     self._archivist.settled(outcome.turn_id)
             case Parked(reason):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Session
+from adapters.plan import instructed
 from adapters.request import TurnRequest
 from ops.ledger import Attempt, Claim, InUse, SessionRow
 from ops.tracing import agent_environment
@@ -46,6 +47,8 @@ class Sessions:
     async def enter(self, host: str) -> Session:
         """Choose the next attempt's session on a host and lock it. Raises SessionNotFound, SessionInUse."""
         session = await self._choose()
+        if not session.session_id:
+            return session  # nobody can know it before its agent has named it, and the turn is settled
         entered = await self._patiently(
             self._ledger.lock_session,
             self._claim,
@@ -64,7 +67,7 @@ class Sessions:
 
         `request` is the turn's, in the workspace that it has on that host.
         """
-        previous = self.previous
+        request, previous = instructed(request, self._adapter), self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)
@@ -80,7 +83,7 @@ class Sessions:
         if previous is not None and previous.session_id and await self._resumable(previous):
             return Session(previous.session_id, resume=True)
         if self._request.session_id is None:
-            return Session(self._new_id, resume=False)
+            return Session("" if self._adapter.capabilities.names_sessions else self._new_id, resume=False)
         return Session(self._request.session_id, resume=True)
 
     async def _known(self, session_id: str) -> SessionRow:
@@ -104,12 +107,12 @@ class Sessions:
 
     async def _has_history(self, previous: Attempt) -> bool:
         """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
+        if not previous.session_id:
+            return False  # its agent would have named it
         request = self._request
         if request.brings_workspace:
-            request = request.working_in(
-                previous.workspace or "/"
-            )  # wherever it was: it is only asked for its files
-        if self._adapter.build(request, Session(previous.session_id or "", False)).session_files is None:
+            request = request.working_in(previous.workspace or "/")  # wherever: it is only asked for session files
+        if self._adapter.build(request, Session(previous.session_id, False)).session_files is None:
             return False
         if previous.resume:
             return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -19,21 +21,28 @@ def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Gene
     A batch from the broker that does not follow on what was seen shows a gap (we came late, or the broker was
     away); the ledger, written a moment later, closes it.
     """
-    seen = after
     with Subscription(broker_url, turn_id) as subscription:
-        while True:
-            for event in stored(ledger, turn_id, seen):
+        yield from follow(ledger, subscription, turn_id, after)
+
+
+def follow(
+    ledger: Ledger, subscription: Subscription, turn_id: str, after: int, within_s: float = math.inf
+) -> Generator[dict[str, Any], None, None]:
+    """The same, over a subscription; ends when `within_s` seconds have passed, too."""
+    seen, ends = after, time.monotonic() + within_s
+    while time.monotonic() < ends:
+        for event in stored(ledger, turn_id, seen):
+            seen = event["seq"]
+            yield event
+        if ledger.result(turn_id) is not None:
+            yield from stored(ledger, turn_id, seen)
+            return
+        while live := list(subscription.batches(max(0.0, min(_POLL_S, ends - time.monotonic())))):
+            for event in following(live, seen):
                 seen = event["seq"]
                 yield event
-            if ledger.result(turn_id) is not None:
-                yield from stored(ledger, turn_id, seen)
-                return
-            while live := list(subscription.batches(_POLL_S)):
-                for event in following(live, seen):
-                    seen = event["seq"]
-                    yield event
-                if live[-1].first_seq > seen + 1 or is_last(live[-1]):
-                    break
+            if live[-1].first_seq > seen + 1 or is_last(live[-1]):
+                break
 
 
 def stored(ledger: Ledger, turn_id: str, after: int) -> Iterator[dict[str, Any]]:

@@ -12,9 +12,10 @@ from adapters.claude_code.options import MAX_ARGUMENT_BYTES, ClaudeCodeOptions, 
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage, session_files
+from adapters.claude_code.soft_stop import SETTINGS, stop_file
 from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
-from adapters.contract import Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest
@@ -46,7 +47,17 @@ class ClaudeCode:
     """See `adapters.contract.Adapter`. One instance serves all turns; it holds only configuration."""
 
     name = "claude-code"
-    capabilities = Capabilities(resume=True, structured_output=True, cost_cap=True, live_output_tokens=True)
+    _options_type: type[ClaudeCodeOptions] = ClaudeCodeOptions
+    capabilities = Capabilities(
+        resume=True,
+        structured_output=True,
+        cost_cap=True,
+        live_output_tokens=True,
+        plans=True,
+        billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
+        tested_versions=("2.1.197", "2.1.330"),
+        api_credentials=frozenset({"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", *_PROVIDERS}),
+    )
     tools = TOOLS
 
     def __init__(
@@ -56,7 +67,7 @@ class ClaudeCode:
         stop_grace_s: float = 5.0,
     ) -> None:
         self.command = command
-        self.defaults = defaults or ClaudeCodeOptions()
+        self.defaults = defaults or self._options_type()
         # SIGINT lets it end its tools and print its result; SIGTERM ends it without one.
         grace = stop_grace_s
         self.stop = (Signal("INT", grace), Signal("TERM", grace), Signal("KILL", grace))
@@ -78,10 +89,13 @@ class ClaudeCode:
         environment = {"DISABLE_AUTOUPDATER": "1"}  # a fleet's binary must not change under its turns
         if options.max_api_retries is not None:
             environment["CLAUDE_CODE_MAX_RETRIES"] = str(options.max_api_retries)
+        arguments = ["-p", *turn_flags(request, options, session)]
+        if request.deadline is not None or request.max_total_tokens is not None:
+            arguments.append(f"--settings={SETTINGS}")  # others need not pay for a look before every tool call
         return Command(
-            argv=(self.command, *_arguments(request, options, session)),
+            argv=(self.command, *arguments),
             cwd=request.workspace,
-            stdin=_prompt(request.prompt, options),
+            stdin=prompt_text(request.prompt, options).encode(),
             env=environment,
             forward_env=request.env,
             unset_env=_NESTED,
@@ -107,7 +121,7 @@ class ClaudeCode:
 
     def soft_stop(self, reason: str) -> bytes | None:
         """See `Adapter.soft_stop`."""
-        return None
+        return stop_file(reason)
 
     def probe(self) -> tuple[str, ...]:
         """See `Adapter.probe`."""
@@ -123,13 +137,20 @@ class ClaudeCode:
         return Health(False, problem=f"{self.command} --version failed: {end.stderr.strip()[:200]}")
 
     def _options(self, request: TurnRequest) -> ClaudeCodeOptions:
-        own = ClaudeCodeOptions.parse(request.options)
-        given = own.model_dump(include=own.model_fields_set)
+        own = self._options_type.parse(request.options)
+        given = {name: getattr(own, name) for name in own.model_fields_set}
         return self.defaults.model_copy(update=given)
 
 
-def _arguments(request: TurnRequest, options: ClaudeCodeOptions, session: Session) -> list[str]:
-    arguments = ["-p", "--output-format", "stream-json", "--verbose"]
+def create(config: AgentConfig) -> ClaudeCode:
+    """See `adapters.contract.AdapterFactory`."""
+    defaults = ClaudeCodeOptions.parse(dict(config.options))
+    return ClaudeCode(config.command or "claude", defaults, config.stop_grace_s)
+
+
+def turn_flags(request: TurnRequest, options: ClaudeCodeOptions, session: Session) -> list[str]:
+    """The flags that a turn has, however its prompt reaches the agent."""
+    arguments = ["--output-format", "stream-json", "--verbose"]
     arguments += ["--resume" if session.resume else "--session-id", session.session_id]
     caps = [cap for cap in (options.max_budget_usd, request.max_cost_usd) if cap is not None]
     arguments += flags(options.model_copy(update={"max_budget_usd": min(caps, default=None)}))
@@ -144,8 +165,7 @@ def _schema(request: TurnRequest) -> str:
     return orjson.dumps(request.output_schema).decode()
 
 
-def _prompt(prompt: str, options: ClaudeCodeOptions) -> bytes:
-    # Claude Code takes a prompt with a leading / for a command, on stdin too.
-    if prompt.startswith("/") and not options.slash_command:
-        prompt = "\n" + prompt
-    return prompt.encode()
+def prompt_text(prompt: str, options: ClaudeCodeOptions) -> str:
+    """The prompt as the agent has to be given it."""
+    # It takes a prompt with a leading / for a command, on stdin too.
+    return "\n" + prompt if prompt.startswith("/") and not options.slash_command else prompt

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adapters import errors
+from adapters.claude_code.soft_stop import STOPPED
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
@@ -65,13 +66,22 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return _without_report(state, end)
     if report.is_error or report.subtype != "success":
         return _reported(report, state)
+    if (unfinished := _unfinished(report, state)) is not None:
+        return unfinished
+    if state.expects_output and report.structured_output is None:
+        return errors.StructuredOutputMissing()
+    return _exit_error(state, end) if end.code not in (0, None) else None
+
+
+def _unfinished(report: Report, state: TurnState) -> TurnError | None:
+    """Why a reported success is none."""
+    if report.terminal_reason == STOPPED and report.structured_output is None:
+        return errors.TurnCancelled("a hook ended the turn before the agent was done")
     if _cut_short(report) or _cut_after_tool(report, state):
         return errors.ApiUnreachable("the model's answer was cut short: its stream ended in mid-message")
     if report.stop_reason == "refusal":
         return errors.AgentFailed(f"the model refused: {report.text or 'no reason given'}")
-    if state.expects_output and report.structured_output is None:
-        return errors.StructuredOutputMissing()
-    return _exit_error(state, end) if end.code not in (0, None) else None
+    return None
 
 
 def _cut_short(report: Report) -> bool:

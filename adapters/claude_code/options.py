@@ -5,7 +5,7 @@ To add a flag: add a field here, its flag in `FLAGS`, and run `make docs`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -62,7 +62,7 @@ class ClaudeCodeOptions(BaseModel):
     )
 
     @classmethod
-    def parse(cls, options: dict[str, JsonValue]) -> ClaudeCodeOptions:
+    def parse(cls, options: dict[str, JsonValue]) -> Self:
         """Validate; raises InvalidRequest with the option named."""
         try:
             return cls.model_validate(options)

@@ -5,6 +5,7 @@ from ops.ledger.ledger import Ledger
 from ops.ledger.periods import Period
 from ops.ledger.records import (
     Asked,
+    AskedSession,
     Attempt,
     AttemptEnd,
     Backlog,
@@ -27,6 +28,7 @@ from ops.ledger.records import (
     RunningTurn,
     Seen,
     SessionRow,
+    SessionRun,
     Settled,
     Spending,
     Spent,
@@ -39,6 +41,7 @@ from ops.ledger.records import (
 
 __all__ = [
     "Asked",
+    "AskedSession",
     "Attempt",
     "AttemptEnd",
     "Backlog",
@@ -66,6 +69,7 @@ __all__ = [
     "RunningTurn",
     "Seen",
     "SessionRow",
+    "SessionRun",
     "Settled",
     "Spending",
     "Spent",

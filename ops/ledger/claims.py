@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
@@ -38,7 +39,14 @@ from ops.ledger.turn_rows import (
 _ALWAYS_STORED = {"version", "agent"}  # whatever their defaults are to the runturn that reads them
 
 
-def submit(connection: Connection, request: TurnRequest, now: float, due_at: float | None = None) -> bool:
+def submit(
+    connection: Connection,
+    request: TurnRequest,
+    now: float,
+    due_at: float | None = None,
+    *,
+    session_run: str | None = None,
+) -> bool:
     """Record a turn as queued."""
     created = insert_new(
         connection,
@@ -58,6 +66,7 @@ def submit(connection: Connection, request: TurnRequest, now: float, due_at: flo
         cancel_requested=False,
         due_at=now if due_at is None else due_at,
         created_at=now,
+        session_run=session_run,
     )
     if created and request.labels:
         labels = [{"turn_id": request.turn_id, "name": n, "value": v} for n, v in request.labels.items()]
@@ -113,7 +122,16 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
         ready_at=row["due_at"] if row["state"] == State.QUEUED else None,
         cancel_requested=row["cancel_requested"],
         attempts=attempts_of(connection, turn_id) if row["attempt"] else (),
+        session_run=row["session_run"],
     )
+
+
+def route(connection: Connection, claim: Claim, agent: str) -> Claim:
+    """Settle which agent a turn is for."""
+    held(connection, claim)
+    request = claim.request.model_copy(update={"agent": agent})
+    change(connection, claim.turn_id, agent=agent, request=_stored(request))
+    return replace(claim, request=request)
 
 
 def _refusal(connection: Connection, row: RowMapping, now: float) -> Busy | NotDue | Settled | None:

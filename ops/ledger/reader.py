@@ -17,6 +17,7 @@ from ops.ledger import (
     overview,
     presence,
     queries,
+    session_runs,
     sessions,
     submission,
     transcripts,
@@ -35,6 +36,7 @@ from ops.ledger.records import (
     RunningTurn,
     Seen,
     SessionRow,
+    SessionRun,
     Spending,
     SpoolRow,
     State,
@@ -149,6 +151,11 @@ class LedgerReader:
         """What came of it; None: not settled, or not known."""
         with self._database.read() as connection:
             return queries.result(connection, turn_id)
+
+    def session_run(self, run_id: str) -> SessionRun | None:
+        """A session of turns; None: not known."""
+        with self._database.read() as connection:
+            return session_runs.find(connection, run_id)
 
     def settled(self, turn_ids: Collection[str]) -> frozenset[str]:
         """Those of these turns that have their result."""

@@ -26,6 +26,8 @@ WHOLE: dict[str, Any] = {
     "collect": None,
     "keep_workspace": False,
     "agent": "claude-code",
+    "needs": {"language": "python", "live": True, "billing": ["subscription", "api"]},
+    "plan": False,
     "host": "build-3",
     "host_labels": {"gpu": "yes"},
     "on_host_lost": "any_host",
@@ -231,7 +233,8 @@ def test_published_schema_is_valid_and_takes_what_we_take() -> None:
     validator = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     validator.check_schema(schema)
 
-    assert schema["required"] == []
+    assert "required" not in schema
+    assert schema["oneOf"] == [{"required": ["prompt"]}, {"required": ["task"]}]
     assert schema["additionalProperties"] is False
     for document in (LEAST, WHOLE):
         validator(schema).validate(document)

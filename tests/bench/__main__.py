@@ -18,6 +18,7 @@ from tests.bench.growth import drained_turns, queued_turns, settled_turns
 from tests.bench.latency import first_event_latency
 from tests.bench.overhead import overhead
 from tests.bench.rows import Rows
+from tests.bench.sdk import hook_round_trip, sdk_turn
 from tests.bench.ssh import ssh_start, ssh_throughput
 from tests.bench.thousand import thousand_turns
 
@@ -27,6 +28,8 @@ BENCHES: list[Callable[[], Rows]] = [
     first_event_latency,
     ssh_start,
     ssh_throughput,
+    sdk_turn,
+    hook_round_trip,
     capacity_check,
     overhead,
     thousand_turns,

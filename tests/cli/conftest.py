@@ -78,7 +78,8 @@ def fleet_cli(cli: Cli, crew: Fleet, monkeypatch: pytest.MonkeyPatch) -> Cli:
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A fleet with a worker whose default agent replays recordings, and whose Claude Code is missing."""
     root = tmp_path_factory.mktemp("crew")
-    with Fleet(root, agent__kind="scripted", agent__command=str(root / "claude")) as fleet:
+    agents = json.dumps({"claude-code": {"command": str(root / "claude")}})
+    with Fleet(root, agent__kind="scripted", agents=agents) as fleet:
         fleet.start_worker()
         yield fleet
 

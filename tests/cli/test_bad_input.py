@@ -28,7 +28,7 @@ def _one_line(text: str, *parts: str) -> None:
         ((), ("prompt", "argument", "--prompt-file")),
         (("  ",), ("prompt", "is empty")),
         (("x", "-C", "src/here"), ("workspace", "absolute path")),
-        (("x", "--agent", "clod"), ("agent", "'clod'", "known: claude-code, scripted")),
+        (("x", "--agent", "clod"), ("agent", "'clod'", "known: claude-code, ")),
         (("x", "--host", "not a host"), ("host",)),
         (("x", "--turn-id", "a b"), ("turn_id",)),
         (("x", "--resume", "../../etc"), ("session_id",)),
@@ -103,7 +103,7 @@ def test_prompt_argument_that_is_not_utf8_is_refused_by_the_real_program(tmp_pat
         ({"workspace": None}, ("workspace",)),
         ({"prompt": "a\0b"}, ("prompt", "NUL")),
         ({"prompt": ""}, ("prompt", "is empty")),
-        ({"agent": "clod"}, ("agent", "known: claude-code, scripted")),
+        ({"agent": "clod"}, ("agent", "known: claude-code, ")),
         ({"host": "moon", "options": {"lines": ["{}"]}}, ("host", "known: local")),
         ({"turn_timeout_ms": -1}, ("turn_timeout_ms", "greater than or equal to 1")),
         ({"max_cost_usd": -1}, ("max_cost_usd", "greater than 0")),
@@ -182,7 +182,7 @@ def test_unknown_session_fails_the_turn(fleet_cli: Cli, recording: Path) -> None
 
 @pytest.mark.parametrize("found", ["nothing", "not executable"])
 def test_agent_that_cannot_be_started_fails_the_turn_once(fleet_cli: Cli, crew: Fleet, found: str) -> None:
-    binary = Path(crew.environment["RUNTURN_AGENT__COMMAND"])
+    binary = crew.root / "claude"
     if found == "not executable":
         binary.write_text("#!/bin/sh\n")
     said = fleet_cli("run", "x", "--agent", "claude-code", "--json")

@@ -22,7 +22,9 @@ class Scene(StrEnum):
     HUGE = "huge"  # a line of a megabyte and more
 
 
-HUGE_TEXT = "0123456789abcde\n" * 90_000  # 1.4 MB
+HUGE_TEXT = "".join(
+    f"{n:015}\n" for n in range(90_000)
+)  # 1.4 MB that do not repeat themselves: agents look for that
 ANSWER = "done"
 GARBAGE = 'no JSON at all\n[1, 2\n{"type": 17}\n"text"\n{}\nnull\n'
 # Run by the agent's own shell tool, in the workspace of the scene.

@@ -26,7 +26,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_defaults_are_those_of_the_reference(tmp_path: Path) -> None:
     settings = load_settings()
     agent = settings.agent
-    assert (agent.kind, agent.command, agent.max_concurrent_agents) == ("claude-code", "claude", 10)
+    assert (agent.kind, agent.command, agent.max_concurrent_agents) == ("claude-code", None, 10)
     assert (agent.turn_timeout_ms, agent.read_timeout_ms, agent.stall_timeout_ms) == (3_600_000, 5_000, 300_000)
     assert (agent.max_retry_backoff_ms, agent.max_attempts, agent.retry_backoff_ms) == (300_000, 5, 1_000)
     assert (agent.stop_grace_ms, agent.lease_ms) == (5_000, 120_000)
@@ -67,7 +67,7 @@ def test_environment_beats_the_file_field_by_field(nowhere: Path, monkeypatch: p
         "/opt/claude",
         7,
     )
-    assert settings.agents == {"claude-code": {"model": "opus", "max_turns": 50}}
+    assert settings.agents["claude-code"].options == {"model": "opus", "max_turns": 50}
     assert settings.ledger_url is not None
     assert settings.ledger_url.get_secret_value() == "postgresql://h/db"
 
@@ -88,7 +88,7 @@ def test_file_is_the_named_one_else_the_local_one_else_the_users(
 
 def test_options_of_agents_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNTURN_AGENTS", '{"claude-code": {"effort": "high"}}')
-    assert load_settings().agents == {"claude-code": {"effort": "high"}}
+    assert load_settings().agents["claude-code"].options == {"effort": "high"}
 
 
 def test_state_directory_is_absolute(nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

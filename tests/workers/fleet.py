@@ -31,12 +31,17 @@ class Worker:
     """One `runturn worker` process."""
 
     def __init__(
-        self, log: Path, environment: Mapping[str, str], *arguments: str, prefix: Sequence[str] = ()
+        self,
+        log: Path,
+        environment: Mapping[str, str],
+        *arguments: str,
+        prefix: Sequence[str] = (),
+        program: Sequence[str] = RUNTURN,
     ) -> None:
         self.log = log
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [*prefix, *RUNTURN, "worker", *arguments],
+                [*prefix, *program, "worker", *arguments],
                 env=environment,
                 stdout=stderr,
                 stderr=stderr,
@@ -70,6 +75,8 @@ class Worker:
 class Fleet:
     """Everything below one state directory; use as a context manager."""
 
+    program = RUNTURN
+
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None, **settings: str) -> None:
         self.root = root
         self.state = StateDir.open(root / "state")
@@ -102,7 +109,7 @@ class Fleet:
     def start_worker(self, *arguments: str, prefix: Sequence[str] = ()) -> Worker:
         """A worker that is ready; `prefix` is a command that runs it."""
         log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=self.state.logs)[1])
-        worker = Worker(log, self.environment, *arguments, prefix=prefix)
+        worker = Worker(log, self.environment, *arguments, prefix=prefix, program=self.program)
         self.workers.append(worker)
         worker.wait_ready()
         return worker
@@ -140,7 +147,7 @@ class Fleet:
     def command(self, *arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line."""
         return subprocess.run(
-            [*RUNTURN, *arguments],
+            [*self.program, *arguments],
             check=False,
             env=self.environment,
             capture_output=True,

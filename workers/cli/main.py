@@ -14,7 +14,7 @@ import click
 from adapters.errors import TurnError
 from ops.errors import ArchiveUnavailable, LedgerUnavailable, OpsError
 from workers.cli.status import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
-from workers.errors import RunturnError
+from workers.errors import ControlFailed, ControlRefused, RunturnError
 
 
 class Section(NamedTuple):
@@ -38,6 +38,17 @@ SECTIONS = (
             "cancel": "End a turn and its agent.",
         },
     ),
+    Section(
+        "Turns that run",
+        "workers.cli.control",
+        {
+            "interrupt": "Have an agent stop what it is doing, and end its turn.",
+            "send": "Send a message to an agent while it works.",
+            "answer": "Answer an agent that asks whether it may use a tool.",
+            "control": "Change how an agent works on, or ask it about itself.",
+        },
+    ),
+    Section("Sessions", "workers.cli.session", {"session": "Repeat turns in one agent session until tests pass."}),
     Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
     Section(
         "Books",
@@ -59,6 +70,7 @@ SECTIONS = (
             "doctor": "Check everything that a turn needs.",
         },
     ),
+    Section("Agents", "workers.cli.agents", {"agents": "Show the agents there are, host by host."}),
     Section("Flower", "workers.cli.flower", {"flower": "Serve Flower, Celery's web page, behind a login."}),
     Section("Dead letters", "workers.cli.dead", {"dead": "Look after messages that no worker could read."}),
     Section(
@@ -129,13 +141,18 @@ def run(arguments: list[str]) -> int:
         return BAD_INPUT
     except (TurnError, OpsError, RunturnError) as error:
         click.echo(f"runturn: {error}", err=True)
-        return (
-            NO_SERVICE if isinstance(error, LedgerUnavailable | ArchiveUnavailable | RunturnError) else BAD_INPUT
-        )
+        return _status(error)
     except BrokenPipeError:
         # Nobody reads on, as in `runturn history | head`; the interpreter must not try again on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED  # as click has it where it notices by itself
+
+
+def _status(error: TurnError | OpsError | RunturnError) -> int:
+    if isinstance(error, ControlFailed):
+        return FAILED
+    no_service = isinstance(error, LedgerUnavailable | ArchiveUnavailable | RunturnError)
+    return NO_SERVICE if no_service and not isinstance(error, ControlRefused) else BAD_INPUT
 
 
 def _explain(error: click.ClickException) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import orjson
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
@@ -21,14 +22,16 @@ from workers.lifecycle import AttemptEnded, TurnSettled
 Price = Callable[[str, str, Tokens], float | None]  # what tokens of an agent's model cost in US dollars
 
 _TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_QUESTION = 400  # characters of a tool's input that are shown where somebody has to decide
 _WIDTH = 80  # of what the status line says of a tool
 
 
 class TurnView:
     """Feed it events in order; it is drawn as one line."""
 
-    def __init__(self, price: Price, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, price: Price, clock: Callable[[], float] = time.time, turn_id: str = "ID") -> None:
         self._price = price
+        self._turn_id = turn_id
         self._clock = clock
         self._started_at: float | None = None
         self._agent = ""
@@ -84,6 +87,9 @@ class TurnView:
     def __rich__(self) -> RenderableType:
         self._spinner.update(text=Text(self.status, style="cyan", no_wrap=True, overflow="ellipsis"))
         return self._spinner
+
+    def _on_agent_chosen(self, event: dict[str, Any]) -> Iterator[Text]:
+        yield Text(f"agent {event['agent']}: {event['reason']}", "dim")
 
     def _on_attempt_started(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = "starting"
@@ -149,6 +155,14 @@ class TurnView:
     def _on_malformed(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  ? unreadable line: {printable(event['text'][:_WIDTH])}", style="yellow")
 
+    def _on_check_finished(self, event: dict[str, Any]) -> Iterator[Text]:
+        took, command = f"{event['duration_ms'] / 1000:.1f} s", printable(event["command"])
+        if event["exit"] == 0:
+            yield Text(f"  ✓ {command} {took}", style="green")
+        else:
+            how = "not in time" if event["exit"] is None else f"exit {event['exit']}"
+            yield Text(f"  ✗ {command} {took}: {how}", style="red")
+
     def _on_attempt_ended(self, event: dict[str, Any]) -> Iterator[Text]:
         if event["retry_at"] is not None:
             self._doing = "waiting to try again"
@@ -156,6 +170,29 @@ class TurnView:
             wait = max(0.0, event["retry_at"] - self._clock())
             why = f"{event['error_kind']}: {printable(event['message'])}"
             yield Text(f"  ↻ {why} — again in {wait:.1f} s", style="yellow")
+
+    def _on_control_requested(self, event: dict[str, Any]) -> Iterator[Text]:
+        value = f" {printable(event['value'])}" if event["value"] else ""
+        yield Text(f"  ‹ {event['control']}{value}, asked by {printable(event['by'])}", style="magenta")
+
+    def _on_control_answered(self, event: dict[str, Any]) -> Iterator[Text]:
+        if not event["ok"]:
+            why = f"{event['error_kind']}: {printable(event['message'])}"
+            yield Text(f"  ✗ {event['control']}: {why}", style="red")
+
+    def _on_permission_requested(self, event: dict[str, Any]) -> Iterator[Text]:
+        self._doing = f"asking whether it may use {event['tool']}"
+        left = max(0.0, event["expires_at"] - self._clock())
+        question = f"  ? may it use {event['tool']}: {_input(event['input'])}"
+        yield Text(printable(question), style="yellow")
+        how = f"    runturn answer {self._turn_id} {event['request_id']} allow|deny (within {left:.0f} s)"
+        yield Text(printable(how), style="yellow")
+
+    def _on_permission_answered(self, event: dict[str, Any]) -> Iterator[Text]:
+        self._doing = next(iter(self._tools.values()), "thinking")
+        said = {True: f"allowed by {event['by']}", False: f"denied by {event['by']}", None: "not answered"}
+        reason = f": {event['reason']}" if event["reason"] else ""
+        yield Text(printable(f"  ! {said[event['allowed']]}{reason}"), style="yellow")
 
     def _on_turn_settled(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = event["status"]
@@ -170,15 +207,16 @@ def show_live(
     events: Iterable[dict[str, Any]],
     price: Price,
     *,
+    turn_id: str = "ID",
     console: Console | None = None,
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Draw a turn's events until they end; the result is left to the caller.
 
-    Without a terminal, nothing moves: the lines are printed one after another.
+    Without a terminal, nothing moves: the lines are printed one after another. `turn_id` stands in what to do.
     """
     console = console or Console(stderr=True, highlight=False)
-    view = TurnView(price, clock)
+    view = TurnView(price, clock, turn_id)
     with Live(view, console=console, refresh_per_second=8, transient=True):
         for event in events:
             for line in view.take(event):
@@ -200,3 +238,9 @@ def show_past(events: Iterable[dict[str, Any]], price: Price, console: Console) 
         for line in lines:
             console.print(line, soft_wrap=True)
     console.print(ended)
+
+
+def _input(given: dict[str, Any]) -> str:
+    """A tool's input on one line."""
+    text = orjson.dumps(given).decode()
+    return text if len(text) <= _QUESTION else f"{text[:_QUESTION]}…"

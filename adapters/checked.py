@@ -1,0 +1,223 @@
+"""An agent of a third party, held to the contract: what it returns is checked where it comes in.
+
+Whatever it raises or returns, its worker goes on. What makes no sense fails the turn, with the agent and the field
+named, and the usage that is known stays in the bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar, cast, get_args
+
+from pydantic import JsonValue
+
+from adapters.command import Command
+from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, Session
+from adapters.errors import AgentFailed, TurnError
+from adapters.events import AdapterFault, Event, Malformed
+from adapters.fold import Parser, TurnState
+from adapters.live import ControlRequest, Conversation, Desk, LiveAdapter, Wire
+from adapters.request import TurnRequest
+from adapters.shapes import fault_in
+from adapters.usage import Tokens, Usage
+
+_EVENTS = get_args(Event)
+_MALFORMED_CHARACTERS = 500
+
+T = TypeVar("T")
+
+
+class Checked:
+    """See `adapters.contract.Adapter`. Made of an agent whose word is not taken for granted."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        """Raises AgentFailed if it does not say properly what it is."""
+        self._adapter = adapter
+        self.name = _the(str, adapter.name, "an adapter", "name")
+        self.capabilities = _the(Capabilities, adapter.capabilities, self.name, "capabilities")
+        self.tools = _the(frozenset, adapter.tools, self.name, "tools")
+        # Whoever is asked too late cannot be refused any more.
+        for method in _METHODS:
+            if not callable(getattr(adapter, method, None)):
+                raise _fault(self.name, method, "is missing")
+        if self.capabilities.live and not callable(getattr(adapter, "converse", None)):
+            raise _fault(self.name, "converse", "is missing, though capabilities.live is set")
+
+    def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """See `Adapter.credentials`."""
+        return self._returned(tuple, "credentials", lambda: self._adapter.credentials(environ))
+
+    def check(self, request: TurnRequest) -> None:
+        """See `Adapter.check`."""
+        self._call("check", lambda: self._adapter.check(request))
+
+    def build(self, request: TurnRequest, session: Session) -> Command:
+        """See `Adapter.build`."""
+        return self._returned(Command, "build", lambda: self._adapter.build(request, session))
+
+    def parser(self) -> Parser:
+        """See `Adapter.parser`."""
+        try:
+            return _CheckedParser(self.name, self._call("parser", self._adapter.parser))
+        except TurnError as error:
+            return _NoParser(error.message)
+
+    def judgement(self, state: TurnState, end: Exit) -> Judgement:
+        """See `Adapter.judgement`. Without one, the usage is what the events and the session files tell."""
+        try:
+            judged = self._returned(Judgement, "judgement", lambda: self._adapter.judgement(state, end))
+        except TurnError as error:
+            return Judgement(error, state.estimate, read_session_files=True)
+        if state.fault is None:
+            return judged
+        usage = replace(judged.usage, complete=False)  # what it could not read may have been a bill
+        return replace(judged, error=AgentFailed(state.fault), usage=usage)
+
+    def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
+        """See `Adapter.session_usage`. Raises AgentFailed."""
+        return self._returned(Usage, "session_usage", lambda: self._adapter.session_usage(lines, state))
+
+    def price(self, model: str, tokens: Tokens) -> float | None:
+        """See `Adapter.price`. What makes no sense is not known."""
+        try:
+            cost = self._adapter.price(model, tokens)
+        except Exception:
+            return None
+        return float(cost) if isinstance(cost, int | float) and 0 <= cost < float("inf") else None
+
+    def soft_stop(self, reason: str) -> bytes | None:
+        """See `Adapter.soft_stop`. Without sense, it knows no such way, and is stopped the hard one."""
+        try:
+            said = self._adapter.soft_stop(reason)
+        except Exception:
+            return None
+        return said if isinstance(said, bytes) else None
+
+    def probe(self) -> tuple[str, ...]:
+        """See `Adapter.probe`."""
+        argv = self._returned(tuple, "probe", self._adapter.probe)
+        if not argv:
+            raise _fault(self.name, "probe()", "is empty: it names no program")
+        return argv
+
+    def health(self, end: Exit, stdout: str) -> Health:
+        """See `Adapter.health`: never raises."""
+        try:
+            return self._returned(Health, "health", lambda: self._adapter.health(end, stdout))
+        except TurnError as error:
+            return Health(False, problem=error.message)
+
+    def converse(self, request: TurnRequest, wire: Wire, desk: Desk) -> Conversation:
+        """See `adapters.live.LiveAdapter`; to be asked only if the capabilities say so."""
+        live = cast("LiveAdapter", self._adapter)
+        talk = self._call("converse", lambda: live.converse(request, wire, desk))
+        return _CheckedConversation(self.name, talk)
+
+    def _call(self, method: str, function: Callable[[], T]) -> T:
+        return _called(self.name, method, function)
+
+    def _returned(self, kind: type[T], method: str, function: Callable[[], T]) -> T:
+        return _the(kind, self._call(method, function), self.name, f"{method}()")
+
+
+_METHODS = (
+    "credentials", "check", "build", "parser", "judgement", "session_usage", "price", "soft_stop", "probe",
+    "health",
+)  # fmt: skip
+
+
+class _CheckedParser:
+    """See `adapters.fold.Parser`."""
+
+    def __init__(self, agent: str, parser: Parser) -> None:
+        self._agent = agent
+        self._parser = parser
+
+    def feed(self, line: bytes, at: float | None) -> tuple[Event, ...]:
+        """See `Parser.feed`: never raises."""
+        try:
+            events = self._parser.feed(line, at)
+            fault = self._fault_in(events)
+        except Exception as error:
+            fault = str(_fault(self._agent, "parser().feed()", _said(error)))
+        if fault is None:
+            return events
+        return AdapterFault(fault), Malformed(line[:_MALFORMED_CHARACTERS].decode(errors="replace"))
+
+    def _fault_in(self, events: object) -> str | None:
+        if not isinstance(events, tuple):
+            return str(_fault(self._agent, "parser().feed()", f"is no tuple of events: {type(events).__name__}"))
+        for number, event in enumerate(events):
+            field = f"parser().feed()[{number}]"
+            if not isinstance(event, _EVENTS):
+                return str(_fault(self._agent, field, f"is no event: {type(event).__name__}"))
+            if (fault := fault_in(event)) is not None:
+                return str(_fault(self._agent, f"{field}: {type(event).__name__}", fault))
+        return None
+
+
+class _NoParser:
+    """Of an agent that gave none."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def feed(self, line: bytes, at: float | None) -> tuple[Event, ...]:
+        """See `Parser.feed`."""
+        return AdapterFault(self._fault), Malformed(line[:_MALFORMED_CHARACTERS].decode(errors="replace"))
+
+
+class _CheckedConversation:
+    """See `adapters.live.Conversation`."""
+
+    def __init__(self, agent: str, talk: Conversation) -> None:
+        self._agent = agent
+        self._talk = talk
+
+    async def run(self) -> None:
+        """See `Conversation.run`."""
+        try:
+            await self._talk.run()
+        except TurnError:
+            raise
+        except Exception as error:
+            raise _fault(self._agent, "converse().run()", _said(error)) from error
+
+    async def control(self, request: ControlRequest) -> Mapping[str, JsonValue]:
+        """See `Conversation.control`."""
+        try:
+            return await self._talk.control(request)
+        except TurnError:
+            raise
+        except Exception as error:
+            raise _fault(self._agent, f"converse().control({request.control})", _said(error)) from error
+
+
+def _called(agent: str, method: str, function: Callable[[], T]) -> T:
+    try:
+        return function()
+    except TurnError as error:
+        if (fault := fault_in(error)) is not None:
+            raise _fault(agent, f"{method}()", f"raised what {fault}") from error
+        raise
+    except Exception as error:
+        raise _fault(agent, f"{method}()", _said(error)) from error
+
+
+def _the(kind: type[T], value: object, agent: str, field: str) -> T:
+    """The value, if it is of that kind, down to its fields. Raises AgentFailed."""
+    if not isinstance(value, kind):
+        raise _fault(agent, field, f"is no {kind.__name__}: {type(value).__name__}")
+    if (fault := fault_in(value)) is not None:
+        raise _fault(agent, field, fault)
+    return value
+
+
+def _fault(agent: str, field: str, what: str) -> AgentFailed:
+    return AgentFailed(f"the adapter of agent {agent} is at fault: {field} {what}; tell whoever made it")
+
+
+def _said(error: Exception) -> str:
+    # Its own text may quote what the agent printed, or a prompt.
+    return f"raised {type(error).__name__}"

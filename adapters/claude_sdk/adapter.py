@@ -1,0 +1,130 @@
+"""The adapter `claude-sdk`: Claude Code, led by the Claude Agent SDK from the worker, on whatever host it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import cast
+
+import orjson
+from pydantic import JsonValue
+
+from adapters.claude_code.adapter import ClaudeCode, prompt_text, turn_flags
+from adapters.claude_sdk.opening import SERVER, opening
+from adapters.claude_sdk.options import ClaudeSdkOptions
+from adapters.claude_sdk.parser import ClaudeSdkParser
+from adapters.command import SPOOL, Command
+from adapters.contract import AgentConfig, Session
+from adapters.errors import AgentNotFound
+from adapters.fold import Parser
+from adapters.live import Conversation, Desk, Wire
+from adapters.request import TurnRequest
+from adapters.tool_functions import Toolbox
+
+_MCP_FILE = "mcp.json"
+_LIVE = {
+    "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+    "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",  # so that it says when nothing more is to be done
+}
+
+
+class ClaudeSdk(ClaudeCode):
+    """See `adapters.live.LiveAdapter`. One instance serves all turns; it holds only configuration."""
+
+    name = "claude-sdk"
+    _options_type = ClaudeSdkOptions
+    capabilities = replace(ClaudeCode.capabilities, live=True)
+
+    def __init__(
+        self,
+        command: str = "claude",
+        defaults: ClaudeSdkOptions | None = None,
+        stop_grace_s: float = 5.0,
+        toolbox: Toolbox | None = None,
+    ) -> None:
+        super().__init__(command, defaults, stop_grace_s)
+        self._toolbox = toolbox or Toolbox({})
+
+    def check(self, request: TurnRequest) -> None:
+        """See `Adapter.check`."""
+        super().check(request)
+        self._toolbox.check(self._sdk_options(request).tools)
+
+    def build(self, request: TurnRequest, session: Session) -> Command:
+        """See `Adapter.build`. Raises AgentNotFound where the SDK is missing: no agent is to start then."""
+        if find_spec("claude_agent_sdk") is None:
+            raise _missing("there is no module claude_agent_sdk")
+        options = self._sdk_options(request)
+        plain = super().build(request, session)
+        servers = _servers(options)
+        arguments = [*turn_flags(request, _with_mode(options), session), "--input-format", "stream-json"]
+        if options.permissions is not None:
+            arguments.append("--permission-prompt-tool=stdio")
+        elif options.permission_prompt_tool_name is not None:
+            arguments.append(f"--permission-prompt-tool={options.permission_prompt_tool_name}")
+        if options.sandbox is not None:
+            arguments.append(f"--settings={orjson.dumps({'sandbox': options.sandbox.settings}).decode()}")
+        if servers:
+            arguments.append(f"--mcp-config={SPOOL}/{_MCP_FILE}")
+        return replace(
+            plain,
+            argv=(self.command, *arguments),
+            stdin=opening(options, prompt_text(request.prompt, options)),
+            env={**plain.env, **_LIVE},
+            files={_MCP_FILE: orjson.dumps({"mcpServers": servers})} if servers else {},
+            live=True,
+        )
+
+    def parser(self) -> Parser:
+        """See `Adapter.parser`."""
+        return ClaudeSdkParser()
+
+    def soft_stop(self, reason: str) -> bytes | None:
+        """See `Adapter.soft_stop`. Its gate asks the worker (`Desk.refusal`), so nothing need lie in the spool."""
+        return None
+
+    def converse(self, request: TurnRequest, wire: Wire, desk: Desk) -> Conversation:
+        """See `LiveAdapter.converse`. Imports the SDK, which takes half a second when it is the first time."""
+        options = self._sdk_options(request)
+        try:
+            from adapters.claude_sdk.conversation import ClaudeSdkConversation  # noqa: PLC0415 - 0.6 s and 50 MB
+        except ImportError as error:
+            raise _missing(str(error)) from error
+        tools = self._toolbox.load(options.tools)
+        return ClaudeSdkConversation(request, options, tools, wire, desk)
+
+    def _sdk_options(self, request: TurnRequest) -> ClaudeSdkOptions:
+        return cast(ClaudeSdkOptions, self._options(request))
+
+
+def _missing(why: str) -> AgentNotFound:
+    return AgentNotFound(
+        f"the agent claude-sdk needs the Python package claude-agent-sdk on the worker ({why}); "
+        "install runturn[claude-sdk] there"
+    )
+
+
+def _with_mode(options: ClaudeSdkOptions) -> ClaudeSdkOptions:
+    """With rules, and no mode of its own, a turn asks: `bypassPermissions` would ask nobody."""
+    if options.permissions is None or "permission_mode" in options.model_fields_set:
+        return options
+    return options.model_copy(update={"permission_mode": "default"})
+
+
+def _servers(options: ClaudeSdkOptions) -> dict[str, JsonValue]:
+    servers: dict[str, JsonValue] = {
+        name: server.model_dump(mode="json") for name, server in options.mcp_servers.items()
+    }
+    if options.tools:
+        servers[SERVER] = {"type": "sdk", "name": SERVER}
+    return servers
+
+
+def create(config: AgentConfig) -> ClaudeSdk:
+    """The adapter as an operator has configured it. Raises InvalidRequest."""
+    return ClaudeSdk(
+        config.command or "claude",
+        ClaudeSdkOptions.parse(dict(config.options)),
+        config.stop_grace_s,
+        Toolbox.installed(config.tools),
+    )

@@ -1,0 +1,148 @@
+"""The options of a `claude-sdk` turn: those of `claude-code`, and what only a live turn can have.
+
+To add a flag: add a field here and its flag in `adapter`, and run `make docs`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+from adapters.claude_code.options import ClaudeCodeOptions, Text
+from adapters.claude_sdk.policy import Rule
+from adapters.errors import InvalidRequest
+from adapters.request import EnvName, Milliseconds, Name
+
+_MODEL_PARAMETERS = ("seed", "stop", "presence_penalty", "frequency_penalty")
+
+
+def _rules(rules: tuple[str, ...]) -> tuple[str, ...]:
+    for rule in rules:
+        Rule.parse(rule)
+    return rules
+
+
+Rules = Annotated[tuple[Text, ...], AfterValidator(_rules)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StdioServer(_Part):
+    """An MCP server that the agent starts on its host."""
+
+    type: Literal["stdio"] = "stdio"
+    command: Text
+    args: tuple[Text, ...] = ()
+    env: dict[EnvName, str] = {}
+
+
+class RemoteServer(_Part):
+    """An MCP server that the agent's host reaches over HTTP."""
+
+    type: Literal["sse", "http"]
+    url: Text
+    headers: dict[Text, str] = {}
+
+
+class Permissions(_Part):
+    """Who may use which tool."""
+
+    allow: Rules = Field(default=(), description="Tools that may be used unasked.")
+    deny: Rules = Field(default=(), description="Tools that are denied, in every permission mode.")
+    ask: bool = Field(default=False, description="Ask the producer about what the rules leave open.")
+    ask_timeout_ms: Milliseconds = Field(default=60_000, description="How long its answer is waited for.")
+    default: Literal["allow", "deny"] = Field(
+        default="deny", description="What holds where nobody is asked, or nobody answers."
+    )
+
+
+class Sandbox(_Part):
+    """The agent's sandbox for shell commands (bubblewrap, seatbelt)."""
+
+    enabled: bool = True
+    allowed_domains: tuple[Text, ...] | None = Field(
+        default=None, description="An empty list: no network. Left out: as the host's own settings say."
+    )
+    allow_unix_sockets: tuple[Text, ...] | None = None
+    allow_unsandboxed_commands: bool | None = None
+    excluded_commands: tuple[Text, ...] | None = None
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        """As Claude Code's settings have it."""
+        network = {"allowedDomains": self.allowed_domains, "allowUnixSockets": self.allow_unix_sockets}
+        given: dict[str, JsonValue] = {name: list(value) for name, value in network.items() if value is not None}
+        settings: dict[str, JsonValue] = {
+            "enabled": self.enabled,
+            "network": given or None,
+            "allowUnsandboxedCommands": self.allow_unsandboxed_commands,
+            "excludedCommands": None if self.excluded_commands is None else list(self.excluded_commands),
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+class Subagent(_Part):
+    """A subagent that the agent can hand work to."""
+
+    description: Text
+    prompt: Text
+    tools: tuple[Text, ...] | None = None
+    model: Text | None = None
+
+
+class ClaudeSdkOptions(ClaudeCodeOptions):
+    """What `options` of a request may hold for the agent `claude-sdk`. Left out: Claude Code's own default."""
+
+    mcp_servers: dict[Name, StdioServer | RemoteServer] = Field(
+        default={}, description="MCP servers by name: `stdio`, `sse` or `http`."
+    )
+    tools: tuple[Name, ...] = Field(
+        default=(), description="In-process tools by name: functions that the worker's operator has registered."
+    )
+    permissions: Permissions | None = Field(
+        default=None,
+        description="Rules `Tool` or `Tool(pattern)`. With them, `permission_mode` is `default` unless given.",
+    )
+    permission_prompt_tool_name: Text | None = Field(
+        default=None, description="An MCP tool that is asked instead; not together with `permissions`."
+    )
+    stop_on_structured_output: bool = Field(
+        default=True, description="End the turn as soon as the structured output was given."
+    )
+    sandbox: Sandbox | None = Field(default=None, description="Of shell commands on the agent's host.")
+    agents: dict[Name, Subagent] = Field(default={}, description="Subagents by name.")
+
+    @classmethod
+    def parse(cls, options: dict[str, JsonValue]) -> Self:
+        """Validate; raises InvalidRequest with the option named."""
+        for name in _MODEL_PARAMETERS:
+            if name in options:
+                raise InvalidRequest("is no parameter of Claude Code; leave it out", field=f"options.{name}")
+        return super().parse(options)
+
+    def check(self, session_id: str | None) -> None:
+        """Refuse combinations that cannot work; raises InvalidRequest."""
+        super().check(session_id)
+        if self.permissions is not None and self.permission_prompt_tool_name is not None:
+            raise InvalidRequest(
+                "and permissions are mutually exclusive: one of them answers the agent's questions",
+                field="options.permission_prompt_tool_name",
+            )
+        if self.mcp_config is not None and (self.mcp_servers or self.tools):
+            raise InvalidRequest(
+                "cannot be combined with mcp_servers or tools: put its servers there", field="options.mcp_config"
+            )
+        if "runturn" in self.mcp_servers:
+            raise InvalidRequest(
+                "is the server of the in-process tools; take another name",
+                field="options.mcp_servers.runturn",
+            )
+        if self.permissions is not None and self.permissions.ask and self._mode == "bypassPermissions":
+            raise InvalidRequest("bypassPermissions asks nobody", field="options.permission_mode")
+
+    @property
+    def _mode(self) -> str | None:
+        return self.permission_mode if "permission_mode" in self.model_fields_set else None

@@ -1,0 +1,68 @@
+"""The control protocol's lines as events, beside those that Claude Code prints in any turn.
+
+They come from what the agent prints alone, so a worker that takes over tells the same ones under the same numbers.
+"""
+
+from __future__ import annotations
+
+from adapters import events as ev
+from adapters.claude_code.fields import string
+from adapters.claude_code.parser import ClaudeCodeParser, Events, Record
+
+_MOST_TEXT = 2000  # characters of one text in a tool's parameters or result
+_MOST_ITEMS = 50
+_DEEPEST = 6
+_HEARTBEATS: Events = (ev.HEARTBEAT,)
+
+
+class ClaudeSdkParser(ClaudeCodeParser):
+    """See `adapters.fold.Parser`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._greeted = False
+        self._readers |= {"control_request": _control_request, "control_response": self._control_response}
+
+    def _control_response(self, record: Record, _: float | None) -> Events:
+        """The answer to the first request, which is the handshake."""
+        response = record["response"]
+        if self._greeted:
+            # Another model: its name is tried out, with a request that stands in no account.
+            return (ev.AnswerLost(),) if set(response.get("response") or ()) == {"model"} else _HEARTBEATS
+        self._greeted = True
+        if response.get("subtype") == "error":
+            return (ev.AgentStatus("error", str(response.get("error") or "")[:_MOST_TEXT]),)
+        return (ev.AgentStatus("ready"),)
+
+
+def _control_request(record: Record, _: float | None) -> Events:
+    request = record["request"]
+    if request.get("subtype") != "hook_callback":
+        return _HEARTBEATS
+    happened = request["input"]
+    event = happened.get("hook_event_name")
+    if event == "PostToolUse":
+        return (
+            ev.ToolInvoked(
+                string(happened["tool_use_id"]),
+                string(happened["tool_name"]),
+                _cut(happened.get("tool_input")),
+                _cut(happened.get("tool_response")),
+            ),
+        )
+    if event == "Stop":
+        return (ev.Notification("stop", str(happened.get("stopReason") or "end_turn")),)
+    return _HEARTBEATS
+
+
+def _cut(value: object, depth: int = 0) -> object:
+    """A JSON value with long texts and lists cut, so that an event stays an event."""
+    if depth > _DEEPEST:
+        return "…"
+    if isinstance(value, str):
+        return value if len(value) <= _MOST_TEXT else f"{value[:_MOST_TEXT]}…"
+    if isinstance(value, list):
+        return [_cut(item, depth + 1) for item in value[:_MOST_ITEMS]]
+    if isinstance(value, dict):
+        return {str(key): _cut(value[key], depth + 1) for key in list(value)[:_MOST_ITEMS]}
+    return value

@@ -1,0 +1,130 @@
+"""Plan turns: an agent is asked for a plan instead of work, and its answer is read into tasks.
+
+Agents that know structured output get `SCHEMA`; what the others write is searched for the same JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Literal
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+
+from adapters.contract import Adapter
+from adapters.errors import StructuredOutputMissing
+from adapters.request import TurnRequest, invalid
+
+_FENCED = re.compile(r"^[ \t]*```[A-Za-z]*[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+
+SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "additionalProperties": False,  # some APIs take no other schema
+    "required": ["tasks"],
+    "properties": {
+        "tasks": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["id", "title", "description", "complexity", "dependencies"],
+                "properties": {
+                    "id": {"type": "string"},
+                    "title": {"type": "string"},
+                    "description": {"type": "string"},
+                    "complexity": {"type": "string", "enum": ["low", "medium", "high"]},
+                    "dependencies": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+        }
+    },
+}
+_PROMPT = """Plan the following, and do not do it: read whatever you need, change nothing.
+
+Answer with one JSON object and no other text: {{"tasks": [{{"id": "t1", "title": "…", "description": "…", \
+"complexity": "low", "dependencies": []}}]}}. The complexity is low, medium or high. The dependencies are ids \
+of tasks that have to be done before. Order the tasks so that each comes after those it depends on.
+
+{goal}"""
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, int) else value
+
+
+Id = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
+
+
+class PlannedTask(BaseModel):
+    """One task of a plan."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: Id
+    title: str = Field(min_length=1)
+    description: str = ""
+    complexity: Literal["low", "medium", "high"] = "medium"
+    dependencies: tuple[Id, ...] = ()  # ids of tasks that have to be done before
+
+
+class Plan(BaseModel):
+    """What a plan turn has come to."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    tasks: tuple[PlannedTask, ...] = Field(min_length=1)
+
+
+def instructed(request: TurnRequest, adapter: Adapter) -> TurnRequest:
+    """What a plan turn's agent is really asked; another turn's request as it is."""
+    if not request.plan:
+        return request
+    asked: dict[str, object] = {"prompt": _PROMPT.format(goal=request.prompt)}
+    if adapter.capabilities.structured_output:
+        asked["output_schema"] = SCHEMA
+    return request.model_copy(update=asked)
+
+
+def read_plan(structured: object, text: str) -> Plan:
+    """Read an agent's answer. Raises StructuredOutputMissing with what is wrong with it."""
+    document = structured if structured is not None else _json_in(text)
+    tasks = document.get("tasks") if isinstance(document, Mapping) else None
+    if not isinstance(tasks, list):
+        raise StructuredOutputMissing("Missing tasks array: the plan is no JSON object with a list of tasks")
+    named = [{"id": f"t{n}", **task} if isinstance(task, dict) else task for n, task in enumerate(tasks, 1)]
+    try:
+        plan = Plan.model_validate({"tasks": named})
+    except ValidationError as error:
+        raise StructuredOutputMissing(f"the plan is not valid: {invalid(error).message}") from error
+    _check_references(plan)
+    return plan
+
+
+def _json_in(text: str) -> object:
+    """The JSON in an answer: in a fence, the whole, or from the first brace to the last."""
+    found = [fenced.strip() for fenced in _FENCED.findall(text)]
+    for candidate in (*reversed(found), text.strip(), text[text.find("{") : text.rfind("}") + 1]):
+        try:
+            return orjson.loads(candidate)
+        except orjson.JSONDecodeError:
+            continue
+    raise StructuredOutputMissing("Invalid JSON: the answer to a plan turn holds no JSON; its text has all of it")
+
+
+def _check_references(plan: Plan) -> None:
+    ids = [task.id for task in plan.tasks]
+    for task in plan.tasks:
+        if ids.count(task.id) > 1:
+            raise StructuredOutputMissing(f"the plan is not valid: two tasks have the id {task.id!r}")
+        unknown = [name for name in task.dependencies if name not in ids]
+        if unknown:
+            raise StructuredOutputMissing(
+                f"the plan is not valid: task {task.id!r} depends on {unknown[0]!r}, and there is no such task"
+            )
+    try:
+        TopologicalSorter({task.id: task.dependencies for task in plan.tasks}).prepare()
+    except CycleError as error:
+        circle = " → ".join(error.args[1])
+        raise StructuredOutputMissing(f"the plan is not valid: its tasks wait for one another: {circle}") from None

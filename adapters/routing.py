@@ -1,0 +1,138 @@
+"""Which agents can run a request, and which one does if it leaves that open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from adapters.contract import Adapter, Billing, Capabilities
+from adapters.errors import AgentNotFound, InvalidRequest, TurnError
+from adapters.estimate import estimate_tokens
+from adapters.needs import Needs
+from adapters.request import AUTO, TurnRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One agent on one host."""
+
+    agent: str
+    host: str
+    capabilities: Capabilities
+    billing: Billing | None = None  # who is billed there; None: not known
+    problem: str | None = None  # why it cannot be used there; None: it is healthy
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen, and why, in one line."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirement:
+    """One thing that an agent must offer."""
+
+    words: str
+    field: str  # of the request
+    met: Callable[[Capabilities], bool]
+
+
+def check_able(request: TurnRequest, adapter: Adapter) -> None:
+    """Refuse what an agent does not offer: raises InvalidRequest with the field named.
+
+    Who is billed is not looked at: that depends on the host.
+    """
+    for each in _requirements(request):
+        if not each.met(adapter.capabilities):
+            raise InvalidRequest(f"agent {adapter.name} does not offer {each.words}", field=each.field)
+
+
+def choose(candidates: Sequence[Candidate], request: TurnRequest) -> Choice | TurnError:
+    """The first that meets all needs and is healthy: by who is billed, as preferred, else in the order given.
+
+    Otherwise the error: which need no agent meets, or why those that meet them cannot be used.
+    """
+    requirements, billing = list(_requirements(request)), request.needs.billing if request.needs else ()
+    able = [
+        each
+        for each in candidates
+        if all(requirement.met(each.capabilities) for requirement in requirements)
+        and (not billing or each.billing in billing or each.problem is not None)
+    ]
+    if not able:
+        return _unmet(candidates, requirements, billing)
+    usable = [each for each in able if each.problem is None]
+    if not usable:
+        problems = "; ".join(f"{each.agent} on {each.host}: {each.problem}" for each in able)
+        return AgentNotFound(f"no agent that meets the needs can be used: {problems}")
+    best = min(usable, key=lambda each: billing.index(each.billing) if each.billing in billing else 0)
+    return Choice(best.agent, _reason(best, usable, requirements))
+
+
+def _requirements(request: TurnRequest) -> Iterator[_Requirement]:
+    needs = request.needs or Needs()
+    if request.needs is not None or request.agent == AUTO:
+        yield _Requirement(
+            f"task_type={needs.task_type}", "needs.task_type", lambda can: needs.task_type in can.task_types
+        )
+    if needs.language is not None:
+        wanted = {"*", needs.language}
+        yield _Requirement(
+            f"language={needs.language}", "needs.language", lambda can: bool(wanted & can.languages)
+        )
+    if needs.live:
+        yield _Requirement("live", "needs.live", lambda can: can.live)
+    if needs.resume:
+        yield _Requirement("resume", "needs.resume", lambda can: can.resume)
+    if request.session_id is not None:
+        yield _Requirement("resume", "session_id", lambda can: can.resume)
+    if needs.structured_output:
+        yield _Requirement("structured_output", "needs.structured_output", lambda can: can.structured_output)
+    if request.output_schema is not None:
+        yield _Requirement("structured_output", "output_schema", lambda can: can.structured_output)
+    if needs.cost_cap:
+        yield _Requirement("cost_cap", "needs.cost_cap", lambda can: can.cost_cap)
+    if request.plan:
+        yield _Requirement("plans", "plan", lambda can: can.plans)
+    yield from _context(request, needs)
+
+
+def _context(request: TurnRequest, needs: Needs) -> Iterator[_Requirement]:
+    estimated = estimate_tokens(request.prompt).input
+    for tokens, field in ((needs.min_context_tokens or 0, "needs.min_context_tokens"), (estimated, "prompt")):
+        if tokens:
+            words = f"a context of {tokens:,} tokens" + (
+                ", as its prompt is estimated at" if field == "prompt" else ""
+            )
+            yield _Requirement(words, field, partial(_takes, tokens))
+
+
+def _takes(tokens: int, can: Capabilities) -> bool:
+    return can.max_context_tokens is None or can.max_context_tokens >= tokens
+
+
+def _reason(best: Candidate, usable: Sequence[Candidate], requirements: Sequence[_Requirement]) -> str:
+    others = [agent for agent in dict.fromkeys(each.agent for each in usable) if agent != best.agent]
+    met = ", ".join(dict.fromkeys(each.words for each in requirements if each.field != "prompt"))
+    parts = [f"it offers {met}", f"{best.billing} is billed" if best.billing is not None else ""]
+    parts.append(f"so would {', '.join(others)}" if others else "no other does")
+    return "; ".join(part for part in parts if part)
+
+
+def _unmet(
+    candidates: Sequence[Candidate], requirements: Sequence[_Requirement], billing: Sequence[str]
+) -> InvalidRequest:
+    every = [(each.words, each.field, [each.met(one.capabilities) for one in candidates]) for each in requirements]
+    if billing:
+        words = f"billing={','.join(billing)}"
+        every.append((words, "needs.billing", [one.billing in billing for one in candidates]))
+    by_nobody = [(words, field) for words, field, met in every if not any(met)]
+    names = ", ".join(dict.fromkeys(words for words, _ in by_nobody or [(words, "") for words, _, _ in every]))
+    field = by_nobody[0][1] if len({field for _, field in by_nobody}) == 1 else "needs"
+    agents = ", ".join(dict.fromkeys(each.agent for each in candidates)) or "none"
+    together = "" if by_nobody else "all of "
+    return InvalidRequest(f"no agent offers {together}{names}; there are: {agents}", field=field)

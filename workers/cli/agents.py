@@ -1,0 +1,121 @@
+"""The command `agents`: what there is of each agent on each host."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from adapters.errors import InvalidRequest
+from ops import secret_files
+from ops.state_dir import StateDir
+from remote.ssh.daemon import DaemonExecutor
+from workers.agent_check import AgentReport, logins, look_safely
+from workers.cli.context import Context, pass_context
+from workers.cli.options import json_option
+from workers.cli.show import print_json, printable
+from workers.configured_hosts import configured_hosts
+from workers.hosts import Hosts, TurnHost
+
+_CLOSE_S = 3.0
+
+
+@click.command()
+@click.option("--host", metavar="NAME", help="Only on this host.")
+@json_option
+@pass_context
+def agents(context: Context, host: str | None, as_json: bool) -> int:
+    """Show the agents there are, host by host.
+
+    Their programs and versions, what they log in with, who is billed, what they can do. Looking never fails: what
+    goes wrong is shown.
+    """
+    os.environ.update(secret_files.variables(os.environ))
+    logging.getLogger("remote").addHandler(logging.NullHandler())  # the reports tell it
+    registry = context.registry
+    hosts = configured_hosts(context.settings, StateDir(context.settings.state_dir))
+    chosen = [each for each in hosts if host in (None, each.name)]
+    if not chosen:
+        known = ", ".join(sorted(each.name for each in hosts))
+        raise InvalidRequest(f"there is no host {host!r}; known: {known}", field="host")
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_default_executor(DaemonExecutor())  # what hangs there must not hold up the end
+        reports = runner.run(_look(context, chosen))
+    if as_json:
+        failed = [{"agent": each.name, "source": each.source, "reason": each.reason} for each in registry.failed]
+        print_json({"agents": [_document(report) for report in reports], "failed": failed})
+        return 0
+    for place in chosen:
+        click.echo(f"host {place.name}")
+        for report in reports:
+            if report.host == place.name:
+                _print(report)
+    for failed_agent in registry.failed:
+        click.secho("✗", fg="red", nl=False)
+        click.echo(
+            printable(f" {failed_agent.name} of {failed_agent.source} was not loaded: {failed_agent.reason}")
+        )
+    return 0
+
+
+async def _look(context: Context, hosts: Iterable[TurnHost]) -> list[AgentReport]:
+    places = list(hosts)
+    try:
+        return await asyncio.gather(
+            *(
+                look_safely(place, adapter, os.environ, context.settings)
+                for place in places
+                for adapter in sorted(context.registry, key=lambda adapter: adapter.name)
+            )
+        )
+    finally:
+        closing = asyncio.ensure_future(Hosts(places).close())
+        await asyncio.wait({closing}, timeout=_CLOSE_S)
+
+
+def _document(report: AgentReport) -> dict[str, Any]:
+    health, can, credentials = report.health, report.capabilities, report.credentials
+    return {
+        "agent": report.agent,
+        "host": report.host,
+        "healthy": health.healthy,
+        "version": health.version,
+        "problem": health.problem,
+        "warning": report.warning,
+        "path": report.path,
+        "credentials": {
+            "forwarded": credentials.forwarded,
+            "on_host": credentials.there,
+            "withheld": credentials.withheld,
+        },
+        "billing": list(report.billing),
+        "capabilities": {
+            **{name: getattr(can, name) for name in _ABILITIES},
+            "max_context_tokens": can.max_context_tokens,
+            "task_types": sorted(can.task_types),
+            "languages": sorted(can.languages),
+            "tested_versions": can.tested_versions,
+        },
+    }
+
+
+_ABILITIES = ("resume", "structured_output", "cost_cap", "live_output_tokens", "live", "plans")
+
+
+def _print(report: AgentReport) -> None:
+    health = report.health
+    click.secho("✓" if health.healthy else "✗", fg="green" if health.healthy else "red", nl=False)
+    found = [f"version {health.version}" if health.version else "usable", report.path or "", report.warning or ""]
+    said = "; ".join(part for part in found if part) if health.healthy else health.problem
+    click.echo(printable(f" {report.agent:<17} {said}"))
+    if health.healthy:
+        lines = [*logins(report), f"billed: {report.billing[0]}" if report.billing else ""]
+        abilities = [name for name in _ABILITIES if getattr(report.capabilities, name)]
+        lines.append(f"can: {', '.join(abilities)}" if abilities else "")
+        for line in lines:
+            if line:
+                click.echo(printable(f"    {line}"))

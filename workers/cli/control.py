@@ -1,0 +1,172 @@
+"""Commands that say something to an agent while it runs: interrupt, send, set-model, answer and others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from adapters.errors import InvalidRequest
+from adapters.live import Control, ControlRequest, Verdict
+from workers.cli.context import Context, pass_context
+from workers.cli.options import json_option
+from workers.cli.show import print_json, printable
+from workers.saying import TIMEOUT_S
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _said(command: F) -> F:
+    """The options that all of them have."""
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=0, min_open=True),
+            default=TIMEOUT_S,
+            show_default=True,
+            metavar="S",
+            help="Seconds to wait for the answer.",
+        ),
+        json_option,
+    ):
+        command = option(command)
+    return command
+
+
+def _request_id(command: F) -> F:
+    option = click.option(
+        "--request-id", metavar="ID", help="Repeat an earlier request: it is done once. [default: a new one]"
+    )
+    return option(command)
+
+
+@click.command()
+@click.argument("turn_id")
+@_request_id
+@_said
+@pass_context
+def interrupt(context: Context, /, turn_id: str, **given: Any) -> int:
+    """Have an agent stop what it is doing, and end its turn.
+
+    Unlike with `runturn cancel`, the agent itself comes to an end, with its own report of what it has used.
+    """
+    return _control(context, turn_id, ControlRequest(Control.INTERRUPT), "interrupted", **given)
+
+
+@click.command()
+@click.argument("turn_id")
+@click.argument("text")
+@_request_id
+@_said
+@pass_context
+def send(context: Context, /, turn_id: str, text: str, **given: Any) -> int:
+    """Send a message to an agent while it works.
+
+    TEXT may be - for standard input. The agent reads it when it next asks its model.
+    """
+    request = ControlRequest(Control.SEND, _stdin() if text == "-" else text)
+    return _control(context, turn_id, request, "has the message", **given)
+
+
+@click.group()
+def control() -> None:
+    """Change how an agent works on, or ask it about itself."""
+
+
+@control.command("set-model")
+@click.argument("turn_id")
+@click.argument("model")
+@_request_id
+@_said
+@pass_context
+def set_model(context: Context, /, turn_id: str, model: str, **given: Any) -> int:
+    """Have an agent go on with another model."""
+    request = ControlRequest(Control.SET_MODEL, model)
+    return _control(context, turn_id, request, f"goes on with {model}", **given)
+
+
+@control.command("set-permission-mode")
+@click.argument("turn_id")
+@click.argument("mode")
+@_request_id
+@_said
+@pass_context
+def set_permission_mode(context: Context, /, turn_id: str, mode: str, **given: Any) -> int:
+    """Have an agent go on in another permission mode."""
+    request = ControlRequest(Control.SET_PERMISSION_MODE, mode)
+    return _control(context, turn_id, request, f"goes on in mode {mode}", **given)
+
+
+@control.command("server-info")
+@click.argument("turn_id")
+@_said
+@pass_context
+def server_info(context: Context, /, turn_id: str, **given: Any) -> int:
+    """Show what a running agent says that it can do, as JSON."""
+    return _control(context, turn_id, ControlRequest(Control.SERVER_INFO), None, **given)
+
+
+@control.command("context")
+@click.argument("turn_id")
+@_said
+@pass_context
+def context_usage(context: Context, /, turn_id: str, **given: Any) -> int:
+    """Show what fills a running agent's context, as JSON."""
+    return _control(context, turn_id, ControlRequest(Control.CONTEXT_USAGE), None, **given)
+
+
+@click.command()
+@click.argument("turn_id")
+@click.argument("request_id", metavar="QUESTION")
+@click.argument("answer", type=click.Choice(["allow", "deny"]))
+@click.option("--reason", default="", metavar="TEXT", help="What the agent is told.")
+@_said
+@pass_context
+def answer(
+    context: Context,
+    turn_id: str,
+    request_id: str,
+    answer: str,
+    reason: str,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Answer an agent that asks whether it may use a tool.
+
+    `runturn watch` shows its questions. The first answer stands; without one in time, the turn's default does.
+    """
+    verdict = Verdict(answer == "allow", reason)
+    document = context.client.answer(turn_id, request_id, verdict, timeout_s=timeout_s)
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(f"turn {turn_id}: {request_id} is {'allowed' if verdict.allowed else 'denied'}")
+    return 0
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"is not UTF-8 at byte {error.start}; convert it first", field="text") from error
+
+
+def _control(
+    context: Context,
+    turn_id: str,
+    request: ControlRequest,
+    done: str | None,
+    timeout_s: float,
+    as_json: bool,
+    request_id: str | None = None,
+) -> int:
+    """Ask, and say what came of it; `done` is that in words, None: the answer itself is wanted."""
+    response = context.client.control(turn_id, request, request_id=request_id, timeout_s=timeout_s)
+    if as_json or done is None:
+        print_json(response)
+    else:
+        click.echo(printable(f"turn {turn_id} {done}"))
+    return 0
