@@ -95,7 +95,7 @@ def after_turn(
     if end is not None:
         return _result(request, so_far, turn, checks, *end)
     if _same_session(request, so_far, turn):
-        goes_on = {"prompt": _feedback(request, turn, checks), "session_id": turn.session_id}
+        goes_on = {"prompt": _feedback(request, turn, checks), "session_id": turn.session_id, **_workspace(turn)}
         return NextTurn(_turn(request, so_far, goes_on), so_far)
     anew = so_far.model_copy(update={"in_session": 0, "sessions": so_far.sessions + 1})
     prompt = _fresh_prompt(request, turn, checks)
@@ -173,6 +173,7 @@ def _turn(request: SessionRequest, so_far: Progress, changes: Mapping[str, objec
             "max_total_tokens": _least(asked.max_total_tokens, left_tokens),
             "max_cost_usd": _least(asked.max_cost_usd, left_cost),
             "deadline": min(ends, key=datetime.timestamp, default=None),
+            "keep_workspace": asked.brings_workspace,
             **changes,
         }
     )
@@ -182,12 +183,20 @@ def _least(one: N | None, other: N | None) -> N | None:
     return min((each for each in (one, other) if each is not None), default=None)
 
 
-def _place(request: SessionRequest, turn: TurnResult) -> dict[str, str]:
+def _workspace(turn: TurnResult) -> dict[str, object]:
+    """Where the last turn worked, which the first one may have brought."""
+    if turn.workspace is None:
+        return {}
+    brings_none = {"mounts": (), "worktree": None, "collect": None, "keep_workspace": False}
+    return {"workspace": turn.workspace, **brings_none}
+
+
+def _place(request: SessionRequest, turn: TurnResult) -> dict[str, object]:
     """Where a fresh session begins: where the workspace is as the last one left it, unless that host was lost."""
     lost = turn.error is not None and turn.error.kind == errors.HostLost.kind
     if turn.host is None or (lost and request.turn.on_host_lost == "any_host"):
         return {}
-    return {"host": turn.host}
+    return {"host": turn.host, **_workspace(turn)}
 
 
 def _result(
