@@ -23,11 +23,12 @@ demo: $(INSTALLED)
 	@$(BIN)/python -m tests.demo $(if $(LIVE),--live)
 
 test: $(INSTALLED) test-tools
-	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
-# Shells, OpenSSH and the like. On a machine that has them it does nothing.
-test-tools:
+# Shells, OpenSSH, agents from npm and the like. On a machine that has them it does nothing.
+test-tools: $(INSTALLED)
 	@.ci/test-tools
+	@.ci/npm-tools
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -7,16 +7,17 @@ process has ended. Everything that touches a machine happens elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from pydantic import JsonValue
 
-from adapters.command import Command
+from adapters.command import Command, SessionFiles
 from adapters.errors import TurnError
 from adapters.fold import Parser, TurnState
+from adapters.prices import NO_PRICES, PriceTable
 from adapters.request import TurnRequest
 from adapters.usage import NO_USAGE, Tokens, Usage
 
@@ -27,7 +28,7 @@ _ENDING = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: a shell reports the
 class Session:
     """The session a turn runs in."""
 
-    session_id: str
+    session_id: str  # "": a new one, of an agent that names its sessions itself
     resume: bool  # False: the turn creates it
 
 
@@ -44,6 +45,10 @@ class Exit:
         return self.code is not None and (-self.code in _ENDING or self.code - 128 in _ENDING)
 
 
+# Which files to read next, by all that was read of those before, at first nothing; None: no more.
+NextFiles = Callable[[Sequence[bytes]], SessionFiles | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What an adapter makes of a turn that has ended."""
@@ -51,6 +56,7 @@ class Judgement:
     error: TurnError | None
     usage: Usage = NO_USAGE  # the best that the stream has
     read_session_files: bool = False  # True: `usage` is an estimate, the session files know better
+    next_files: NextFiles | None = field(default=None, compare=False)  # None: those that the command names
 
 
 class Billing(StrEnum):
@@ -87,6 +93,7 @@ class AgentConfig:
     command: str | None = None  # its program; None: as it is usually called, from the PATH
     options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
     stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
+    prices: PriceTable = NO_PRICES  # for agents that do not tell what they cost
     tools: tuple[str, ...] = ()  # functions that its turns may name as tools, as package.module:function
 
 

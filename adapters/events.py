@@ -67,6 +67,7 @@ class ToolFinished:
     tool: str
     duration_ms: int | None = None  # None when the start was not seen live
     error: str | None = None  # at most 2048 bytes
+    output: str = ""  # how what it gave begins, at most 300 characters; of an error, nothing
 
 
 @dataclass(slots=True)

@@ -26,10 +26,11 @@ class Parser(Protocol):
 class TurnState:
     """What is known of a turn so far. Feed it events with `apply`, read its attributes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, expects_output: bool = False, resumed: bool = False) -> None:
+        self.resumed = resumed  # it goes on in a session that earlier turns, or attempts, have used
         self.session_id: str | None = None
         self.model: str | None = None
-        self.expects_output = False  # the agent itself says that it was asked for structured output
+        self.expects_output = expects_output  # it was asked for structured output, or says itself that it was
         self.text = ""  # the main agent's latest text
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
         self.subagents: set[str] = set()  # those at work
@@ -100,7 +101,7 @@ class TurnState:
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
         self.model = event.model
-        self.expects_output = event.expects_output
+        self.expects_output |= event.expects_output
         self._requested = True
 
     def _text(self, event: ev.AssistantText) -> None:

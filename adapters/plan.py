@@ -21,18 +21,20 @@ _FENCED = re.compile(r"^[ \t]*```[A-Za-z]*[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
+    "additionalProperties": False,  # some APIs take no other schema
     "required": ["tasks"],
     "properties": {
         "tasks": {
             "type": "array",
             "items": {
                 "type": "object",
+                "additionalProperties": False,
                 "required": ["id", "title", "description", "complexity", "dependencies"],
                 "properties": {
                     "id": {"type": "string"},
                     "title": {"type": "string"},
                     "description": {"type": "string"},
-                    "complexity": {"enum": ["low", "medium", "high"]},
+                    "complexity": {"type": "string", "enum": ["low", "medium", "high"]},
                     "dependencies": {"type": "array", "items": {"type": "string"}},
                 },
             },

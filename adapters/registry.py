@@ -25,6 +25,8 @@ BUILT_IN = tuple(
     for name, module in (
         ("claude-code", "adapters.claude_code.adapter"),
         ("claude-sdk", "adapters.claude_sdk.adapter"),
+        ("codex", "adapters.codex.adapter"),
+        ("gemini", "adapters.gemini.adapter"),
         ("scripted", "adapters.scripted"),
     )
 )

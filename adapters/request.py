@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jsonschema
 from pydantic import (
@@ -21,9 +20,12 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from adapters.errors import InvalidRequest
 from adapters.needs import Needs
+from adapters.task import Task, with_prompt
+from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section
 
 AUTO = "auto"  # in the place of an agent's name
 _DEPTH = 6  # of a faulty field's name, in dots
@@ -58,11 +60,8 @@ def _readable_prompt(prompt: str) -> str:
     return prompt
 
 
-def _absolute(path: str) -> str:
-    _encoded(path)
-    if not PurePosixPath(path).is_absolute():
-        raise ValueError("must be an absolute path on the host")
-    return path
+def _absolute_or_none(path: str) -> str:
+    return absolute(path) if path else ""
 
 
 def _valid_traceparent(value: str) -> str:
@@ -97,10 +96,17 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
+def _what_and_where(schema: dict[str, Any]) -> None:
+    """Have the JSON Schema ask for a prompt or a task, and for a workspace or what makes one."""
+    del schema["required"]
+    schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
+    schema["anyOf"] = [{"required": [name]} for name in ("workspace", "mounts", "worktree")]
+
+
 class TurnRequest(BaseModel):
     """One turn of a coding agent. Limits that are left out are the worker's defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_what_and_where)
 
     version: Literal[1] = Field(default=1, description="Of this document.")
     turn_id: TurnId = Field(
@@ -110,8 +116,27 @@ class TurnRequest(BaseModel):
     prompt: Annotated[str, AfterValidator(_readable_prompt)] = Field(
         description="What to do. Reaches the agent on its standard input, at most 10 MiB of UTF-8."
     )
-    workspace: Annotated[str, AfterValidator(_absolute)] = Field(
-        description="Absolute path of an existing directory on the host, the agent's working directory."
+    task: Task | None = Field(
+        default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
+    )
+    workspace: Annotated[str, AfterValidator(_absolute_or_none)] = Field(
+        default="",
+        description="Absolute path of an existing directory on the host, the agent's working directory; "
+        "left out if the turn brings one, with `mounts` or `worktree`.",
+    )
+    mounts: Annotated[Mounts, AfterValidator(distinct)] = Field(
+        default=(), description="Make a workspace for this turn: copies of these files of the worker's machine."
+    )
+    worktree: Worktree | None = Field(
+        default=None, description="Make a workspace for this turn: a git worktree of a repository on the host."
+    )
+    collect: Collect | None = Field(
+        default=None, description="What of a workspace that the turn brings goes into its result."
+    )
+    keep_workspace: bool = Field(
+        default=False,
+        description="Keep the workspace that the turn brings, for turns that go on in its session; "
+        "`workspace` of the result says where. Else it is removed when the turn is settled.",
     )
     agent: Name = Field(
         default="claude-code",
@@ -175,6 +200,50 @@ class TurnRequest(BaseModel):
     max_retry_backoff_ms: Milliseconds | None = Field(
         default=None, description="Ceiling of the delays between attempts."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_task(cls, document: Any) -> Any:
+        return with_prompt(document) if isinstance(document, Mapping) else document
+
+    @model_validator(mode="after")
+    def _one_workspace(self) -> Self:
+        if fault := self._workspace_fault():
+            name, text = fault
+            detail = InitErrorDetails(type=PydanticCustomError("workspace", text), loc=(name,), input=None)
+            raise ValidationError.from_exception_data("TurnRequest", [detail])
+        return self
+
+    def _workspace_fault(self) -> tuple[str, str] | None:
+        """Which field speaks against another one, and how."""
+        if not self.brings_workspace:
+            if not self.workspace:
+                return "workspace", "is required, unless mounts or a worktree bring one"
+            only = ("collect", self.collect is not None), ("keep_workspace", self.keep_workspace)
+            text = "is for a workspace that the turn brings, with mounts or a worktree"
+            return next(((name, text) for name, given in only if given), None)
+        if self.workspace:
+            return "workspace", "is made by mounts or a worktree; leave either out"
+        if self.mounts and self.worktree is not None:
+            return "mounts", "cannot be given with a worktree; leave either out"
+        if self.session_id is not None:
+            return "session_id", "a session goes on in its own workspace only: name that one as workspace"
+        return None
+
+    @property
+    def brings_workspace(self) -> bool:
+        """Whether its workspace is to be made."""
+        return bool(self.mounts) or self.worktree is not None
+
+    @property
+    def directory(self) -> str:
+        """What has to be on its host before: its workspace, or the repository of its worktree; blank: nothing."""
+        return self.workspace if self.worktree is None else self.worktree.repository
+
+    def working_in(self, workspace: str) -> Self:
+        """The request, with the workspace that was made for it, and with a prompt that says so."""
+        section = prompt_section(workspace, self.mounts, self.worktree, self.collect)
+        return self.model_copy(update={"workspace": workspace, "prompt": f"{self.prompt}\n\n{section}"})
 
     @model_validator(mode="after")
     def _one_kind_of_output(self) -> Self:

@@ -58,6 +58,28 @@ class UsageTotals(TokenCounts):
     by_model: dict[str, ModelBill] = {}
 
 
+class CollectedFile(BaseModel):
+    """A file of the workspace: its text, or its bytes in base64 where they are none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str | None = None
+    base64: str | None = None  # both are null: there was no room for it, or it could not be read
+    size: int | None = None  # bytes in the workspace; null: it could not be read
+    truncated: bool = False  # it goes on: there was no room for more
+
+
+class Collected(BaseModel):
+    """What was asked for of the workspace that a turn had brought."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    patch: str | None = None  # blank: nothing was changed
+    files: dict[str, CollectedFile] = {}  # by their paths in the workspace
+    truncated: bool = False  # there was more than collect.max_bytes
+    problem: str | None = None  # why it is not all there
+
+
 class TurnResult(BaseModel):
     """The outcome of a turn. Its repr is short and holds nothing that the agent wrote."""
 
@@ -81,6 +103,8 @@ class TurnResult(BaseModel):
     attempts: int = 0
     exit_code: int | None = None
     denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied
+    workspace: str | None = None  # of a workspace that was made and is kept: where it is on the host
+    collected: Collected | None = None
 
     def __repr__(self) -> str:
         words: list[str] = [self.status]

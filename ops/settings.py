@@ -74,6 +74,7 @@ def _is_absolute(path: str) -> str:
 
 
 Directory = Annotated[Path, AfterValidator(_absolute)]
+File = Annotated[Path, AfterValidator(_absolute)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 AbsolutePath = Annotated[Printable, AfterValidator(_is_absolute)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
@@ -191,6 +192,11 @@ class SshHostSettings(BaseModel):
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
         description="On the host, where running turns are kept.",
     )
+    workspaces_dir: str | None = Field(
+        default=None,
+        pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
+        description="On the host, where workspaces are made; left out: in `workspaces`, beside `spool_dir`.",
+    )
 
 
 def _named(entry: object) -> object:
@@ -295,6 +301,11 @@ class Settings(BaseSettings):
     transcripts_retention_ms: Milliseconds = Field(
         default=34_560_000_000, description="A transcript is removed after this, to a day: 400 days."
     )
+    prices_file: File | None = Field(
+        default=None,
+        description="What models cost whose agents do not tell it (Codex, Gemini): a TOML file of the form of "
+        "`adapters/prices.toml`, which it replaces. A model that is not in it stays unpriced.",
+    )
     metrics_host: str = Field(default="127.0.0.1", description="Address of `/metrics`.")
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         default=9477, description="Port of `/metrics`; 0: any free one."
@@ -303,6 +314,15 @@ class Settings(BaseSettings):
         default_factory=_own_name,
         description="What requests call the machine that the worker runs on. "
         "Left out: `local`, or with PostgreSQL its node name.",
+    )
+    mount_roots: tuple[Directory, ...] = Field(
+        default=(),
+        description="Turns may bring copies of what lies below these directories of the worker's machine "
+        "(`mounts` of the request); left out: of nothing.",
+    )
+    workspaces_retention_ms: Milliseconds = Field(
+        default=604_800_000,
+        description="A workspace that a turn asked to keep is removed so long after the last turn in it: 7 days.",
     )
     agent: AgentSettings = Field(default=AgentSettings(), description="See table `agent`.")
     ssh: SshSettings = Field(default=SshSettings(), description="See table `ssh`.")

@@ -26,6 +26,11 @@ class StateDir:
         return self.root / "spool"
 
     @property
+    def workspaces(self) -> Path:
+        """The workspaces that turns on this machine bring."""
+        return self.root / "workspaces"
+
+    @property
     def broker(self) -> Path:
         """The embedded broker's files and its socket."""
         return self.root / "broker"

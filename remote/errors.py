@@ -37,7 +37,8 @@ class SpawnRefused(HostError):
 
     Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, workspace_not_allowed,
     agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_in_use, tool_missing,
-    start_failed.
+    start_failed, git_missing, repository_missing, ref_missing, workspace_full, workspace_unwritable,
+    not_collected.
     """
 
     def __init__(self, host: str, code: str, detail: str) -> None:
@@ -67,5 +68,11 @@ _SENTENCES = {
     "spool_missing": "there is no such spool",
     "spool_in_use": "the turn in this spool has not ended",
     "tool_missing": "a program that every host needs is missing",
+    "git_missing": "git is not installed there",
+    "repository_missing": "there is no such git repository",
+    "ref_missing": "the repository has no such commit",
+    "workspace_full": "the disk that holds made workspaces is full",
+    "workspace_unwritable": "the workspace could not be made or removed",
+    "not_collected": "the changes could not be collected",
     "start_failed": "the supervisor could not be started",
 }

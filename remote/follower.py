@@ -20,8 +20,8 @@ from remote.backoff import Backoff, Patience
 from remote.errors import HostUnreachable
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
-from remote.input import Input, check_line
 from remote.spool import Batch, Exit, Spool
+from remote.teller import Teller
 from remote.turn import Attach, Request, start_request
 from remote.upkeep import read_stderr_tail, remove_spool
 
@@ -75,7 +75,7 @@ def follow(
     )
 
 
-class Follower:
+class Follower(Teller):
     """An attachment to a turn that survives the loss of its channels.
 
         async with follow(host, spool, command) as turn:
@@ -103,9 +103,9 @@ class Follower:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
+        super().__init__()
         self.exit: Exit | None = None  # set with the last batch; None after a detach
         self.reattachments = 0  # how often it attached again, after it had lost its channel
-        self.said: int | None = None  # lines of its input when first attached; None: not live, or not attached yet
         self.asked = False  # the host was told to start the command: it may run, whatever came back
         self._host = host
         self._spool = spool
@@ -120,11 +120,8 @@ class Follower:
         self._sleep = sleep
         self._name = secrets.token_hex(8)
         self._turn_nonce = secrets.token_hex(16)
-        self._attachment: Attachment | None = None
         self._batches: deque[Batch] = deque()
         self._cancelled = False
-        self._input = Input()
-        self._telling: set[asyncio.Task[None]] = set()
         self._detached = asyncio.Event()
         self._lost_at: float | None = None
         self._was_attached = False
@@ -174,28 +171,6 @@ class Follower:
         if self._attachment:
             with contextlib.suppress(HostUnreachable):  # the next attachment asks again
                 await self._attachment.cancel()
-
-    async def send(self, line: bytes) -> None:
-        """Say a line, without its newline, to the agent of a live turn; in the order of the calls, and once.
-
-        Returns once it is on its way; without a channel at the moment, the next attachment sends it. May be called
-        before the first one. Raises ValueError for what is no line, and for a turn that is not live.
-        """
-        if self._was_attached and self.said is None:
-            raise ValueError("this turn is not live: its agent reads no more than its prompt")
-        self._input.say(line)
-        await self._tell()
-
-    async def end_input(self) -> None:
-        """Nothing more will be sent: the agent reads the end of its input behind what was sent. As `send`."""
-        self._input.ended = True
-        await self._tell()
-
-    async def soft_stop(self, text: bytes) -> None:
-        """Put `text`, one line, into the spool's file `stop`, for an agent that looks there. As `send`."""
-        check_line(text)
-        self._input.stop = text
-        await self._tell()
 
     async def stderr_tail(self) -> bytes:
         """The end of what the agent wrote to stderr, at most 64 KiB; after the turn's end.
@@ -278,32 +253,12 @@ class Follower:
             beats=Beats(self._lease.beat_s, self._lease.may_hold, self._clock),
             max_line=self._max_line,
         )
-        self._heard_of_input(self._attachment.said)
+        self._heard(self._attachment.said)
         self._lost_at = None
         self.reattachments += self._was_attached
         self._was_attached = True
         self._command = None
         self._backoff.attached()
-
-    def _heard_of_input(self, said: int | None) -> None:
-        if said is not None:
-            self._input.arrived(said)
-            self.said = said if self.said is None else self.said
-
-    async def _tell(self) -> None:
-        # Goes on when whoever waits for it is cancelled.
-        await asyncio.shield(self._start_telling())
-
-    def _start_telling(self) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._tell_host())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-        return task
-
-    async def _tell_host(self) -> None:
-        if self._attachment is not None:
-            with contextlib.suppress(HostUnreachable):  # the next attachment tells it again
-                await self._attachment.tell(self._input)
 
     def _may_start(self) -> bool:
         if self._detached.is_set() or not self._lease.may_start():

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adapters.command import SessionFiles
-from remote.errors import HostError, SpawnRefused
 from remote.host import Host
+from remote.questions import ask
 from remote.run import Output, run_script
 from remote.shell import library
 from remote.spool import Spool
 
 STDERR_TAIL_BYTES = 65_536  # as follower.sh has it, too
-_REFUSED = 90  # how upkeep.sh exits when it refuses
 _PROBE_MARGIN_S = 10.0  # for the channel; the host itself ends a probe in time
 
 
@@ -117,15 +116,7 @@ async def probe(host: Host, argv: Sequence[str], timeout_s: float = 15.0) -> Out
 
 
 async def _ask(host: Host, function: str, *args: str, timeout_s: float = 30.0) -> bytes:
-    script = f'{library("state", "processes", "checks", "upkeep")}\n{function} "$@"'
-    output = await run_script(host, script, args, timeout_s=timeout_s)
-    if output.exit == 0:
-        return output.stdout
-    said = output.stderr.decode("utf-8", "replace").strip()
-    if output.exit == _REFUSED:
-        code, _, detail = said.rpartition("\n")[2].partition(" ")
-        raise SpawnRefused(host.name, code, detail)
-    raise HostError(host.name, f"{function} failed with exit {output.exit}: {said}")
+    return await ask(host, ("state", "processes", "checks", "upkeep"), function, *args, timeout_s=timeout_s)
 
 
 def _parse_state(line: str) -> SpoolState:

@@ -13,6 +13,11 @@ def of_turns(spool_root: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _spool(process).startswith(mark)]
 
 
+def of_turn(spool: Path) -> list[psutil.Process]:
+    """Those of one attempt."""
+    return [process for process in psutil.process_iter() if _spool(process) == str(spool)]
+
+
 def agents(spool_root: Path) -> set[int]:
     """The pids of the agents themselves, from what their supervisors have noted."""
     return {int(words[0]) for file in spool_root.glob("*/agent") if (words := file.read_text().split())}

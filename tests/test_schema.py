@@ -11,16 +11,20 @@ from pydantic import BaseModel
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
 
 DOCS = Path(__file__).parent.parent / "docs"
 PUBLISHED: dict[str, type[BaseModel]] = {
     "turn-request.schema.json": TurnRequest,
     "turn-result.schema.json": TurnResult,
+    "session-request.schema.json": SessionRequest,
+    "session-result.schema.json": SessionResult,
 }
 
 
 def rendered(model: type[BaseModel]) -> str:
-    mode = "validation" if model is TurnRequest else "serialization"
+    mode = "validation" if model in (TurnRequest, SessionRequest) else "serialization"
     return json.dumps(model.model_json_schema(mode=mode), indent=2) + "\n"
 
 
@@ -36,7 +40,9 @@ def test_schema_refuses_what_the_code_refuses() -> None:
     assert validator.is_valid(good)
     for fault in ({"promt": "x"}, {"max_attempts": 0}, {"turn_timeout_ms": -1}, {"version": 2}):
         assert not validator.is_valid(good | fault)
-    for bad in ({"prompt": "x"}, {"workspace": "/srv/app"}, []):
+    task = {"description": "fix it"}
+    assert validator.is_valid({"task": task, "workspace": "/srv/app"})
+    for bad in ({"prompt": "x"}, {"workspace": "/srv/app"}, good | {"task": task}, []):
         assert not validator.is_valid(bad)
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import structlog
 
 from adapters.errors import InvalidRequest
 from adapters.request import AUTO, TURN_ID, TurnRequest
-from adapters.result import TurnResult
+from adapters.session_request import RUN_ID, SessionRequest
+from adapters.session_result import SessionResult
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Busy
+from workers.answers import Result
+from workers.app import SESSION_TASK, TASK
 from workers.equipment import Equipment
 from workers.outcome import refused
 from workers.patience import Detached, Patience
@@ -28,6 +33,7 @@ class Arrival:
 
     task_id: str
     document: object
+    task: str = TASK
     due_at: float | None = None  # Unix time in seconds; None: now
     timeout_ms: int | None = None  # Celery's time limit for the task
     revoked: bool = False
@@ -58,7 +64,7 @@ class Admission:
     """All methods are to be called on the loop."""
 
     def __init__(
-        self, equipment: Equipment, admitted: Callable[[], None], answer: Callable[[TurnResult], None]
+        self, equipment: Equipment, admitted: Callable[[], None], answer: Callable[[Result], None]
     ) -> None:
         """`admitted` is called for turns that wait to be taken, `answer` for those that have their result."""
         self._equipment = equipment
@@ -84,6 +90,8 @@ class Admission:
         version = arrival.document.get("version", 1) if isinstance(arrival.document, Mapping) else 1
         if version != 1 and isinstance(version, int):
             return Unreadable(f"version {version} of the request is not known here: upgrade the workers")
+        if arrival.task == SESSION_TASK:
+            return await self._admit_session(arrival)
         try:
             request = self._parse(arrival)
         except InvalidRequest as error:
@@ -101,13 +109,45 @@ class Admission:
             self._admitted()
         return Admitted()
 
+    async def _admit_session(self, arrival: Arrival) -> Outcome:
+        ledger, now = self._equipment.ledger, self._equipment.clock()
+        try:
+            request = self._parse_session(arrival, now)
+        except InvalidRequest as error:
+            refused = SessionResult.refused(_given_id(arrival, "run_id", RUN_ID), error)
+            known = await self._patiently(ledger.refuse_session, refused, arrival.task_id, now)
+        else:
+            known = await self._patiently(ledger.admit_session, request, arrival.task_id, now, arrival.due_at)
+            if arrival.revoked:
+                await self._patiently(ledger.cancel_session, request.run_id, now)
+        if known.again:
+            self._equipment.metrics.delivered_again()
+        if known.result is not None:
+            self._answer(known.result)
+        else:
+            self._admitted()
+        return Admitted()
+
+    def _parse_session(self, arrival: Arrival, now: float) -> SessionRequest:
+        document = arrival.document
+        if isinstance(document, Mapping) and isinstance(document.get("turn"), Mapping):
+            document = {**document, "turn": self._completed(document["turn"], arrival)}
+        request = SessionRequest.parse(document, run_id=arrival.task_id)
+        if arrival.timeout_ms is None:
+            return request
+        ends = min(request.deadline_at or math.inf, now + arrival.timeout_ms / 1000)
+        return request.model_copy(update={"deadline": datetime.fromtimestamp(ends, UTC)})
+
+    def _completed(self, document: Mapping[str, object], arrival: Arrival) -> Mapping[str, object]:
+        """A turn's request with what its message and the operator say in the place of what it leaves out."""
+        traced = {"traceparent": arrival.traceparent} if arrival.traceparent is not None else {}
+        default = AUTO if document.get("needs") is not None else self._equipment.settings.agent.kind
+        return {"agent": default, **traced, **document}
+
     def _parse(self, arrival: Arrival) -> TurnRequest:
         document = arrival.document
-        if isinstance(document, Mapping) and "agent" not in document:
-            default = AUTO if document.get("needs") is not None else self._equipment.settings.agent.kind
-            document = {**document, "agent": default}
-        if isinstance(document, Mapping) and arrival.traceparent is not None:
-            document = {"traceparent": arrival.traceparent, **document}
+        if isinstance(document, Mapping):
+            document = self._completed(document, arrival)
         request = TurnRequest.parse(document, turn_id=arrival.task_id)
         limits = [limit for limit in (request.turn_timeout_ms, arrival.timeout_ms) if limit is not None]
         return request.model_copy(update={"turn_timeout_ms": min(limits, default=None)})
@@ -115,9 +155,7 @@ class Admission:
     async def _refuse(self, arrival: Arrival, error: InvalidRequest) -> None:
         """Answer a request that cannot be run; it is on record all the same."""
         given: Mapping[str, object] = arrival.document if isinstance(arrival.document, Mapping) else {}
-        turn_id = str(given.get("turn_id", arrival.task_id))
-        if re.fullmatch(TURN_ID, turn_id) is None:
-            turn_id = arrival.task_id
+        turn_id = _given_id(arrival, "turn_id", TURN_ID)
         agent = str(given.get("agent"))
         known = (
             agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
@@ -136,6 +174,12 @@ class Admission:
         self._answer(asked.result or result)
 
 
+def _given_id(arrival: Arrival, field: str, pattern: str) -> str:
+    """What a faulty request calls itself, or else its task's id."""
+    given = arrival.document.get(field) if isinstance(arrival.document, Mapping) else None
+    return given if isinstance(given, str) and re.fullmatch(pattern, given) else arrival.task_id
+
+
 async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running: bool) -> None:
     """Have the turns of these Celery tasks cancelled, those that are `running` only if so asked."""
     ledger = equipment.ledger
@@ -143,7 +187,9 @@ async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running
     def cancel(task_id: str) -> None:
         # Without a task there is no turn yet: its message is on its way, and finds itself revoked.
         with contextlib.suppress(UnknownTurn):
-            ledger.cancel(ledger.turn_of(task_id) or task_id, equipment.clock(), running=running)
+            asked, now = ledger.turn_of(task_id) or task_id, equipment.clock()
+            if ledger.cancel_session(asked, now, running=running) is None:
+                ledger.cancel(asked, now, running=running)
 
     for task_id in task_ids:
         try:

@@ -8,9 +8,11 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from adapters.contract import AgentConfig
+from adapters.prices import PriceTable
 from adapters.registry import BUILT_IN, GROUP, Registry, discover
 from ops.errors import SettingsError
 from ops.settings import AgentTable, Settings
+from workers.prices import price_table
 
 log = structlog.get_logger(__name__)
 
@@ -18,9 +20,9 @@ log = structlog.get_logger(__name__)
 def build_registry(settings: Settings) -> Registry:
     """All agents, with the operator's defaults. Raises SettingsError with the faulty option named."""
     built_in = [entry.name for entry in BUILT_IN]
-    registry = discover([*BUILT_IN, *_installed()], partial(_config, settings), built_in)
+    registry = discover([*BUILT_IN, *_installed()], partial(_config, settings, price_table(settings)), built_in)
     for failed in registry.failed:
-        if failed.options_refused or failed.name in built_in:
+        if failed.options_refused or (failed.name in built_in and failed.name not in registry.names):
             raise SettingsError(failed.reason.removeprefix("options."), field=failed.name, where="settings")
     broken = {failed.name for failed in registry.failed}
     for name in settings.agents.keys() - broken:
@@ -39,12 +41,13 @@ def _installed() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
 
 
-def _config(settings: Settings, name: str) -> AgentConfig:
+def _config(settings: Settings, prices: PriceTable, name: str) -> AgentConfig:
     table, agent = settings.agents.get(name, AgentTable()), settings.agent
     return AgentConfig(
         command=(agent.command if name == agent.kind else None) or table.command,
         options=table.options,
         stop_grace_s=agent.stop_grace_ms / 1000,
+        prices=prices,
         tools=settings.tools,
     )
 

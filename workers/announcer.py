@@ -18,6 +18,7 @@ from celery import Celery
 from celery.worker import state
 
 from adapters.result import TurnResult
+from adapters.session_result import SessionResult
 from ops.ledger import Claim
 from ops.redaction import Redactor
 from workers.app import TASK
@@ -63,9 +64,9 @@ class Announcer:
         """It is not worked on here any more, and another worker tells the rest."""
         self._post(lambda: self._end(turn_id, None))
 
-    def told(self, task_id: str, result: TurnResult) -> None:
+    def told(self, task_id: str, result: TurnResult | SessionResult) -> None:
         """A task other than the turn's own has its result, too."""
-        if task_id != result.turn_id:
+        if isinstance(result, SessionResult) or task_id != result.turn_id:
             shown = repr(result)
             self._post(lambda: self._send("task-succeeded", task_id, result=shown, runtime=0.0))
 

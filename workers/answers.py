@@ -14,6 +14,7 @@ import structlog
 from celery import Celery, states
 
 from adapters.result import TurnResult
+from adapters.session_result import SessionResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
 from workers.errors import AnswersUnavailable
@@ -22,7 +23,8 @@ from workers.threads import DaemonPool
 _THREADS = 4  # of their own: a slow result backend must hold up nothing else
 _AGE_S = 5.0  # of a settled turn whose worker ought to have told all its tasks
 
-Told = Callable[[str, TurnResult], None]
+Result = TurnResult | SessionResult
+Told = Callable[[str, Result], None]
 
 log = structlog.get_logger(__name__)
 
@@ -40,9 +42,13 @@ class Answers:
         self._mutex = threading.Lock()
         self._pending: dict[str, Future[None]] = {}
 
-    def give(self, result: TurnResult) -> None:
-        """Have all tasks of a settled turn told; returns at once."""
-        self._submit(result.turn_id, lambda: self._tell(result))
+    def give(self, result: Result) -> None:
+        """Have all tasks of a settled turn, or session of turns, told; returns at once."""
+        self._submit(_id(result), lambda: self._tell(result))
+
+    def give_stored(self, run_id: str) -> None:
+        """Have all tasks of a session of turns told, if it has ended; returns at once."""
+        self._submit(run_id, lambda: self._tell_stored(run_id))
 
     def give_late(self, now: float) -> None:
         """Have the tasks told that somebody ought to have told by now. Raises LedgerUnavailable."""
@@ -74,25 +80,31 @@ class Answers:
             log.error("a turn's tasks could not be told", turn_id=turn_id, exc_info=error)
 
     def _tell_stored(self, turn_id: str) -> None:
-        result = self._ledger.result(turn_id)
+        session = self._ledger.session_run(turn_id)
+        result = session.result if session is not None else self._ledger.result(turn_id)
         if result is not None:
             self._tell(result)
 
-    def _tell(self, result: TurnResult) -> None:
+    def _tell(self, result: Result) -> None:
         """Raises LedgerUnavailable, and AnswersUnavailable while the result backend is away."""
-        tasks = self._ledger.waiters(result.turn_id)
+        asked = _id(result)
+        tasks = self._ledger.waiters(asked)
         for task_id in tasks:
             if task_id not in self._revoked:
                 self._store(task_id, result)
                 self._told(task_id, result)
         if tasks:
-            self._ledger.told(result.turn_id, tasks)
+            self._ledger.told(asked, tasks)
 
-    def _store(self, task_id: str, result: TurnResult) -> None:
+    def _store(self, task_id: str, result: Result) -> None:
         backend = self._app.backend
         try:
             backend.store_result(task_id, result, states.SUCCESS)
         except Exception as error:  # backends raise what their servers' clients raise
             if backend.exception_safe_to_retry(error):
                 raise AnswersUnavailable(f"result backend: {error}") from error
-            log.exception("a result could not be stored", turn_id=result.turn_id, task_id=task_id)
+            log.exception("a result could not be stored", turn_id=_id(result), task_id=task_id)
+
+
+def _id(result: Result) -> str:
+    return result.run_id if isinstance(result, SessionResult) else result.turn_id

@@ -15,6 +15,7 @@ from workers.brokers import (
 )
 
 TASK: Final = "runturn.run_turn"
+SESSION_TASK: Final = "runturn.run_session"
 
 
 def create_app(broker_url: str, result_url: str | None = None) -> Celery:

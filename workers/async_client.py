@@ -14,7 +14,11 @@ from celery import Celery
 from adapters.live import ControlRequest, Verdict
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
-from ops.errors import LedgerError
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
+from adapters.session_run import turn_id as turn_of
+from adapters.transcript_view import transcript_text
+from ops.errors import LedgerError, UnknownTurn
 from ops.ledger import Ledger
 from workers.bus import Batch
 from workers.client import Client
@@ -102,8 +106,53 @@ class AsyncClient:
                 async for event in events:
                     yield event
 
+    async def transcript(self, turn_id: str) -> AsyncGenerator[str, None]:
+        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        session = await self._ask(self._ledger.session_run, turn_id)
+        async for each in _only(turn_id) if session is None else self.session_turns(turn_id):
+            async with contextlib.aclosing(self.events(each)) as events:
+                async for event in events:
+                    if text := transcript_text(event):
+                        yield text
+
+    async def session_turns(self, run_id: str) -> AsyncGenerator[str, None]:
+        """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
+        number = 1
+        while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+            last = session.number
+            for each in range(number, last + 1):
+                yield turn_of(run_id, each)
+            number = last + 1
+            if session.result is not None:
+                return
+            await self.result(session.turn or "")
+        raise UnknownTurn(run_id)
+
+    async def enqueue_session(self, request: SessionRequest) -> str:
+        """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        return await self._send(self._client.enqueue_session, request)
+
+    async def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
+        """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+                    if session.result is not None:
+                        return session.result
+                    await self.result(session.turn or "")
+        except TimeoutError as error:
+            raise ResultTimeout(f"session {run_id} has not ended within {timeout_s} s; it goes on") from error
+        raise UnknownTurn(run_id)
+
+    async def run_session(self, request: SessionRequest, timeout_s: float | None = None) -> SessionResult:
+        """Queue a session of turns and wait for its result. Raises BrokerUnavailable, ResultTimeout."""
+        return await self.session_result(await self.enqueue_session(request), timeout_s)
+
     async def cancel(self, turn_id: str) -> bool:
-        """Ask for a turn's end; returns whether there is anything left to cancel. Raises UnknownTurn."""
+        """Ask for the end of a turn, or of a session of turns; returns whether there is anything left to cancel.
+
+        Raises UnknownTurn.
+        """
         return await self._ask(self._client.cancel, turn_id)
 
     async def control(
@@ -166,6 +215,10 @@ class AsyncClient:
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._asking, partial(call, *args, **kwargs))
+
+
+async def _only(turn_id: str) -> AsyncGenerator[str, None]:
+    yield turn_id
 
 
 def _stored(ledger: Ledger, turn_id: str, after: int) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ class AttemptRun:
         held: Callable[[], bool],
     ) -> None:
         """`held` says whether the claim is ours for certain."""
-        self.state = TurnState()
+        self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
         self.narrator = Narrator(equipment, claim, attempt, redactor)
         self.talk = Talk(self.narrator, equipment.clock, _refusal(adapter, equipment.registry))
         self._equipment = equipment
@@ -67,7 +67,7 @@ class AttemptRun:
         self._attempt = attempt
         self._adapter = adapter
         self._parser = adapter.parser()
-        self._redactor = redactor
+        self.redactor = redactor
         self._held = held
         self._hold = Hold.on(attempt, equipment.settings.agent)
         can = adapter.capabilities
@@ -209,7 +209,7 @@ class AttemptRun:
 
     def redacted(self, data: bytes) -> str:
         """Text of this attempt without its secrets."""
-        return self._redactor.line(data).decode(errors="replace")
+        return self.redactor.line(data).decode(errors="replace")
 
     @contextlib.asynccontextmanager
     async def _attached(self, follower: Follower) -> AsyncIterator[None]:
@@ -269,7 +269,7 @@ class AttemptRun:
         return self._claim.open is None and not follower.asked
 
     def _take(self, batch: Batch) -> None:
-        lines = [self._redactor.line(line) for line in batch.lines if line]
+        lines = [self.redactor.line(line) for line in batch.lines if line]
         # Of lines that were printed before we looked, nobody knows when.
         at = None if batch.replayed else self._equipment.monotonic()
         happened = fold(self._parser, self.state, lines, at)

@@ -17,7 +17,7 @@ from celery.worker import control
 from kombu.utils.functional import maybe_list
 
 from workers.announcer import Announcer
-from workers.app import TASK
+from workers.app import SESSION_TASK, TASK
 from workers.errands import Errands
 from workers.garbage import collect_seldom
 from workers.panel import listen
@@ -71,7 +71,7 @@ class CeleryWorker:
         return 0 if self._told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
     def _prepare(self) -> None:
-        _define_task(self._app, Reception(self._runtime.admit, self._announcer, self._errands))
+        _define_tasks(self._app, Reception(self._runtime.admit, self._announcer, self._errands))
         self._app.steps["consumer"].add(_attending(self._errands))
         self._app.steps["worker"].add(_leaving(self._runtime))
         _cancel_what_is_revoked(self._runtime)
@@ -102,12 +102,17 @@ class CeleryWorker:
         os._exit(0)
 
 
-def _define_task(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
-    """Define `runturn.run_turn` on the application; only workers need it."""
+def _define_tasks(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
+    """Define `runturn.run_turn` and `runturn.run_session` on the application; only workers need them."""
 
     @app.task(name=TASK, acks_late=True, typing=False, Strategy=strategy)  # type: ignore[untyped-decorator]
     def run_turn(request: Any) -> None:
         """Run one turn; the argument is a TurnRequest as a JSON object."""
+        raise NotImplementedError("turns are run by a worker's scheduler")
+
+    @app.task(name=SESSION_TASK, acks_late=True, typing=False, Strategy=strategy)  # type: ignore[untyped-decorator]
+    def run_session(request: Any) -> None:
+        """Run turns until a task is done; the argument is a SessionRequest as a JSON object."""
         raise NotImplementedError("turns are run by a worker's scheduler")
 
 

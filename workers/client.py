@@ -14,7 +14,12 @@ from adapters.errors import TurnCancelled
 from adapters.live import ControlRequest, Verdict
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
-from ops.ledger import Ledger, State
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
+from adapters.session_run import turn_id as turn_of
+from adapters.transcript_view import transcript_text
+from ops.errors import UnknownTurn
+from ops.ledger import Ledger, SessionRun, State
 from workers.bus import Subscription
 from workers.errors import ResultTimeout
 from workers.live_messages import Said
@@ -76,18 +81,69 @@ class Client:
         """A turn's events from number `after` + 1 on, live, without gaps, until it is settled."""
         return watch(self._ledger, self._app.conf.broker_url, turn_id, after)
 
-    def cancel(self, turn_id: str) -> bool:
-        """Ask for a turn's end; returns whether there is anything left to cancel. Raises UnknownTurn.
+    def transcript(self, turn_id: str) -> Generator[str, None, None]:
+        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        session = self._ledger.session_run(turn_id)
+        for each in (turn_id,) if session is None else self.session_turns(turn_id):
+            yield from filter(None, map(transcript_text, self.events(each)))
 
-        A turn that no agent runs for is settled here and now; workers answer those who wait at the result backend.
+    def enqueue_session(self, request: SessionRequest) -> str:
+        """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        send(self._app, (request,))
+        self._ledger.submit_session(request, time.time())
+        return request.run_id
+
+    def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
+        """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
+        ends = time.monotonic() + timeout_s if timeout_s is not None else math.inf
+        while (session := self._session(run_id)).result is None:
+            try:
+                self.result(session.turn or "", None if ends == math.inf else ends - time.monotonic())
+            except ResultTimeout as error:
+                raise ResultTimeout(f"session {run_id} has not ended within {timeout_s} s; it goes on") from error
+        return session.result
+
+    def run_session(self, request: SessionRequest, timeout_s: float | None = None) -> SessionResult:
+        """Queue a session of turns and wait for its result. Raises BrokerUnavailable, ResultTimeout."""
+        return self.session_result(self.enqueue_session(request), timeout_s)
+
+    def session_turns(self, run_id: str) -> Generator[str, None, None]:
+        """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
+        number = 1
+        while True:
+            session = self._session(run_id)
+            last = session.number
+            yield from (turn_of(run_id, each) for each in range(number, last + 1))
+            number = last + 1
+            if session.result is not None:
+                return
+            self.result(session.turn or "")
+
+    def _session(self, run_id: str) -> SessionRun:
+        session = self._ledger.session_run(run_id)
+        if session is None:
+            raise UnknownTurn(run_id)
+        return session
+
+    def cancel(self, turn_id: str) -> bool:
+        """Ask for the end of a turn, or of a session of turns; returns whether there is anything left to cancel.
+
+        Raises UnknownTurn. A turn that no agent runs for is settled here and now; workers answer those who wait at
+        the result backend.
         """
+        session = self._ledger.session_run(turn_id)
+        if session is not None:
+            turn_id = self._ledger.cancel_session(turn_id, time.time()) or ""
+            if not turn_id:
+                return False
+        # A session ends with this turn, even if that has just ended by itself.
         state = self._ledger.cancel(turn_id, time.time())
         if state in (State.QUEUED, State.WAITING):
             usages = self._ledger.usage_of(turn_id)
             why = TurnCancelled("cancelled while it waited")
             cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
             self._ledger.settle_unclaimed(turn_id, cancelled, time.time())
-        return state is not State.SETTLED
+        return session is not None or state is not State.SETTLED
 
     def control(
         self,

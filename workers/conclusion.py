@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -13,6 +14,7 @@ from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
 from adapters.plan import Plan, read_plan
 from adapters.result import TurnResult
+from adapters.session_result import Check
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
@@ -26,6 +28,7 @@ from workers.recall import at_least, recall
 from workers.retry import RetryDecision
 from workers.stderr import keep_stderr
 from workers.verdict import tolerant
+from workers.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
 
@@ -40,12 +43,15 @@ class Parked:
 class Conclusion:
     """Of one claim. All methods raise Detached and StaleClaim."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, patiently: Patience, claimed_at: float) -> None:
+    def __init__(
+        self, equipment: Equipment, claim: Claim, patiently: Patience, workspaces: Workspaces, claimed_at: float
+    ) -> None:
         """`claimed_at` is by the monotonic clock."""
         self._equipment = equipment
         self._ledger = equipment.ledger
         self._claim = claim
         self._patiently = patiently
+        self._workspaces = workspaces
         self._claimed_at = claimed_at
 
     async def of_attempt(
@@ -58,6 +64,7 @@ class Conclusion:
         *,
         spool_stays: bool = False,
         run: AttemptRun | None = None,
+        checks: Sequence[Check] = (),
     ) -> TurnResult | Parked:
         """Book an attempt that is over, and park or settle its turn.
 
@@ -72,7 +79,9 @@ class Conclusion:
         decision = self._decide(error, attempt.attempt) if error else None
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
-        ended = AttemptEnd(attempt.attempt, judged.usage, error.kind if error else "completed", code)
+        ended = AttemptEnd(
+            attempt.attempt, judged.usage, error.kind if error else "completed", code, state.session_id
+        )
         outcome: TurnResult | Parked
         if error is not None and decision is not None:
             outcome = await self.park(error, decision, ended)
@@ -88,7 +97,7 @@ class Conclusion:
                 exit_code=code,
                 plan=plan,
             )
-            outcome = await self._settle(result, seq + 1, ended)
+            outcome = await self._settle(result, seq + 1, ended, checks)
         if not spool_stays:
             host = equipment.hosts.get(attempt.host)
             removing = run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id))
@@ -165,13 +174,16 @@ class Conclusion:
         last = AttemptEnded(attempt.attempt, kind, message, decision.due_at if decision else None)
         self._equipment.pump.emit(self._claim, seq, [last], self._equipment.clock())
 
-    async def _settle(self, result: TurnResult, seq: int, ended: AttemptEnd | None) -> TurnResult:
+    async def _settle(
+        self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
+    ) -> TurnResult:
         """Store the last event, settle, and only then tell who watches."""
+        result = await self._workspaces.complete(result)
         equipment, now = self._equipment, self._equipment.clock()
         last = TurnSettled(result.status, result.error.kind if result.error else None)
         equipment.pump.store(self._claim, seq, [last], now)
         await self._patiently(equipment.pump.flush, self._claim.turn_id)
-        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended)
+        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended, checks)
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
         outcome = settled.error.kind if settled.error else str(settled.status)
         log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
@@ -183,6 +195,7 @@ class Conclusion:
             log.exception(
                 "a turn is in the books, but in no metric or trace"
             )  # it must have its answer all the same
+        await self._workspaces.remove()
         return settled
 
     def _counted(self, result: TurnResult) -> SettledTurn:

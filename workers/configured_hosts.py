@@ -39,7 +39,8 @@ def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics
         config_file=settings.ssh.config_file,
         timeout_s=settings.ssh.connect_timeout_ms / 1000,
     )
-    local = TurnHost(LocalHost(scrubbed(os.environ, keep=()), settings.host_name), str(state.spool))
+    this_machine = LocalHost(scrubbed(os.environ, keep=()), settings.host_name)
+    local = TurnHost(this_machine, str(state.spool), workspaces_dir=str(state.workspaces))
     observer = HostObserver(metrics) if metrics is not None else None
     remote = [SshHost(target, Pool(target, connector, observer=observer)) for target in targets]
     entries = [_ssh_host(host, given) for host, given in zip(remote, settings.ssh_hosts, strict=True)]
@@ -88,6 +89,7 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
         forward_env=settings.env,
         forward_credentials=False,
         workspace_roots=settings.workspace_roots,
+        workspaces_dir=settings.workspaces_dir,
     )
 
 

@@ -26,9 +26,12 @@ def described(asked: object, redactor: Redactor | None = None) -> str:
     given = asked.model_dump(include=_FIELDS) if isinstance(asked, TurnRequest) else asked
     if not isinstance(given, Mapping):
         return "(not a request)"
+    if isinstance(given.get("turn"), Mapping):  # of a session
+        given = given["turn"]
     agent = _word(given.get("agent")) or "default agent"
     text = f"{agent} on {_place(given)}"
-    prompt = given.get("prompt")
+    task = given.get("task")
+    prompt = task.get("description") if isinstance(task, Mapping) else given.get("prompt")
     if redactor is not None and isinstance(prompt, str):
         text += f": {_beginning(prompt, redactor)}"
     known = redactor.text(text) if redactor is not None else text

@@ -14,6 +14,7 @@ from adapters.request import TurnRequest
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
+from remote.workspaces import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class TurnHost:
     forward_env: tuple[str, ...] = ()  # names of the worker's variables that all its agents see
     forward_credentials: bool = True  # the variables that agents log in with go along unasked
     workspace_roots: tuple[str, ...] = ()  # workspaces lie in one of these; empty: anywhere
+    workspaces_dir: str | None = None  # where those are made that turns bring; None: beside the spools
 
     @property
     def name(self) -> str:
@@ -39,11 +41,26 @@ class TurnHost:
         """A spool on it."""
         return Spool(self.spool_root, spool_id)
 
+    def made(self, turn_id: str) -> Place:
+        """Where the workspace is that a turn brings."""
+        beside = posixpath.join(posixpath.dirname(self.spool_root), "workspaces")
+        return Place(self.workspaces_dir or beside, turn_id)
+
+    def admitting(self, workspace: str) -> TurnHost:
+        """The same host, for a turn in this workspace: it was made where the operator wants it."""
+        roots = self.workspace_roots
+        return replace(self, workspace_roots=(*roots, workspace)) if roots else self
+
     def admits(self, workspace: str) -> bool:
-        """Whether a workspace seems to lie where it may; the host itself looks where the path really leads."""
+        """Whether a workspace seems to lie where it may; the host itself looks where the path really leads.
+
+        Blank: it will be made.
+        """
         path = PurePosixPath(posixpath.normpath(workspace))
         roots = self.workspace_roots
-        return not roots or any(root.startswith("~") or path.is_relative_to(root) for root in roots)
+        return not (roots and workspace) or any(
+            root.startswith("~") or path.is_relative_to(root) for root in roots
+        )
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """An agent's command line as this host needs it."""

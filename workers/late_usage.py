@@ -52,14 +52,14 @@ async def _read_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: 
         raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
     adapter, spool = equipment.registry.get(row.agent), host.spool(spool_id)
     command = adapter.build(row.request, Session(row.session_id or "", row.resume))
-    state, end, reason = await _replay(adapter, host.host, spool)
+    state, end, reason = await _replay(adapter, host.host, spool, resumed=row.resume)
     judged = await observe(adapter, state, end, command, host.host, spool)
     return judged.usage, reason == "lease"
 
 
-async def _replay(adapter: Adapter, host: Host, spool: Spool) -> tuple[TurnState, Exit, str]:
+async def _replay(adapter: Adapter, host: Host, spool: Spool, *, resumed: bool) -> tuple[TurnState, Exit, str]:
     """Fold what an agent has printed. Attaching ends what a supervisor that was killed has left running."""
-    parser, state = adapter.parser(), TurnState()
+    parser, state = adapter.parser(), TurnState(resumed=resumed)
     async with follow(host, spool, patience=_ONE_TRY) as turn:
         try:
             async for batch in turn:

@@ -45,6 +45,17 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckFinished:
+    """A test command of a session has ended, after the agent of its turn."""
+
+    name: ClassVar[str] = "check_finished"
+    command: str
+    exit: int | None  # None: it did not end in time
+    duration_ms: int
+    tail: str  # the end of what it printed, at most 4096 characters
+
+
+@dataclass(frozen=True, slots=True)
 class TurnSettled:
     """The turn is over; its last event."""
 
@@ -109,7 +120,7 @@ class Aside:
 
 
 AsideEvent = Event | ControlRequested | ControlAnswered | PermissionRequested | PermissionAnswered
-AnyEvent = Event | AgentChosen | AttemptStarted | AttemptEnded | TurnSettled | Aside
+AnyEvent = Event | AgentChosen | AttemptStarted | CheckFinished | AttemptEnded | TurnSettled | Aside
 
 
 def own_fields(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,17 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from adapters.request import TurnRequest
-from workers.app import TASK
+from adapters.session_request import SessionRequest
+from workers.app import SESSION_TASK, TASK
 from workers.brokers import OTHERWISE_DECLARED, publish_options
 from workers.description import described
 from workers.errors import BrokerUnavailable
 
+Request = TurnRequest | SessionRequest
 
-def send(app: Celery, requests: Sequence[TurnRequest]) -> None:
-    """Send the messages of these turns. Raises BrokerUnavailable: some of them may have been sent.
+
+def send(app: Celery, requests: Sequence[Request]) -> None:
+    """Send the messages of these turns, or sessions. Raises BrokerUnavailable: some of them may have been sent.
 
     Not Celery's `send_task`: with Redis, it subscribes to the result of every task that it sends, for as long as
     the process lives, whether anybody wants it or not.
@@ -27,7 +30,7 @@ def send(app: Celery, requests: Sequence[TurnRequest]) -> None:
         options = publish_options(app.conf.broker_url)
         for sent, request in enumerate(requests):
             try:
-                app.amqp.send_task_message(producer, TASK, _message(app, request), **options)
+                app.amqp.send_task_message(producer, _task(request), _message(app, request), **options)
             except PreconditionFailed as error:
                 why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
                 raise BrokerUnavailable(_explained(why, sent, len(requests))) from error
@@ -35,14 +38,23 @@ def send(app: Celery, requests: Sequence[TurnRequest]) -> None:
                 raise BrokerUnavailable(_explained(str(error) or repr(error), sent, len(requests))) from error
 
 
-def _message(app: Celery, request: TurnRequest) -> Any:
-    # The agent is always named: workers put their own default in its place if it is not.
-    named = {"turn_id": request.turn_id, "agent": request.agent}
+def _task(request: Request) -> str:
+    return SESSION_TASK if isinstance(request, SessionRequest) else TASK
+
+
+def _message(app: Celery, request: Request) -> Any:
+    if isinstance(request, SessionRequest):
+        task_id, document, shown = request.run_id, request.document(), described(request.turn)
+    else:
+        # The agent is always named: workers put their own default in its place if it is not.
+        named = {"turn_id": request.turn_id, "agent": request.agent}
+        task_id, shown = request.turn_id, described(request)
+        document = request.model_dump(mode="json", exclude_defaults=True) | named
     return app.amqp.create_task_message(
-        request.turn_id,
-        TASK,
-        args=[request.model_dump(mode="json", exclude_defaults=True) | named],
-        argsrepr=described(request),
+        task_id,
+        _task(request),
+        args=[document],
+        argsrepr=shown,
         create_sent_event=app.conf.task_send_sent_event,
     )
 

@@ -37,6 +37,10 @@ class Narrator:
         """Go on where a worker before us was, which has stored these events; returns the asides among them."""
         return self._numbers.resume(stored)
 
+    def go_on_from(self, seq: int) -> None:
+        """The next event has this number: a worker before us has stored those below."""
+        self._numbers.next_seq = seq
+
     def tell(self, events: Sequence[AnyEvent]) -> None:
         """The agent's events, in the order of its stream."""
         for first_seq, part in self._numbers.number(events) if events else ():

@@ -53,7 +53,7 @@ def finished(
         status=status_of(error),
         error=ErrorInfo.of(error) if error else None,
         text=(report.text if report else "") or state.text,
-        structured_output=report.structured_output if report else None,
+        structured_output=report.structured_output if report and state.expects_output else None,
         plan=plan,
         usage=totals(usage),
         usage_source=usage.source,

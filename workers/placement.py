@@ -83,7 +83,7 @@ class Placement:
             self._claim,
             host=host.name,
             spool_id=f"{self._claim.turn_id}.{number}",
-            session_id=session.session_id,
+            session_id=session.session_id or None,
             resume=session.resume,
             now=self._equipment.clock(),
             slots=host.slots,
@@ -96,7 +96,7 @@ class Placement:
         if len(candidates) == 1 and candidates[0].slots is None:
             return list(candidates)
         taken = await self._patiently(self._equipment.ledger.open_attempts)
-        refusing, workspace = _refusing(self._claim.attempts), self._claim.request.workspace
+        refusing, workspace = _refusing(self._claim.attempts), self._claim.request.directory
 
         def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:
             count = taken.get(host.name, 0)

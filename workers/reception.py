@@ -1,4 +1,4 @@
-"""How a worker receives turns' messages: Celery's strategy for the task `runturn.run_turn`.
+"""How a worker receives turns' messages: Celery's strategy for the tasks of `workers.app`.
 
 Celery hands a message to a pool and acknowledges it when the task has ended. Here a message only brings the news
 of a turn: it is acknowledged as soon as the ledger has that, within milliseconds, and never matters again. So no
@@ -112,6 +112,7 @@ def _arrival(request: ShownRequest) -> Arrival:
     limit_s = soft or hard or request.task.soft_time_limit or request.task.time_limit
     expired = request.expires is not None and time.time() > request.expires.timestamp()
     return Arrival(
+        task=request.name,
         task_id=request.id,
         document=request.document,
         due_at=request.eta.timestamp() if request.eta is not None else None,

@@ -16,7 +16,7 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Judgement, Session
 from adapters.errors import TurnError
-from adapters.request import AUTO
+from adapters.request import AUTO, TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.errors import LedgerUnavailable, StaleClaim
@@ -24,6 +24,7 @@ from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging
 from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.attempt import AttemptRun
+from workers.checks import Checks
 from workers.conclusion import Conclusion, Parked
 from workers.equipment import Equipment
 from workers.faults import turn_error
@@ -37,6 +38,7 @@ from workers.retry import RetryDecision
 from workers.routes import Routes
 from workers.sessions import Sessions
 from workers.verdict import judge
+from workers.workspaces import Workspaces
 
 _FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
 
@@ -71,7 +73,8 @@ class TurnRun:
         self._lost = False
         self._claimed_at = equipment.monotonic() if asked_at is None else asked_at
         self._held_until = self._claimed_at + OWNER_TTL_S
-        self._conclusion = Conclusion(equipment, claim, self._patiently, self._claimed_at)
+        self._workspaces = Workspaces(equipment, claim, self._patiently)
+        self._conclusion = Conclusion(equipment, claim, self._patiently, self._workspaces, self._claimed_at)
 
     @property
     def held(self) -> bool:
@@ -90,6 +93,7 @@ class TurnRun:
     def cancel(self) -> None:
         """Somebody wants the turn ended."""
         self._asked = self._asked or errors.TurnCancelled()
+        self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.stop(self._asked)
 
@@ -108,6 +112,7 @@ class TurnRun:
     def leave(self) -> None:
         """The worker is told to go: let the agent run on."""
         self._patiently.leave()
+        self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.detach()
 
@@ -147,12 +152,16 @@ class TurnRun:
             log.info("a turn is attached to" if self.claim.open else "an attempt begins")
             self.begun.set()
             host = self._equipment.hosts.get(attempt.host)
-            command = sessions.command(Session(attempt.session_id or "", attempt.resume), host)
+            request = await self._bring_workspace(attempt, host)
+            if request.brings_workspace:
+                host = host.admitting(request.workspace)
+            command = sessions.command(request, Session(attempt.session_id or "", attempt.resume), host)
         except TurnError as error:
             if attempt is None:
                 return await self._conclusion.of_turn(error)
             # A worker with another configuration began it, and may have started its agent: its lease ends that.
-            return await self._conclusion.of_unread(attempt, error, started=self.claim.open is not None)
+            started = self.claim.open is not None and self._workspaces.ready
+            return await self._conclusion.of_unread(attempt, error, started=started)
         return await self._follow(attempt, adapter, host, command)
 
     async def _route(self) -> None:
@@ -161,7 +170,10 @@ class TurnRun:
             raise self._asked
         self.begun.set()  # to look at agents takes time, and others are not to wait for it
         self.claim = await Routes(self._equipment, self._patiently).chosen(self.claim)
-        self._conclusion = Conclusion(self._equipment, self.claim, self._patiently, self._claimed_at)
+        self._workspaces = Workspaces(self._equipment, self.claim, self._patiently)
+        self._conclusion = Conclusion(
+            self._equipment, self.claim, self._patiently, self._workspaces, self._claimed_at
+        )
 
     async def _begin(self, adapter: Adapter, sessions: Sessions) -> Attempt:
         """Record a new attempt. Raises TurnError if the turn must not start, or not now."""
@@ -171,10 +183,20 @@ class TurnRun:
             raise Detached
         request, now = self.claim.request, self._equipment.clock()
         self._equipment.registry.check(request)
+        await self._workspaces.check()
         self._equipment.hosts.candidates(request)
         if request.deadline_at is not None and now >= request.deadline_at:
             raise errors.DeadlineExceeded("the deadline passed before the turn could start")
         return await Placement(self._equipment, self.claim, sessions, self._patiently).begin()
+
+    async def _bring_workspace(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
+        """The request in its workspace, which is made if it has to be. Raises TurnError, Detached."""
+        try:
+            return await self._workspaces.bring(attempt, host)
+        except Detached:
+            if self._patiently.leaving or self._asked is None:
+                raise
+            raise self._asked from None
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
         redactor = self._equipment.secrets.and_of_environment(command.env)
@@ -201,6 +223,9 @@ class TurnRun:
         try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
             judged = _doubted(await judge(adapter, run, ended, command, host.host, host.spool(attempt.spool_id)))
+            await self._workspaces.collect(host, run.redactor)
+            checked = Checks(self._equipment, self.claim, attempt, run, self._patiently)
+            judged, checks = await checked.after(judged, command)
         except Detached:
             return await self._detached(run)
         except TurnError as error:
@@ -210,7 +235,7 @@ class TurnRun:
                 return await self._unread(run, attempt, fault)
             return await self._out_of_reach(run, attempt, fault)
         return await self._conclusion.of_attempt(
-            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run
+            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run, checks=checks
         )
 
     async def _detached(self, run: AttemptRun) -> Parked:

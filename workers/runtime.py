@@ -212,6 +212,8 @@ class Runtime:
             case TurnResult():
                 self._announcer.settled(outcome)
                 self._answers.give(outcome)
+                if claim.session_run is not None:
+                    self._answers.give_stored(claim.session_run)
                 if self._archivist:
                     self._archivist.settled(outcome.turn_id)
             case Parked(reason):

@@ -47,6 +47,8 @@ class Sessions:
     async def enter(self, host: str) -> Session:
         """Choose the next attempt's session on a host and lock it. Raises SessionNotFound, SessionInUse."""
         session = await self._choose()
+        if not session.session_id:
+            return session  # nobody can know it before its agent has named it, and the turn is settled
         entered = await self._patiently(
             self._ledger.lock_session,
             self._claim,
@@ -60,9 +62,12 @@ class Sessions:
             raise errors.SessionInUse(f"turn {entered.turn_id} is running in session {session.session_id}")
         return session
 
-    def command(self, session: Session, host: TurnHost) -> Command:
-        """What runs in a session on a host, with the variables that the worker forwards."""
-        request, previous = instructed(self._request, self._adapter), self.previous
+    def command(self, request: TurnRequest, session: Session, host: TurnHost) -> Command:
+        """What runs in a session on a host, with the variables that the worker forwards.
+
+        `request` is the turn's, in the workspace that it has on that host.
+        """
+        request, previous = instructed(request, self._adapter), self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)
@@ -78,7 +83,7 @@ class Sessions:
         if previous is not None and previous.session_id and await self._resumable(previous):
             return Session(previous.session_id, resume=True)
         if self._request.session_id is None:
-            return Session(self._new_id, resume=False)
+            return Session("" if self._adapter.capabilities.names_sessions else self._new_id, resume=False)
         return Session(self._request.session_id, resume=True)
 
     async def _known(self, session_id: str) -> SessionRow:
@@ -102,7 +107,9 @@ class Sessions:
 
     async def _has_history(self, previous: Attempt) -> bool:
         """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
-        if self._adapter.build(self._request, Session(previous.session_id or "", False)).session_files is None:
+        if not previous.session_id:
+            return False  # its agent would have named it
+        if self._adapter.build(self._request, Session(previous.session_id, False)).session_files is None:
             return False
         if previous.resume:
             return True

@@ -20,6 +20,7 @@ from remote.upkeep import SpoolState, list_spools, remove_drafts, remove_spool
 from workers.equipment import Equipment
 from workers.hosts import TurnHost
 from workers.late_usage import book_late_usage
+from workers.workspaces import tidy_workspaces
 
 _SOON_S = 300.0
 _LATER_S = 3600.0
@@ -84,6 +85,7 @@ async def tidy(equipment: Equipment, host: TurnHost) -> None:
         if await _needless(equipment, host, state, rows.get(state.id)):
             await _remove(host, state)
     await remove_drafts(host.host, host.spool_root, round(_retention_s(equipment)))
+    await tidy_workspaces(equipment, host)
 
 
 async def _needless(equipment: Equipment, host: TurnHost, state: SpoolState, row: SpoolRow | None) -> bool:

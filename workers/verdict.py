@@ -9,7 +9,7 @@ from typing import TypeVar
 import structlog
 
 from adapters import errors
-from adapters.command import Command
+from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
@@ -53,12 +53,23 @@ async def observe(
     judged = adapter.judgement(state, end)
     if not judged.read_session_files or command.session_files is None:
         return judged
-    records = await read_session_files(host, spool, command.session_files)
+    records = await _records(judged, command.session_files, host, spool)
     try:
-        exact = adapter.session_usage(records.splitlines(), state)
+        exact = adapter.session_usage(records, state)
     except TurnError as fault:  # the adapter's own: what the stream has told is kept
         return replace(judged, error=judged.error or fault)
     return replace(judged, usage=exact if exact.by_model else judged.usage)
+
+
+async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Spool) -> list[bytes]:
+    """What the attempt added to its session files; one may name others."""
+    following = judged.next_files or (lambda lines: None if lines else named)
+    lines: list[bytes] = []
+    read: SessionFiles | None = None
+    while (files := following(lines)) is not None and files != read:
+        lines += (await read_session_files(host, spool, files)).splitlines()
+        read = files
+    return lines
 
 
 async def _disk_is_full(host: Host, spool: Spool) -> bool:

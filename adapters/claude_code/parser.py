@@ -17,7 +17,7 @@ from adapters.claude_code.fields import count, integer, number, optional_string,
 from adapters.claude_code.lines import mended
 from adapters.claude_code.report import read_report
 from adapters.claude_code.tokens import read_tokens
-from adapters.claude_code.tool_errors import tool_error_text
+from adapters.claude_code.tool_errors import tool_error_text, tool_output
 from adapters.usage import ModelUsage, Tokens
 
 MAX_MALFORMED = 500  # characters
@@ -139,8 +139,9 @@ class ClaudeCodeParser:
         call = string(block["tool_use_id"])
         tool, started_at = self._tools.pop(call, ("", None))
         duration = round((at - started_at) * 1000) if at is not None and started_at is not None else None
-        error = tool_error_text(block.get("content")) if block.get("is_error") else None
-        return ev.ToolFinished(call, tool, duration, error)
+        if block.get("is_error"):
+            return ev.ToolFinished(call, tool, duration, tool_error_text(block.get("content")))
+        return ev.ToolFinished(call, tool, duration, None, tool_output(block.get("content")))
 
     # -- everything else
 

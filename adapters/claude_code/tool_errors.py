@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 MAX_ERROR_BYTES = 2048
+MAX_OUTPUT = 300  # characters
 
 _ENVELOPE = re.compile(r"\A\s*<tool_use_error>(.*)</tool_use_error>\s*\Z", re.DOTALL)
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # every CSI sequence, colours among them
@@ -14,6 +15,11 @@ _GAP = "\n…\n"
 def tool_error_text(content: object) -> str:
     """The text of a failed call's result: unwrapped, without colours, at most 2048 bytes."""
     return shorten(strip_ansi(strip_envelope(result_text(content))))
+
+
+def tool_output(content: object) -> str:
+    """How a call's result begins, without colours."""
+    return strip_ansi(result_text(content)[:MAX_OUTPUT])
 
 
 def result_text(content: object) -> str:

@@ -5,6 +5,7 @@ from ops.ledger.ledger import Ledger
 from ops.ledger.periods import Period
 from ops.ledger.records import (
     Asked,
+    AskedSession,
     Attempt,
     AttemptEnd,
     Backlog,
@@ -18,6 +19,7 @@ from ops.ledger.records import (
     Forgotten,
     HostBusy,
     InUse,
+    MadeWorkspace,
     ModelTotals,
     NotDue,
     OutcomeTotals,
@@ -26,6 +28,7 @@ from ops.ledger.records import (
     RunningTurn,
     Seen,
     SessionRow,
+    SessionRun,
     Settled,
     Spending,
     Spent,
@@ -38,6 +41,7 @@ from ops.ledger.records import (
 
 __all__ = [
     "Asked",
+    "AskedSession",
     "Attempt",
     "AttemptEnd",
     "Backlog",
@@ -55,6 +59,7 @@ __all__ = [
     "HostBusy",
     "InUse",
     "Ledger",
+    "MadeWorkspace",
     "ModelTotals",
     "NotDue",
     "OutcomeTotals",
@@ -64,6 +69,7 @@ __all__ = [
     "RunningTurn",
     "Seen",
     "SessionRow",
+    "SessionRun",
     "Settled",
     "Spending",
     "Spent",

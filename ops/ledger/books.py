@@ -19,10 +19,14 @@ from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_total
 from ops.ledger.turn_rows import change, held
 
 # Made once, as in `turn_rows`.
-_END_ONCE = attempts.update().where(
-    attempts.c.turn_id == sa.bindparam("of_turn"),
-    attempts.c.attempt == sa.bindparam("number"),
-    attempts.c.ended_at.is_(None),
+_END_ONCE = (
+    attempts.update()
+    .where(
+        attempts.c.turn_id == sa.bindparam("of_turn"),
+        attempts.c.attempt == sa.bindparam("number"),
+        attempts.c.ended_at.is_(None),
+    )
+    .values(session_id=sa.func.coalesce(attempts.c.session_id, sa.bindparam("told_session")))
 )
 _USED = usage.insert()
 
@@ -45,7 +49,8 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
         "usage_source": ended.usage.source,
         "usage_complete": ended.usage.complete,
     }
-    if connection.execute(_END_ONCE, {"of_turn": turn_id, "number": ended.attempt, **end}).rowcount == 0:
+    this = {"of_turn": turn_id, "number": ended.attempt, "told_session": ended.session_id}
+    if connection.execute(_END_ONCE, {**this, **end}).rowcount == 0:
         return False
     enter(connection, turn_id, ended.attempt, agent, ended.usage)
     budgets.settle(connection, turn_id, ended.attempt, known_cost(ended.usage), now)

@@ -39,7 +39,14 @@ from ops.ledger.turn_rows import (
 _ALWAYS_STORED = {"version", "agent"}  # whatever their defaults are to the runturn that reads them
 
 
-def submit(connection: Connection, request: TurnRequest, now: float, due_at: float | None = None) -> bool:
+def submit(
+    connection: Connection,
+    request: TurnRequest,
+    now: float,
+    due_at: float | None = None,
+    *,
+    session_run: str | None = None,
+) -> bool:
     """Record a turn as queued."""
     created = insert_new(
         connection,
@@ -59,6 +66,7 @@ def submit(connection: Connection, request: TurnRequest, now: float, due_at: flo
         cancel_requested=False,
         due_at=now if due_at is None else due_at,
         created_at=now,
+        session_run=session_run,
     )
     if created and request.labels:
         labels = [{"turn_id": request.turn_id, "name": n, "value": v} for n, v in request.labels.items()]
@@ -114,6 +122,7 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
         ready_at=row["due_at"] if row["state"] == State.QUEUED else None,
         cancel_requested=row["cancel_requested"],
         attempts=attempts_of(connection, turn_id) if row["attempt"] else (),
+        session_run=row["session_run"],
     )
 
 

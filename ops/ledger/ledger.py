@@ -14,6 +14,8 @@ from typing import Self
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
+from adapters.session_request import SessionRequest
+from adapters.session_result import Check, SessionResult
 from adapters.usage import Usage
 from ops.ledger import (
     books,
@@ -26,11 +28,13 @@ from ops.ledger import (
     queue,
     reach,
     retention,
+    session_runs,
     sessions,
     settlement,
     submission,
     transcripts,
     waiters,
+    workspaces,
 )
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
@@ -38,6 +42,7 @@ from ops.ledger.money import nano
 from ops.ledger.reader import LedgerReader
 from ops.ledger.records import (
     Asked,
+    AskedSession,
     Attempt,
     AttemptEnd,
     Batch,
@@ -228,15 +233,56 @@ class Ledger(LedgerReader):
                 connection, claim, due_at, reason, now, ended, unreachable_since=unreachable_since, host=host
             )
 
-    def settle(self, claim: Claim, result: TurnResult, now: float, ended: AttemptEnd | None = None) -> TurnResult:
+    def settle(
+        self,
+        claim: Claim,
+        result: TurnResult,
+        now: float,
+        ended: AttemptEnd | None = None,
+        checks: Sequence[Check] = (),
+    ) -> TurnResult:
         """Give the turn its result, book its last attempt and free its session, in one transaction.
 
         Returns the result that stands: the stored one if it was settled before. Raises StaleClaim, and
         AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor folds the spool
         again. Killed after: its claim answers Settled. So acknowledge the message and remove the spool after.
+
+        A turn of a session, whose `checks` were run, is followed by the next one, or by the session's end, in the
+        same transaction.
         """
         with self._database.write() as connection:
-            return settlement.settle(connection, claim, result, now, ended)
+            return settlement.settle(connection, claim, result, now, ended, checks)
+
+    def submit_session(self, request: SessionRequest, now: float) -> bool:
+        """Record a session of turns, and the first one as queued; False: its id is known already.
+
+        Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
+        """
+        with self._database.write() as connection:
+            return session_runs.submit(connection, request, now)
+
+    def admit_session(
+        self, request: SessionRequest, task_id: str, now: float, due_at: float | None = None
+    ) -> AskedSession:
+        """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
+
+        With the result if there is one already: tell the task. Killed after: as with `admit`.
+        """
+        with self._database.write() as connection:
+            return session_runs.admit(connection, request, task_id, now, due_at)
+
+    def refuse_session(self, result: SessionResult, task_id: str, now: float) -> AskedSession:
+        """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""
+        with self._database.write() as connection:
+            return session_runs.refuse(connection, result, task_id, now)
+
+    def cancel_session(self, run_id: str, now: float, *, running: bool = True) -> str | None:
+        """Ask for the end of a session of turns and of its open turn, of one that is `running` only if so asked.
+
+        Returns that turn's id; None: there is nothing left to cancel, or no session of that id.
+        """
+        with self._database.write() as connection:
+            return settlement.cancel_session(connection, run_id, now, running=running)
 
     def settle_unclaimed(self, turn_id: str, result: TurnResult, now: float) -> Settled | Busy:
         """Settle a queued or waiting turn that no agent runs for: cancelled before it began. Raises UnknownTurn.
@@ -275,6 +321,15 @@ class Ledger(LedgerReader):
             return sessions.lock(
                 connection, claim, session_id, agent=agent, host=host, workspace=workspace, now=now
             )
+
+    def place_workspace(self, claim: Claim, workspace: str) -> None:
+        """Note the workspace that was made for the open attempt. Raises StaleClaim.
+
+        Call it before the agent starts: without it, the successor takes it that none was started. Killed before:
+        the successor finds the workspace on the host.
+        """
+        with self._database.write() as connection:
+            workspaces.place(connection, claim, workspace)
 
     def append_events(self, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
         """Store events, one JSON line each without a newline; returns the last sequence number stored.

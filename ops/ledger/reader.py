@@ -17,10 +17,12 @@ from ops.ledger import (
     overview,
     presence,
     queries,
+    session_runs,
     sessions,
     submission,
     transcripts,
     waiters,
+    workspaces,
 )
 from ops.ledger.database import Database
 from ops.ledger.records import (
@@ -29,10 +31,12 @@ from ops.ledger.records import (
     Claim,
     CostKey,
     CostRow,
+    MadeWorkspace,
     Renewal,
     RunningTurn,
     Seen,
     SessionRow,
+    SessionRun,
     Spending,
     SpoolRow,
     State,
@@ -62,6 +66,16 @@ class LedgerReader:
         """Where a session lives; None: not known."""
         with self._database.read() as connection:
             return sessions.find(connection, session_id)
+
+    def made_workspace(self, turn_id: str) -> MadeWorkspace | None:
+        """What is known of the workspace that a turn brought; None: the turn is not known."""
+        with self._database.read() as connection:
+            return workspaces.made(connection, turn_id)
+
+    def workspace_used_at(self, workspace: str) -> float | None:
+        """When the last turn in a workspace was settled; None: some turn there is not. It reads all turns."""
+        with self._database.read() as connection:
+            return workspaces.used_at(connection, workspace)
 
     def events(self, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
         """The stored events after a sequence number, in order; the first event of a turn is number 1."""
@@ -137,6 +151,11 @@ class LedgerReader:
         """What came of it; None: not settled, or not known."""
         with self._database.read() as connection:
             return queries.result(connection, turn_id)
+
+    def session_run(self, run_id: str) -> SessionRun | None:
+        """A session of turns; None: not known."""
+        with self._database.read() as connection:
+            return session_runs.find(connection, run_id)
 
     def settled(self, turn_ids: Collection[str]) -> frozenset[str]:
         """Those of these turns that have their result."""

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
 from adapters.usage import Tokens, Usage
 from ops.ledger.periods import Period
 
@@ -56,6 +58,7 @@ class Attempt:
     unreachable_since: float | None = None  # since when its host is out of reach; None: it was reached last
     lease_s: int | None = None  # its host ends the agent after so long without a worker; None: nobody noted it
     stop_grace_s: float | None = None  # between two signals to the agent then; None: nobody noted it
+    workspace: str | None = None  # that was made for it on its host; None: none yet, so no agent was started in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class AttemptEnd:
     usage: Usage
     outcome: str  # "completed" or an error kind
     exit_code: int | None = None
+    session_id: str | None = None  # as its agent told it; counts for an attempt that began without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Claim:
     ready_at: float | None  # since when it could have been taken for the first time; None: it was taken before
     cancel_requested: bool
     attempts: tuple[Attempt, ...]  # all so far, first to last
+    session_run: str | None = None  # whose turn it is; None: it is one by itself
 
     @property
     def last(self) -> Attempt | None:
@@ -98,6 +103,28 @@ class Asked:
 
     result: TurnResult | None  # it has one already
     again: bool  # the task had asked before, or the turn was settled
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSession:
+    """A session of turns that a task asked for."""
+
+    result: SessionResult | None  # it has one already
+    again: bool  # the task had asked before, or it was over
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRun:
+    """A session of turns, and where it stands."""
+
+    run_id: str
+    request: SessionRequest | None  # None: it was refused, or is forgotten
+    number: int  # of the turn that is open, or was last; 0: it was refused
+    turn: str | None  # that turn's id
+    cancel_requested: bool
+    created_at: float
+    settled_at: float | None
+    result: SessionResult | None  # None: it goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +187,15 @@ class SessionRow:
     workspace: str
     locked_by: str | None  # turn id
     updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWorkspace:
+    """What the books know of a workspace that was made for a turn."""
+
+    settled_at: float | None  # of the turn; None: it may still need it
+    kept: bool  # the turn asked for that
+    path: str | None  # on its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,15 +402,16 @@ class TranscriptSource:
 class Forgotten:
     """What is no longer in the ledger; false if that is nothing."""
 
-    details: int = 0  # turns without their events and their request, from now on
+    details: int = 0  # turns, and sessions of turns, without their events and their request from now on
     turns: int = 0
     sessions: int = 0
+    session_runs: int = 0  # sessions of turns
 
     def __bool__(self) -> bool:
         return self != _NOTHING
 
     def __add__(self, other: Forgotten) -> Forgotten:
-        return Forgotten(self.details + other.details, self.turns + other.turns, self.sessions + other.sessions)
+        return Forgotten(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
 _NOTHING = Forgotten()

@@ -10,7 +10,17 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Table
 
 from ops.ledger.records import Forgotten, State
-from ops.ledger.schema import attempt_stderr, attempts, events, sessions, turn_labels, turns, usage, waiters
+from ops.ledger.schema import (
+    attempt_stderr,
+    attempts,
+    events,
+    session_runs,
+    sessions,
+    turn_labels,
+    turns,
+    usage,
+    waiters,
+)
 
 ROWS = 5_000  # of events in one transaction, and those of one turn more
 _OF_TURNS = (
@@ -29,9 +39,11 @@ def forget(
     """Forget a batch: up to `limit` turns' details, and as many turns and sessions."""
     archived = sa.or_(turns.c.archived_at.is_not(None), turns.c.request.is_(None)) if archiving else sa.true()
     return Forgotten(
-        details=_forget_details(connection, sa.and_(turns.c.settled_at < details_before, archived), limit),
+        details=_forget_details(connection, sa.and_(turns.c.settled_at < details_before, archived), limit)
+        + _forget_session_requests(connection, details_before, limit),
         turns=_forget_turns(connection, sa.and_(turns.c.settled_at < turns_before, archived), limit),
         sessions=_forget_sessions(connection, turns_before, limit),
+        session_runs=_forget_session_runs(connection, turns_before, limit),
     )
 
 
@@ -73,6 +85,22 @@ def _forget_sessions(connection: Connection, before: float, limit: int) -> int:
     )
     old = _locked(connection, sessions, sessions.c.session_id, sessions.c.updated_at, idle, limit)
     connection.execute(sessions.delete().where(sessions.c.session_id.in_(old)))
+    return len(old)
+
+
+def _forget_session_requests(connection: Connection, before: float, limit: int) -> int:
+    ended, key = session_runs.c.settled_at, session_runs.c.run_id
+    detailed = sa.and_(ended < before, session_runs.c.request.is_not(None))
+    old = _locked(connection, session_runs, key, ended, detailed, limit)
+    connection.execute(session_runs.update().where(key.in_(old)).values(request=None))
+    return len(old)
+
+
+def _forget_session_runs(connection: Connection, before: float, limit: int) -> int:
+    ended, key = session_runs.c.settled_at, session_runs.c.run_id
+    old = _locked(connection, session_runs, key, ended, ended < before, limit)
+    connection.execute(waiters.delete().where(waiters.c.turn_id.in_(old)))
+    connection.execute(session_runs.delete().where(key.in_(old)))
     return len(old)
 
 

@@ -63,6 +63,7 @@ turns = Table(
     Column("status", Text),
     Column("error_kind", Text),
     Column("archived_at", Double),  # since when its transcript is in the archive; stays NULL without one
+    Column("session_run", Text),  # whose turn it is; NULL: it is one by itself
     # Last: SQLite finds what comes after a large column only by reading through it.
     Column("request", Text),  # NULL: it was refused, so there is none; or it is forgotten
     Column("result", Text),
@@ -113,6 +114,7 @@ attempts = Table(
     Column("unreachable_since", Double),  # NULL: its host was reached last
     Column("lease_s", Integer),  # what its host is told when it starts the agent, as is stop_grace_s
     Column("stop_grace_s", Double),
+    Column("workspace", Text),  # NULL: none was made for it
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_spool", "spool_id"),
     Index("attempts_open", "host", sqlite_where=_OPEN, postgresql_where=_OPEN),
@@ -162,11 +164,27 @@ sessions = Table(
     Index("sessions_by_use", "updated_at"),
 )
 
+session_runs = Table(
+    "session_runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("turn", Integer, nullable=False),  # the number of the one that is open, or was last; 0: there is none
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("settled_at", Double),
+    Column("status", Text),
+    Column("reason", Text),
+    Column("progress", Text, nullable=False),  # JSON, what has happened before the open turn
+    Column("request", Text),  # NULL: it was refused, or is forgotten
+    Column("result", Text),
+    Index("session_runs_by_end", "settled_at"),
+)
+
 waiters = Table(
     "waiters",
     metadata,
-    Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
-    Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the turn's result
+    Column("turn_id", Text, primary_key=True),  # or that of a session of turns
+    Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the result
     Column("settled_at", Double),  # the turn's: who ought to have been told by now is found without reading turns
     Index("waiters_by_task", "task_id"),
     Index("waiters_unanswered", "settled_at", "turn_id", sqlite_where=_SETTLED, postgresql_where=_SETTLED),

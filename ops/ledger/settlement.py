@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection, RowMapping
 
 from adapters.result import TurnResult
+from adapters.session_result import Check
 from ops.errors import AttemptOpen
-from ops.ledger import places, sessions, waiters
+from ops.ledger import places, session_runs, sessions, waiters
 from ops.ledger.books import book, count_outcome
 from ops.ledger.database import insert_new
 from ops.ledger.records import Asked, AttemptEnd, Busy, Claim, Settled, State
@@ -15,7 +18,12 @@ from ops.ledger.turn_rows import change, held, locked, open_attempt, stored_resu
 
 
 def settle(
-    connection: Connection, claim: Claim, result: TurnResult, now: float, ended: AttemptEnd | None
+    connection: Connection,
+    claim: Claim,
+    result: TurnResult,
+    now: float,
+    ended: AttemptEnd | None,
+    checks: Sequence[Check] = (),
 ) -> TurnResult:
     """Settle a turn that the caller holds."""
     row = locked(connection, claim.turn_id)
@@ -27,7 +35,7 @@ def settle(
     still_open = open_attempt(connection, claim.turn_id)
     if still_open is not None:
         raise AttemptOpen(claim.turn_id, still_open.attempt)
-    _conclude(connection, row, result, now)
+    _conclude(connection, row, result, now, checks)
     return result
 
 
@@ -82,7 +90,20 @@ def cancel(connection: Connection, turn_id: str, now: float, *, running: bool) -
     return state
 
 
-def _conclude(connection: Connection, row: RowMapping, result: TurnResult, now: float) -> None:
+def cancel_session(connection: Connection, run_id: str, now: float, *, running: bool) -> str | None:
+    """Ask for the end of a session of turns and of the one that is open."""
+    while (turn_id := session_runs.open_turn(connection, run_id)) is not None:
+        state = cancel(connection, turn_id, now, running=running)
+        if state is State.RUNNING and not running:
+            return turn_id
+        if session_runs.want_cancelled(connection, run_id, turn_id):
+            return turn_id
+    return None
+
+
+def _conclude(
+    connection: Connection, row: RowMapping, result: TurnResult, now: float, checks: Sequence[Check] = ()
+) -> None:
     turn_id, agent = row["turn_id"], row["agent"]
     error_kind = result.error.kind if result.error else None
     sessions.unlock(connection, turn_id, now)
@@ -98,3 +119,5 @@ def _conclude(connection: Connection, row: RowMapping, result: TurnResult, now: 
     )  # fmt: skip
     waiters.settled(connection, turn_id, now)
     count_outcome(connection, agent, error_kind or result.status)
+    if row["session_run"] is not None:
+        session_runs.advance(connection, row["session_run"], result, checks, now)

@@ -49,10 +49,10 @@ def unanswered(connection: Connection, settled_before: float, limit: int) -> lis
 
 
 def turn_of(connection: Connection, task_id: str) -> str | None:
-    """The turn that a task waits for; the oldest, should there be several."""
+    """The turn, or session of turns, that a task waits for; the oldest turn, should there be several."""
     query = (
-        sa.select(turns.c.turn_id)
-        .join(waiters, waiters.c.turn_id == turns.c.turn_id)
+        sa.select(waiters.c.turn_id)
+        .outerjoin(turns, waiters.c.turn_id == turns.c.turn_id)
         .where(waiters.c.task_id == task_id)
         .order_by(turns.c.created_at)
         .limit(1)

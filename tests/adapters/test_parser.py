@@ -139,7 +139,7 @@ def test_tool_is_summed_up_in_a_line(arguments: dict[str, object], summary: str)
 def test_tool_result_finishes_the_tool() -> None:
     happened = read(assistant(call("Bash")), user(answer()))
 
-    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None)
+    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None, "ok")
 
 
 def test_success_is_completed() -> None:
@@ -340,19 +340,19 @@ def test_parallel_tools_have_durations_of_their_own() -> None:
     )
 
     assert [event for event in happened if isinstance(event, ev.ToolFinished)] == [
-        ev.ToolFinished("toolu_2", "Read", 500, None),
+        ev.ToolFinished("toolu_2", "Read", 500, None, "ok"),
         ev.ToolFinished("toolu_1", "Bash", 2250, "Exit code 3"),
     ]
 
 
 def test_result_without_a_call_is_told_without_name_and_duration() -> None:
-    assert timed((user(answer("toolu_9")), 1.0)) == [ev.ToolFinished("toolu_9", "", None, None)]
+    assert timed((user(answer("toolu_9")), 1.0)) == [ev.ToolFinished("toolu_9", "", None, None, "ok")]
 
 
 def test_tool_whose_start_was_not_seen_live_has_no_duration() -> None:
     happened = timed((assistant(call("Bash")), None), (user(answer()), 12.0))
 
-    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None)
+    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None, "ok")
 
 
 def test_api_time_runs_from_the_request_to_the_first_block_of_its_answer() -> None:
@@ -390,7 +390,7 @@ def test_lines_read_again_after_the_fact_have_no_times() -> None:
     happened = timed((INIT, None), (assistant(call("Bash")), None), (user(answer()), None))
 
     assert durations(happened) == [None]
-    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None)
+    assert happened[-1] == ev.ToolFinished("toolu_1", "Bash", None, None, "ok")
 
 
 # -- the result

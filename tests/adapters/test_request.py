@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import InvalidRequest
 from adapters.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.workspace import matcher
 
 LEAST: dict[str, Any] = {"prompt": "Fix the bug", "workspace": "/srv/repo"}
 WHOLE: dict[str, Any] = {
@@ -20,6 +21,10 @@ WHOLE: dict[str, Any] = {
     "turn_id": "issue-17.1",
     "prompt": "Fix the bug — büg",
     "workspace": "/srv/repo",
+    "mounts": [],
+    "worktree": None,
+    "collect": None,
+    "keep_workspace": False,
     "agent": "claude-code",
     "needs": {"language": "python", "live": True, "billing": ["subscription", "api"]},
     "plan": False,
@@ -66,7 +71,7 @@ def nested(levels: int) -> dict[str, object]:
         ("workspace", "repo", "absolute"),
         ("workspace", "./repo", "absolute"),
         ("workspace", "~/repo", "absolute"),
-        ("workspace", "", "absolute"),
+        ("workspace", "", "required"),
         ("workspace", "/a\0b", "NUL"),
         ("workspace", "/\ud800", "not valid Unicode"),
         ("agent", "", "match"),
@@ -228,7 +233,8 @@ def test_published_schema_is_valid_and_takes_what_we_take() -> None:
     validator = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     validator.check_schema(schema)
 
-    assert schema["required"] == ["prompt", "workspace"]
+    assert "required" not in schema
+    assert schema["oneOf"] == [{"required": ["prompt"]}, {"required": ["task"]}]
     assert schema["additionalProperties"] is False
     for document in (LEAST, WHOLE):
         validator(schema).validate(document)
@@ -240,6 +246,91 @@ def test_published_schema_is_valid_and_takes_what_we_take() -> None:
         ("version", 2),
     ):
         assert not validator(schema).is_valid(LEAST | {field: bad})
+
+
+MOUNT = {"host_path": "/srv/rules"}
+TREE = {"repository": "/srv/repo"}
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({}, "workspace", "required"),
+        ({"workspace": "/srv", "mounts": [MOUNT]}, "workspace", "leave either out"),
+        ({"mounts": [MOUNT], "worktree": TREE}, "mounts", "leave either out"),
+        ({"worktree": TREE, "session_id": "s"}, "session_id", "its own workspace"),
+        ({"workspace": "/srv", "collect": {"patch": True}}, "collect", "that the turn brings"),
+        ({"workspace": "/srv", "keep_workspace": True}, "keep_workspace", "that the turn brings"),
+        ({"mounts": [{"host_path": "rules"}]}, "mounts.0.host_path", "absolute"),
+        ({"mounts": [{"host_path": "/a\0b"}]}, "mounts.0.host_path", "NUL"),
+        ({"mounts": [{"host_path": "/"}]}, "mounts.0", "mount_path"),
+        ({"mounts": [{"host_path": "/srv/.git"}]}, "mounts.0", "mount_path"),
+        ({"mounts": [MOUNT | {"mount_path": "/etc"}]}, "mounts.0.mount_path", "relative"),
+        ({"mounts": [MOUNT | {"mount_path": "a/../../b"}]}, "mounts.0.mount_path", "relative"),
+        ({"mounts": [MOUNT | {"mount_path": "."}]}, "mounts.0.mount_path", "relative"),
+        ({"mounts": [MOUNT | {"mount_path": "a/.git/hooks"}]}, "mounts.0.mount_path", ".git"),
+        ({"mounts": [MOUNT | {"max_bytes": -1}]}, "mounts.0.max_bytes", "0"),
+        ({"mounts": [MOUNT | {"include_glob": [""]}]}, "mounts.0.include_glob.0", "1 character"),
+        ({"mounts": [MOUNT, MOUNT | {"mount_path": "rules/more"}]}, "mounts", "same place"),
+        ({"worktree": {"repository": "repo"}}, "worktree.repository", "absolute"),
+        ({"worktree": TREE | {"ref": "--force"}}, "worktree.ref", "match"),
+        ({"worktree": TREE | {"ref": "a b"}}, "worktree.ref", "match"),
+        ({"worktree": TREE, "collect": {"max_bytes": 0}}, "collect.max_bytes", "1"),
+        ({"worktree": TREE, "collect": {"pach": True}}, "collect.pach", "no known field"),
+    ],
+)
+def test_workspace_that_cannot_be_brought_is_refused_by_the_name_of_its_field(
+    given: dict[str, Any], field: str, says: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        TurnRequest.parse({"prompt": "Fix the bug", **given})
+    assert refusal.value.field == field
+    assert says in str(refusal.value)
+
+
+def test_turn_that_brings_its_workspace_needs_to_name_none() -> None:
+    validator = jsonschema.Draft202012Validator(TurnRequest.model_json_schema())
+    for bringing in ({"mounts": [MOUNT]}, {"worktree": TREE}):
+        document = {"prompt": "Fix the bug", **bringing}
+        validator.validate(document)
+        request = TurnRequest.parse(document)
+        assert request.brings_workspace
+        assert TurnRequest.model_validate_json(request.model_dump_json()) == request
+    assert not validator.is_valid({"prompt": "Fix the bug"})
+
+
+def test_prompt_says_what_lies_where_in_a_workspace_that_was_made() -> None:
+    mounts = [MOUNT | {"mount_path": "docs/rules", "include_glob": ["*.md"], "exclude_glob": ["old/*"]}]
+    collect = {"patch": True, "files": ["*.md", "out/*"]}
+    request = TurnRequest.parse({"prompt": "Fix the bug", "mounts": mounts, "collect": collect})
+    made = request.working_in("/made/here")
+    assert made.workspace == "/made/here"
+    assert made.prompt == (
+        "Fix the bug\n\n# Workspace\n\nYour working directory, /made/here, was made for this task.\n"
+        "It holds copies; changes to them do not reach the originals:\n\n"
+        "- docs/rules: from /srv/rules (only *.md; without old/*)\n\n"
+        "When you have ended, these are collected from it: all changes, as a patch; files that match *.md, out/*."
+    )
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "matches"),
+    [
+        ("*.pyc", "a.pyc", True),
+        ("*.pyc", "a/b/c.pyc", True),
+        ("__pycache__/*", "src/__pycache__/a.py", True),
+        ("node_modules", "web/node_modules/x/y.js", True),
+        ("node_modules/", "node_modules", True),
+        ("src/*.py", "src/deep/a.py", True),
+        ("src/*.py", "lib/a.py", False),
+        ("a", "ab", False),
+        ("[ab].txt", "x/b.txt", True),
+        ("*", "new\nline", True),
+    ],
+)
+def test_glob_matches_from_any_directory_on(glob: str, path: str, matches: bool) -> None:
+    assert matcher([glob])(path) is matches
+    assert matcher([])(path) is False
 
 
 def test_request_cannot_be_changed() -> None:

@@ -17,9 +17,11 @@ COMMANDS = {
     "enqueue": ("enqueue", "x", "-o", "recording={recording}"),
     "result": ("result", "{turn_id}"),
     "cancel": ("cancel", "{turn_id}"),
+    "session": ("session", "x", "-o", "recording={recording}", "--test", "true"),
     "history": ("history",),
     "cost": ("cost", "--by", "agent"),
     "doctor": ("doctor",),
+    "agents": ("agents",),
     "replay": ("replay", "--agent", "claude-code", "{recording}"),
     "top": ("top",),
 }

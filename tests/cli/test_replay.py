@@ -79,4 +79,12 @@ def test_file_that_is_no_recording_is_a_failed_turn_and_no_traceback(
 def test_unknown_agent_is_named(cli: Cli) -> None:
     said = cli("replay", "--agent", "clod", str(RECORDINGS / "a_parallel_tools.jsonl"))
     assert (said.status, said.out) == (2, "")
-    assert said.err == "runturn: agent: there is no agent 'clod'; known: claude-code, scripted\n"
+    assert said.err.startswith("runturn: agent: there is no agent 'clod'; known: claude-code, ")
+
+
+def test_replay_of_codex_counts_what_its_rollout_tells(cli: Cli) -> None:
+    codex = RECORDINGS.parent / "codex"
+    resumed = ("replay", "--agent", "codex", str(codex / "resumed.jsonl"), "--resumed", "--json")
+    document = cli(*resumed, "--session-file", str(codex / "resumed.rollout.jsonl")).document
+    assert (document["usage_source"], document["usage"]["input_tokens"]) == ("session_files", 902)
+    assert cli(*resumed).document["usage"]["by_model"] == {}  # its stream counts the whole thread

@@ -16,10 +16,16 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
+from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
+from adapters.gemini.options import FLAGS as GEMINI_FLAGS
+from adapters.gemini.options import GeminiOptions
 from adapters.needs import Needs
 from adapters.request import TurnRequest
 from adapters.scripted import ScriptedOptions
+from adapters.session_request import SessionRequest
+from adapters.task import Task
+from adapters.workspace import Collect, HostMount, Worktree
 from ops.settings import PREFIX, Settings
 from tests.docs.catalogue import of_exporter, of_workers
 
@@ -54,9 +60,16 @@ def models() -> dict[str, type[BaseModel]]:
         "": Settings,
         **tables,
         "claude-code": ClaudeCodeOptions,
+        "codex": CodexOptions,
+        "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
         "needs": Needs,
+        "task": Task,
+        "session": SessionRequest,
+        "mounts": HostMount,
+        "worktree": Worktree,
+        "collect": Collect,
     }
 
 
@@ -107,11 +120,11 @@ def _fields(model: type[BaseModel], title: str) -> str:
     return _table((title, "Type", "Default", "Meaning"), rows)
 
 
-def _claude_code() -> str:
-    schema = ClaudeCodeOptions.model_json_schema()["properties"]
+def _options(model: type[BaseModel], flags: Mapping[str, str]) -> str:
+    schema = model.model_json_schema()["properties"]
     rows = (
-        (f"`{name}`", f"`{FLAGS[name]}`" if name in FLAGS else "", *_described(field, schema[name]))
-        for name, field in ClaudeCodeOptions.model_fields.items()
+        (f"`{name}`", f"`{flags[name]}`" if name in flags else "", *_described(field, schema[name]))
+        for name, field in model.model_fields.items()
     )
     return _table(("Option", "Flag", "Type", "Default", "Meaning"), rows)
 
@@ -143,7 +156,7 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
-    kind: str = schema.get("type", "any")
+    kind: str = "table" if "$ref" in schema else schema.get("type", "any")
     if kind in ("integer", "number"):
         return kind + _bounds(schema)
     if kind == "array":
@@ -164,7 +177,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None or field.default_factory is not None or isinstance(value, BaseModel):
+    if value in (None, "") or field.default_factory is not None or isinstance(value, BaseModel):
         return ""  # the meaning says what is so then
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
@@ -176,10 +189,17 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
-    "claude-code": _claude_code,
+    "claude-code": partial(_options, ClaudeCodeOptions, FLAGS),
+    "codex": partial(_fields, CodexOptions, "Option"),
+    "gemini": partial(_options, GeminiOptions, GEMINI_FLAGS),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
     "needs": partial(_fields, Needs, "Field"),
+    "task": partial(_fields, Task, "Field"),
+    "session": partial(_fields, SessionRequest, "Field"),
+    "mounts": partial(_fields, HostMount, "Field"),
+    "worktree": partial(_fields, Worktree, "Field"),
+    "collect": partial(_fields, Collect, "Field"),
     "errors": _errors,
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),

@@ -17,8 +17,9 @@ import redis
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
+from adapters.session_result import SessionResult
 from tests.docs.pages import ROOT, page
-from tests.model_api import ModelApi, Reply, Script, Text, Usage
+from tests.model_api import ModelApi, Reply, Script, Text, Usage, replies
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS, claude_fleet
 from tests.workers.fleet import Fleet
@@ -44,8 +45,18 @@ def run_by(test: str, language: str) -> str:
 @pytest.fixture(scope="module")
 def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, ModelApi]]:
     """The real Claude Code, which says what it is to say."""
-    answers = tuple(Reply((Text("A README."),), Usage(100, 20)) for _ in range(5))
-    with claude_fleet(tmp_path_factory.mktemp("producers"), Script("producers", answers)) as fleet:
+    answers = tuple(Reply((Text("A README."),), Usage(100, 20)) for _ in range(6))
+    mended = (
+        Reply((Text("I see nothing that is broken."),), Usage(100, 20)),
+        Reply((replies.bash("touch mended"),), Usage(110, 21)),
+        Reply((Text("Now it is mended."),), Usage(120, 25)),
+    )
+    scripts = (
+        Script("producers", answers[:4], keyword="What is in here?"),
+        Script("parts", answers[4:], keyword="Read part"),
+        Script("mending", mended, keyword="Mend the build."),
+    )
+    with claude_fleet(tmp_path_factory.mktemp("producers"), *scripts) as fleet:
         yield fleet
 
 
@@ -108,6 +119,40 @@ def test_asyncio_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
     said = said_by(run_by("test_asyncio_program_runs", "python"), claude[0]).splitlines()
     assert said[:2] == ["1 attempt_started", "2 session_started"]
     assert all(re.fullmatch(r"completed A README\. 0\.\d+", line) for line in said[-2:])
+
+
+def test_transcript_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
+    said = said_by(run_by("test_transcript_program_runs", "python"), claude[0])
+    assert re.fullmatch(r"A README\.\nA README\.\n\n\$0\.\d{4} · 120 tokens\n", said)
+
+
+def test_session_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
+    """The real Claude Code leaves a test that fails, is told so, and mends it in the same session."""
+    fleet, api = claude
+    (fleet.workspace / "Makefile").write_text("test:\n\t@test -f mended || { echo it is broken; exit 1; }\n")
+    said = said_by(run_by("test_session_program_runs", "python"), fleet)
+    assert re.fullmatch(r"done tests_passed 2 0\.\d+", said.splitlines()[-1])
+    assert said.index("**[Test:make test]** exit 2\n```\nit is broken") < said.index("**[Bash:touch mended]**")
+    assert said.index("Now it is mended.") < said.index("**[Test:make test]** passed")
+    first, second = (turn for turn in fleet.ledger.history(2))
+    assert first.session_id == second.session_id
+    session = fleet.ledger.session_run(first.turn_id.rpartition(".")[0])
+    assert session is not None
+    assert session.result is not None
+    billed, booked = api.bill("mending").total, session.result.usage
+    assert (booked.input_tokens, booked.output_tokens) == (billed.input, billed.output) == (330, 66)
+
+
+def test_task_becomes_the_prompt_that_the_document_shows() -> None:
+    name = "test_task_becomes_the_prompt_that_the_document_shows"
+    request = TurnRequest.parse(json.loads(run_by(name, "json")))
+    assert request.prompt == run_by(name, "markdown").rstrip("\n")
+
+
+def test_session_result_has_all_fields() -> None:
+    document = json.loads(run_by("test_session_result_has_all_fields", "json"))
+    assert list(document) == list(SessionResult.model_fields)
+    assert SessionResult.model_validate(document).model_dump(mode="json") == document
 
 
 def test_message_is_the_one_that_the_program_sends() -> None:

@@ -81,7 +81,7 @@ class Site:
         self.root = root
         self.spool = root / "spool"
         self.workspace = root / "workspace"
-        self.workspace.mkdir()
+        self.workspace.mkdir(exist_ok=True)
         self.ledger = Ledger.open(url or f"sqlite:///{root}/ledger.db")
         self.later = 0.0  # seconds that the workers' clocks are ahead
         self.looks: list[float] = []  # every time that somebody looked at them

@@ -84,6 +84,53 @@ def test_cost_limit_is_ours_only_where_the_agent_has_none() -> None:
     assert Limits.of(request, AgentSettings(), caps_cost_itself=False).max_cost_usd == 0.5
 
 
+def soft(watch: Watch, at: float) -> str | None:
+    ending = watch.ending(START + at)
+    return ending.reason if ending else None
+
+
+def test_agent_has_its_time_to_end_by_itself_once_its_tokens_are_used_up() -> None:
+    watch = watching(max_total_tokens=1000, soft_stop_s=30)
+    watch.alive(START)
+    watch.spent(1000, 5.0)
+    assert (soft(watch, 10), kind(watch, 10)) == ("Token budget exhausted", None)
+    assert (soft(watch, 39.9), kind(watch, 39.9)) == ("Token budget exhausted", None)
+    assert kind(watch, 40) == "budget_exceeded"
+
+
+def test_agent_is_told_that_it_cost_too_much() -> None:
+    watch = watching(max_cost_usd=0.5, soft_stop_s=30)
+    watch.spent(10, 0.5)
+    assert soft(watch, 1) == "Cost budget exhausted"
+
+
+@pytest.mark.parametrize(("length", "early"), [(3600, 30), (300, 30), (100, 10), (10, 1)])
+def test_soft_stop_comes_before_the_deadline_by_a_tenth_of_the_time_at_most(length: int, early: int) -> None:
+    watch = watching(deadline_at=START + length, soft_stop_s=30, stall_timeout_s=None, turn_timeout_s=7200)
+    watch.alive(START)
+    assert soft(watch, length - early - 0.1) is None
+    assert (soft(watch, length - early), kind(watch, length - early)) == ("Deadline exceeded", None)
+    assert kind(watch, length) == "deadline_exceeded"
+
+
+def test_other_limits_know_no_soft_stop() -> None:
+    watch = watching(soft_stop_s=30)
+    assert (soft(watch, 5), kind(watch, 5)) == (None, "read_timeout")
+    watch.alive(START + 3590)
+    assert (soft(watch, 3600), kind(watch, 3600)) == (None, "turn_timeout")
+
+
+@pytest.mark.parametrize(("can", "ms", "seconds"), [(True, 30_000, 30), (True, 0, 0), (False, 30_000, 0)])
+def test_only_an_agent_that_can_is_given_time_to_end_by_itself(can: bool, ms: int, seconds: float) -> None:
+    request = TurnRequest(prompt="x", workspace="/")
+    settings = AgentSettings(soft_stop_ms=ms)
+    assert Limits.of(request, settings, caps_cost_itself=True, ends_by_itself=can).soft_stop_s == seconds
+    watch = watching(max_total_tokens=1, deadline_at=START + 9, soft_stop_s=seconds)
+    watch.spent(1, 0.0)
+    assert (watch.ending(START) is None) == (seconds == 0)
+    assert (kind(watch, 1) is None) == (seconds > 0)
+
+
 @pytest.mark.parametrize("off", [0, -1])
 def test_request_beats_default_and_default_fills_in(off: int) -> None:
     request = TurnRequest(prompt="x", workspace="/", turn_timeout_ms=1500, max_total_tokens=7)

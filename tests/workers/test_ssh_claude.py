@@ -53,6 +53,15 @@ SCRIPTS = (
         ),
     ),
     Script(
+        "overspent",
+        (
+            Reply((replies.bash("touch allowed"),), Usage(1000, 20, 30, 4)),
+            Reply(
+                (Text("going on"), replies.bash("touch denied")), Usage(2000, 21, 31, 5), hold=Hold("overspent", 1)
+            ),
+        ),
+    ),
+    Script(
         "nosy",
         (
             Reply((replies.bash("env | sed 's/=.*//' >names"),), Usage(10, 1)),
@@ -156,3 +165,15 @@ def test_tools_see_no_variable_of_the_worker_that_was_not_named(place: Place) ->
 def test_nothing_of_all_this_is_left(place: Place) -> None:
     for login in place.hosts.values():
         assert_nothing_left(login)
+
+
+def test_agent_over_its_tokens_is_denied_its_next_tool_and_ends_by_itself(place: Place) -> None:
+    turn_id = place.fleet.client.enqueue(place.ask("overspent", host="h2", max_total_tokens=1500))
+    until((place.hosts["h2"].spools / f"{turn_id}.1" / "stop").exists, "the soft stop")
+    place.api.gate("overspent").release()
+    result = place.fleet.result(turn_id)
+    assert result.error is not None
+    assert (result.error.kind, result.text, result.exit_code) == ("budget_exceeded", "going on", 0)
+    assert (place.fleet.workspace / "allowed").exists()
+    assert not (place.fleet.workspace / "denied").exists()
+    assert booked(result) == in_ledger(place.fleet, turn_id) == billed(place.api, "overspent")

@@ -29,7 +29,7 @@ _CLOSE_S = 3.0
 @json_option
 @pass_context
 def agents(context: Context, host: str | None, as_json: bool) -> int:
-    """Show what agents there are, and what there is of them on each host.
+    """Show the agents there are, host by host.
 
     Their programs and versions, what they log in with, who is billed, what they can do. Looking never fails: what
     goes wrong is shown.

@@ -48,6 +48,7 @@ SECTIONS = (
             "control": "Change how an agent works on, or ask it about itself.",
         },
     ),
+    Section("Sessions", "workers.cli.session", {"session": "Repeat turns in one agent session until tests pass."}),
     Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
     Section(
         "Books",

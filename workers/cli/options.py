@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import orjson
 
 from adapters.errors import InvalidRequest
 from adapters.request import AUTO, TurnRequest
+from adapters.session_request import SessionRequest
 from ops.settings import Settings
 from workers.agents import build_registry
 
@@ -25,6 +26,21 @@ _REQUEST = (
         "--prompt-file", type=click.File("rb"), metavar="FILE", help="Read the prompt from a file; - is stdin."
     ),
     click.option("--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: this directory]"),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        metavar="PATH[:MOUNT_PATH]",
+        help="Work in a copy of this file or directory of the worker's machine; see mount_roots.",
+    ),
+    click.option(
+        "--worktree",
+        metavar="REPO[@REF]",
+        help="Work in a git worktree of this repository on the host. [REF: HEAD]",
+    ),
+    click.option("--collect-patch", is_flag=True, help="Bring home all changes in such a workspace, as a patch."),
+    click.option("--collect", "files", multiple=True, metavar="GLOB", help="Bring home these files of it."),
+    click.option("--keep-workspace", is_flag=True, default=None, help="Do not remove it when the turn is over."),
     click.option(
         "--agent", metavar="NAME", help="Which agent; auto: one that meets --need. [default: the configured one]"
     ),
@@ -65,27 +81,79 @@ _REQUEST = (
     click.option("--turn-timeout-ms", type=int, metavar="MS", help="For one attempt."),
     click.option("--read-timeout-ms", type=int, metavar="MS", help="Until the first event."),
     click.option("--stall-timeout-ms", type=int, metavar="MS", help="Between two events; 0 turns it off."),
+    click.option("--max-attempts", type=int, metavar="N", help="1: never try again."),
+    click.option("--max-retry-backoff-ms", type=int, metavar="MS", help="The longest wait between two attempts."),
+    click.option("--accept", "acceptance_criteria", multiple=True, metavar="TEXT", help="What has to be so."),
+    click.option("--test", "test_commands", multiple=True, metavar="COMMAND", help="What has to succeed."),
+    click.option("--context", "attached_context", multiple=True, metavar="TEXT", help="What else to know."),
+)
+_LIMITS = (
     click.option("--deadline", metavar="TIME", help="For the whole turn: 2026-12-01T18:00:00+01:00."),
     click.option("--max-total-tokens", type=int, metavar="N", help="Of one attempt, cached tokens included."),
     click.option("--max-cost-usd", type=float, metavar="USD", help="Of one attempt."),
-    click.option("--max-attempts", type=int, metavar="N", help="1: never try again."),
-    click.option("--max-retry-backoff-ms", type=int, metavar="MS", help="The longest wait between two attempts."),
     click.option("--turn-id", metavar="ID", help="Idempotency key. [default: a new one]"),
 )
+_SESSION = (
+    click.option("--done-field", metavar="NAME", help="Done when this field of the structured output is true."),
+    click.option("--check-timeout-ms", type=int, metavar="MS", help="For each test command."),
+    click.option("--max-turns", type=int, metavar="N", help="In one agent session. [default: 20]"),
+    click.option("--max-sessions", type=int, metavar="N", help="Agent sessions, the first included. [default: 1]"),
+    click.option("--deadline", metavar="TIME", help="For all of it: 2026-12-01T18:00:00+01:00."),
+    click.option("--max-total-tokens", type=int, metavar="N", help="Of all turns, cached tokens included."),
+    click.option("--max-cost-usd", type=float, metavar="USD", help="Of all turns."),
+    click.option("--run-id", metavar="ID", help="Idempotency key. [default: a new one]"),
+)
+_OF_SESSION = frozenset({
+    "test_commands", "done_field", "check_timeout_ms", "max_turns", "max_sessions", "deadline", "max_total_tokens",
+    "max_cost_usd", "run_id",
+})  # fmt: skip
+_OF_TASK = ("acceptance_criteria", "test_commands", "attached_context")
 
 
 def request_options(command: F) -> F:
     """The options that describe a turn."""
-    for option in reversed(_REQUEST):
+    return _with(command, (*_REQUEST, *_LIMITS))
+
+
+def session_options(command: F) -> F:
+    """The options that describe a session of turns."""
+    return _with(command, (*_REQUEST, *_SESSION))
+
+
+def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 
 
 def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
-    document = {name: value for name, value in given.items() if value not in (None, ())}
-    document["prompt"] = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
-    document.setdefault("workspace", str(Path.cwd()))
+    request = TurnRequest.parse(_document(settings, given))
+    build_registry(settings).check(request)
+    return request
+
+
+def build_session(settings: Settings, given: Mapping[str, Any]) -> SessionRequest:
+    """The same for a session of turns."""
+    own = {name: value for name, value in given.items() if name in _OF_SESSION and value not in (None, ())}
+    turn = {name: value for name, value in given.items() if name not in _OF_SESSION - {"test_commands"}}
+    request = SessionRequest.parse({**own, "turn": _document(settings, turn)})
+    build_registry(settings).check(request.turn)
+    return request
+
+
+def _document(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+    document = {name: value for name, value in given.items() if value not in (None, (), False)}
+    prompt = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
+    in_parts = {name: document.pop(name) for name in _OF_TASK if name in document}
+    document |= {"task": {"description": prompt, **in_parts}} if in_parts else {"prompt": prompt}
+    document |= _brought(
+        document.pop("mounts", ()),
+        document.pop("worktree", None),
+        {"patch": document.pop("collect_patch", False), "files": document.pop("files", ())},
+    )
+    if not document.keys() & {"mounts", "worktree"}:
+        document.setdefault("workspace", str(Path.cwd()))
     if "needs" in document:
         document["needs"] = dict(_need(text) for text in document["needs"])
     document.setdefault("agent", AUTO if "needs" in document else settings.agent.kind)
@@ -94,9 +162,7 @@ def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
     document["options"] = _options(document.get("options", ()), document.pop("model", None))
     if schema := document.get("output_schema"):
         document["output_schema"] = _json_object(schema.read())
-    request = TurnRequest.parse(document)
-    build_registry(settings).check(request)
-    return request
+    return document
 
 
 def _need(text: str) -> tuple[str, Any]:
@@ -112,6 +178,26 @@ def pair(text: str, field: str) -> tuple[str, str]:
     if not separator:
         raise InvalidRequest(f"{text!r} is not of the form NAME=VALUE", field=field)
     return name, value
+
+
+def _brought(mounts: tuple[str, ...], worktree: str | None, collect: dict[str, Any]) -> dict[str, Any]:
+    """What the request says of a workspace that the turn brings."""
+    fields: dict[str, Any] = {}
+    if mounts:
+        fields["mounts"] = [_mount(text) for text in mounts]
+    if worktree is not None:
+        repository, at, ref = worktree.rpartition("@")
+        given = {"repository": repository, "ref": ref} if at else {"repository": worktree}
+        fields["worktree"] = {**given, "repository": str(Path(given["repository"]).absolute())}
+    if any(collect.values()):
+        fields["collect"] = collect
+    return fields
+
+
+def _mount(text: str) -> dict[str, str]:
+    path, _, place = text.partition(":")
+    mount = {"host_path": str(Path(path).absolute())}
+    return {**mount, "mount_path": place} if place else mount
 
 
 def _prompt(text: str | None, file: Any) -> str:

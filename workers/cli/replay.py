@@ -10,6 +10,7 @@ import click
 from adapters.contract import Exit
 from adapters.fold import TurnState, fold
 from adapters.result import TurnResult
+from adapters.usage import NO_USAGE
 from ops.settings import load_settings
 from workers.agents import build_registry
 from workers.cli.options import json_option
@@ -24,22 +25,39 @@ _CHUNK = 1000  # lines folded at a time, so that a recording of any size fits
 @click.option("--agent", required=True, metavar="NAME", help="Whose recording it is, such as claude-code.")
 @click.argument("file", type=_EXISTING)
 @click.option("--exit-code", type=int, default=0, show_default=True, metavar="N", help="How the agent exited.")
+@click.option("--resumed", is_flag=True, help="It went on in a session of an earlier turn.")
+@click.option(
+    "--session-file", type=_EXISTING, multiple=True, metavar="FILE", help="What it added to a session file."
+)
 @click.option("--stderr", type=_EXISTING, metavar="FILE", help="What it wrote to stderr.")
 @json_option
-def replay(agent: str, file: Path, exit_code: int, stderr: Path | None, as_json: bool) -> int:
+def replay(
+    agent: str,
+    file: Path,
+    exit_code: int,
+    resumed: bool,
+    session_file: tuple[Path, ...],
+    stderr: Path | None,
+    as_json: bool,
+) -> int:
     """Fold a recording into a result.
 
     FILE holds what an agent printed. Nothing is run, nothing is booked.
     """
     adapter = build_registry(load_settings()).get(agent)
-    state, parser = TurnState(), adapter.parser()
+    state, parser = TurnState(resumed=resumed), adapter.parser()
     with file.open("rb") as recording:
         for lines in _chunks(recording):
             fold(parser, state, lines)
     said = stderr.read_text(errors="replace") if stderr else ""
     judged = adapter.judgement(state, Exit(exit_code, said))
+    # Nobody knows whether it was asked for structured output; what it gave is shown.
+    state.expects_output = True
+    records = [line for path in session_file for line in path.read_bytes().splitlines()]
+    exact = adapter.session_usage(records, state) if judged.read_session_files and records else NO_USAGE
+    usage = exact if exact.by_model else judged.usage
     result: TurnResult = finished(
-        file.stem, state, judged.error, usages=[judged.usage], host=None, attempts=1, exit_code=exit_code
+        file.stem, state, judged.error, usages=[usage], host=None, attempts=1, exit_code=exit_code
     )
     return print_result(result, as_json=as_json)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import orjson
 from pydantic import BaseModel
@@ -12,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.errors import KINDS, RequestError
-from adapters.result import Status, TokenCounts, TurnResult
+from adapters.result import Collected, Status, TokenCounts, TurnResult
+from adapters.session_result import SessionResult, SessionStatus
+from adapters.transcript_view import transcript_text
 from adapters.usage import UsageSource
 from workers.cli.status import BAD_INPUT, COMPLETED, FAILED
 
@@ -44,12 +47,44 @@ def print_result(result: TurnResult, *, as_json: bool) -> int:
     return exit_status(result)
 
 
+def print_session(result: SessionResult) -> None:
+    """Print what became of a session of turns, for people."""
+    console = Console(highlight=False, soft_wrap=True)
+    if result.text:
+        console.print(Text(printable(result.text)), end="\n\n")
+    done = result.status is SessionStatus.DONE
+    used = (
+        ""
+        if result.usage_source is UsageSource.NONE
+        else (f" · {number(_total(result.usage))} tokens · {money(result.cost_usd)}")
+    )
+    line = f"{'✓' if done else '✗'} {result.status}: {result.reason} · {len(result.turns)} turns{used}"
+    console.print(Text(line, style="green" if done else "red"))
+    if result.error:
+        console.print(Text(printable(f"  {result.error.kind}: {result.error.message}"), style="red"))
+    for check in result.checks:
+        how = "passed" if check.passed else "not in time" if check.exit is None else f"exit {check.exit}"
+        console.print(Text(printable(f"  {check.command}: {how}"), style="dim"))
+    last = f" · last {result.turns[-1]}" if result.turns else ""
+    console.print(Text(f"  session of turns {result.run_id}{last}", style="dim"))
+
+
 def exit_status(result: TurnResult) -> int:
     """0 completed, 2 bad input, 1 any other end."""
     if result.status is Status.COMPLETED:
         return COMPLETED
     kind = KINDS.get(result.error.kind) if result.error else None
     return BAD_INPUT if kind is not None and issubclass(kind, RequestError) else FAILED
+
+
+def print_events(events: Iterable[Mapping[str, Any]], form: str) -> None:
+    """Print events as they come: as `markdown`, or as they are, one JSON object a line."""
+    for event in events:
+        if form == "jsonl":
+            sys.stdout.buffer.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
+        elif text := transcript_text(event):
+            sys.stdout.write(f"{printable(text)}\n\n")
+        sys.stdout.flush()
 
 
 def print_table(
@@ -111,8 +146,25 @@ def _details(result: TurnResult) -> Iterator[str]:
         yield f"tokens: {source}"
     if not result.usage_complete:
         yield "a message was in flight when the agent ended; what it cost is not in these numbers"
+    if result.collected is not None:
+        yield f"collected: {_collected(result.collected)}"
+    if result.workspace is not None:
+        yield f"kept: {result.workspace}"
     session = f" · session {result.session_id}" if result.session_id else ""
     yield f"turn {result.turn_id}{session}"
+
+
+def _collected(collected: Collected) -> str:
+    parts = []
+    if collected.patch is not None:
+        parts.append(f"a patch of {number(len(collected.patch.splitlines()))} lines")
+    if collected.files:
+        parts.append(f"{number(len(collected.files))} files")
+    if collected.truncated:
+        parts.append("truncated")
+    if collected.problem:
+        parts.append(printable(collected.problem))
+    return f"{', '.join(parts) or 'nothing'}; see --json"
 
 
 def _kinds(used: TokenCounts) -> str:

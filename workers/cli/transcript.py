@@ -12,14 +12,16 @@ from ops.errors import NoTranscript, UnknownTurn
 from ops.ledger import State
 from ops.transcripts import Archive, read_lines
 from workers.cli.context import Context, pass_context
+from workers.cli.show import print_events
 from workers.cli.view import show_past
 
 
 @click.command()
 @click.argument("turn_id")
 @click.option("--raw", is_flag=True, help="Print it as it is stored: one JSON object a line.")
+@click.option("--markdown", is_flag=True, help="Print it for a chat thread or a log.")
 @pass_context
-def transcript(context: Context, turn_id: str, raw: bool) -> int:
+def transcript(context: Context, turn_id: str, raw: bool, markdown: bool) -> int:
     """Show what a turn did and wrote to stderr, from the archive.
 
     That is kept where RUNTURN_TRANSCRIPTS_URL says, also for turns that the ledger has forgotten.
@@ -47,6 +49,8 @@ def transcript(context: Context, turn_id: str, raw: bool) -> int:
     if raw:
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
         sys.stdout.flush()
+    elif markdown:
+        print_events(map(orjson.loads, lines), "markdown")
     else:
         show_past(map(orjson.loads, lines), context.price, Console(highlight=False))
     return 0

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from typing import Any
 
 import click
-import orjson
 
 from workers.cli.context import Context, pass_context
 from workers.cli.options import build_request, json_option, request_options
-from workers.cli.show import exit_status, print_json, print_result
+from workers.cli.session import follow_session, session_status, show_session
+from workers.cli.show import exit_status, print_events, print_json, print_result
 from workers.cli.status import INTERRUPTED
 from workers.cli.view import show_live
 
@@ -58,25 +57,43 @@ def enqueue(context: Context, /, as_json: bool, **given: Any) -> int:
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--jsonl", is_flag=True, help="Print the events themselves: one JSON object a line, as they come.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["live", "markdown", "jsonl"]),
+    default="live",
+    help="For a terminal, for a chat thread or a log, or the events themselves. [default: live]",
+)
+@click.option("--jsonl", "form", flag_value="jsonl", help="Short for --format jsonl: one JSON object a line.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Skip events up to this number.")
 @pass_context
-def watch(context: Context, turn_id: str, jsonl: bool, after: int) -> int:
+def watch(context: Context, turn_id: str, form: str, after: int) -> int:
     """Show a turn's events, past and to come, until it ends.
 
-    Then its result, unless --jsonl is given. The exit status is the turn's.
+    Then its result, unless another format is asked for. The exit status is the turn's. Of a session of turns,
+    those of all turns.
     """
+    if context.ledger.session_run(turn_id) is not None:
+        return _watch_session(context, turn_id, form)
     context.ledger.turn(turn_id)
     if context.ledger.result(turn_id) is None:
         context.warn_without_worker()
     with closing(context.client.events(turn_id, after)) as events:
-        if not jsonl:
+        if form == "live":
             show_live(events, context.price, turn_id=turn_id)
             return print_result(context.client.result(turn_id), as_json=False)
-        for event in events:
-            sys.stdout.buffer.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
-            sys.stdout.flush()
+        print_events(events, form)
     return exit_status(context.client.result(turn_id))
+
+
+def _watch_session(context: Context, run_id: str, form: str) -> int:
+    if form == "live":
+        follow_session(context, run_id)
+        return show_session(context.client.session_result(run_id), as_json=False)
+    for turn_id in context.client.session_turns(run_id):
+        with closing(context.client.events(turn_id)) as events:
+            print_events(events, form)
+    return session_status(context.client.session_result(run_id))
 
 
 @click.command()
@@ -87,8 +104,10 @@ def watch(context: Context, turn_id: str, jsonl: bool, after: int) -> int:
 def result(context: Context, turn_id: str, timeout: float | None, as_json: bool) -> int:
     """Wait for a turn's result and print it.
 
-    The exit status is the turn's; 3 if it has not ended in time.
+    The exit status is the turn's; 3 if it has not ended in time. Of a session of turns, the session's.
     """
+    if context.ledger.session_run(turn_id) is not None:
+        return show_session(context.client.session_result(turn_id, timeout), as_json=as_json)
     context.ledger.turn(turn_id)
     if timeout is None and context.ledger.result(turn_id) is None:
         context.warn_without_worker()
@@ -103,9 +122,13 @@ def result(context: Context, turn_id: str, timeout: float | None, as_json: bool)
 def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
     """End a turn and its agent.
 
-    What it has used is booked. Cancelling twice, or too late, does nothing more.
+    What it has used is booked. Cancelling twice, or too late, does nothing more. Of a session of turns, the open
+    turn ends, and no other one follows.
     """
     was_open = context.client.cancel(turn_id)
+    session = context.ledger.session_run(turn_id)
+    if session is not None:
+        turn_id = session.turn or turn_id
     if wait and context.ledger.result(turn_id) is None:
         context.require_worker()  # nobody else can end the agent, and book it
         if not as_json:

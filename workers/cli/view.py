@@ -155,6 +155,14 @@ class TurnView:
     def _on_malformed(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  ? unreadable line: {printable(event['text'][:_WIDTH])}", style="yellow")
 
+    def _on_check_finished(self, event: dict[str, Any]) -> Iterator[Text]:
+        took, command = f"{event['duration_ms'] / 1000:.1f} s", printable(event["command"])
+        if event["exit"] == 0:
+            yield Text(f"  ✓ {command} {took}", style="green")
+        else:
+            how = "not in time" if event["exit"] is None else f"exit {event['exit']}"
+            yield Text(f"  ✗ {command} {took}: {how}", style="red")
+
     def _on_attempt_ended(self, event: dict[str, Any]) -> Iterator[Text]:
         if event["retry_at"] is not None:
             self._doing = "waiting to try again"

@@ -38,6 +38,7 @@ def upgrade() -> None:
         sa.Column("status", sa.Text),
         sa.Column("error_kind", sa.Text),
         sa.Column("archived_at", sa.Double),
+        sa.Column("session_run", sa.Text),
         sa.Column("request", sa.Text),
         sa.Column("result", sa.Text),
     )
@@ -90,6 +91,7 @@ def upgrade() -> None:
         sa.Column("unreachable_since", sa.Double),
         sa.Column("lease_s", sa.Integer),
         sa.Column("stop_grace_s", sa.Double),
+        sa.Column("workspace", sa.Text),
     )
     op.create_index("attempts_by_end", "attempts", ["ended_at"])
     op.create_index("attempts_by_spool", "attempts", ["spool_id"])
@@ -132,8 +134,22 @@ def upgrade() -> None:
     op.create_index("sessions_by_lock", "sessions", ["locked_by"])
     op.create_index("sessions_by_use", "sessions", ["updated_at"])
     op.create_table(
+        "session_runs",
+        sa.Column("run_id", sa.Text, primary_key=True),
+        sa.Column("turn", sa.Integer, nullable=False),
+        sa.Column("cancel_requested", sa.Boolean, nullable=False),
+        sa.Column("created_at", sa.Double, nullable=False),
+        sa.Column("settled_at", sa.Double),
+        sa.Column("status", sa.Text),
+        sa.Column("reason", sa.Text),
+        sa.Column("progress", sa.Text, nullable=False),
+        sa.Column("request", sa.Text),
+        sa.Column("result", sa.Text),
+    )
+    op.create_index("session_runs_by_end", "session_runs", ["settled_at"])
+    op.create_table(
         "waiters",
-        sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.turn_id"), primary_key=True),
+        sa.Column("turn_id", sa.Text, primary_key=True),
         sa.Column("task_id", sa.Text, primary_key=True),
         sa.Column("settled_at", sa.Double),
     )

@@ -1,0 +1,58 @@
+"""What Codex's words for a failure mean: it has no codes for them (0.169.0).
+
+To read another one: add its words to `_KINDS`, the more specific first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from adapters import errors
+from adapters.errors import TurnError
+
+_STATUS = re.compile(r"status:? (\d{3})\b")
+_OVERLOADED = 503
+
+_KINDS: tuple[tuple[str, type[TurnError]], ...] = (
+    ("hit your usage limit", errors.OutOfTokens),
+    ("Quota exceeded", errors.OutOfTokens),
+    ("out of credits", errors.OutOfTokens),
+    ("ran out of room in the model's context window", errors.AgentFailed),
+    ("Missing environment variable", errors.AuthenticationFailed),
+    ("upgrade to Plus", errors.AuthenticationFailed),
+    ("access token could not be refreshed", errors.AuthenticationFailed),
+    ("high demand", errors.Overloaded),
+    ("at capacity", errors.Overloaded),
+    ("nsupported model", errors.InvalidRequest),
+)
+_STATUSES: dict[int, type[TurnError]] = {
+    400: errors.InvalidRequest,
+    401: errors.AuthenticationFailed,
+    402: errors.OutOfTokens,
+    403: errors.AuthenticationFailed,
+    404: errors.InvalidRequest,
+    413: errors.InvalidRequest,
+    429: errors.RateLimited,
+    503: errors.Overloaded,
+}
+_BROKEN = re.compile(r"stream disconnected|Connection failed|[Nn]etwork error|error sending request|timed? ?out")
+
+
+def status_of(text: str) -> int | None:
+    """The HTTP status in a message; None: it tells none, so that an answer may have been under way."""
+    status = _STATUS.search(text)
+    if status is not None:
+        return int(status[1])
+    # Codex says so instead of any status of 500 and above.
+    return _OVERLOADED if "high demand" in text else None
+
+
+def fault(text: str) -> TurnError:
+    """The error that a message of Codex means."""
+    for words, kind in _KINDS:
+        if words in text:
+            return kind(text)
+    status = status_of(text)
+    if status is not None:
+        return _STATUSES.get(status, errors.ApiUnreachable if status >= 500 else errors.AgentFailed)(text)
+    return (errors.ApiUnreachable if _BROKEN.search(text) else errors.AgentFailed)(text)

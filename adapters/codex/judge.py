@@ -1,0 +1,76 @@
+"""Whether a Codex turn succeeded. The rules were measured on Codex 0.169.0.
+
+It exits with 0 after `turn.completed`, with 1 after any failure, with or without an event, with 2 for arguments
+that it does not know. While it cannot reach its API it does not end at all.
+"""
+
+from __future__ import annotations
+
+from adapters import errors
+from adapters.codex.faults import fault
+from adapters.codex.rollout import next_files
+from adapters.contract import Exit, Judgement
+from adapters.errors import Retry, TurnError
+from adapters.fold import TurnState
+from adapters.usage import Usage, UsageSource
+
+_NO_SUCH_THREAD = "no rollout found for thread"
+
+
+def judge(state: TurnState, end: Exit) -> Judgement:
+    """Judge a turn that has ended. The bill stands in the rollouts; the stream has none that names a model."""
+    return Judgement(
+        _error(state, end), _usage(state), read_session_files=state.started, next_files=next_files(state)
+    )
+
+
+def _usage(state: TurnState) -> Usage:
+    """What the stream tells: the thread's count, which is the turn's in a new thread, without its subagents."""
+    report = state.report
+    if report is not None and not report.is_error and not state.resumed:
+        return Usage(report.by_model, UsageSource.STREAM, complete=False)
+    refused = report is not None and report.is_error and not (state.text or state.tools or state.answer_lost)
+    return Usage({}, UsageSource.NONE, complete=refused or not state.started)
+
+
+def _error(state: TurnState, end: Exit) -> TurnError | None:
+    report = state.report
+    if report is None:
+        return _without_report(state, end)
+    if report.is_error:
+        return fault(report.text)
+    if state.expects_output and report.structured_output is None:
+        return errors.StructuredOutputMissing()
+    return None if end.code in (0, None) else _exit_error(state, end)
+
+
+def _without_report(state: TurnState, end: Exit) -> TurnError:
+    if _NO_SUCH_THREAD in end.stderr and not state.started:
+        return errors.SessionNotFound(_complaint(end.stderr))
+    if end.code == 0:
+        return errors.AgentFailed("the agent ended without a result" + _because(end))
+    return _exit_error(state, end)
+
+
+def _exit_error(state: TurnState, end: Exit) -> TurnError:
+    if end.code is None:
+        return errors.HostLost()
+    if end.signalled:
+        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
+    if end.code in (126, 127) and not state.started:
+        return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + _because(end))
+    # Before its first event it complains of its arguments or its surroundings: no use in trying again.
+    retry = Retry.BACKOFF if state.started else Retry.NEVER
+    return errors.PortExit(f"the agent exited with status {end.code}" + _because(end), retry=retry)
+
+
+def _because(end: Exit) -> str:
+    line = _complaint(end.stderr)
+    return f": {line}" if line else ""
+
+
+def _complaint(stderr: str) -> str:
+    """What it says of the failure: a stack of calls may follow."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    complaints = [line for line in lines if line[:6].lower() == "error:"]
+    return (complaints or lines or [""])[-1][:500]

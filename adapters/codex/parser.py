@@ -1,0 +1,199 @@
+"""Codex's `exec --json` output, line by line, as events.
+
+One line is one JSON object. Known types become events, unknown ones are signs of life, and what is no JSON object
+or lacks what its type always has is `Malformed`. To read a new one: add a method, and its type to `_readers`, or
+the type of its item to `_items`.
+
+The stream names no model, and counts tokens over a thread's whole life: see `rollout` for the bill.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from adapters import events as ev
+from adapters.claude_code.fields import optional_string, string
+from adapters.claude_code.lines import decode
+from adapters.claude_code.tool_errors import shorten, strip_ansi
+from adapters.codex.faults import status_of
+from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
+from adapters.usage import ModelUsage
+
+MAX_MALFORMED = 500  # characters
+MAX_SUMMARY = 200  # characters
+
+_HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
+_THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")  # it becomes part of a file's name and of an argument
+_RETRY = re.compile(r"Reconnecting\.\.\. (?:(\d{1,9})/(\d{1,9})|waiting for network) ?(.*)", re.DOTALL)
+_FAILED = ("failed", "declined")
+
+Record = dict[str, Any]  # a decoded line; every access below is checked or caught
+Events = tuple[ev.Event, ...]
+
+
+class CodexParser:
+    """See `adapters.fold.Parser`."""
+
+    def __init__(self) -> None:
+        self._text = ""  # the latest that the model wrote
+        self._tools: dict[str, float | None] = {}  # calls in flight, and since when
+        self._readers: dict[object, Callable[[Record, float | None], Events]] = {
+            "thread.started": _thread_started,
+            "item.started": self._item_started,
+            "item.completed": self._item_completed,
+            "turn.completed": self._completed,
+            "turn.failed": self._failed,
+            "error": _error,
+        }
+        self._items: dict[object, Callable[[Record], ev.Event]] = {
+            "agent_message": self._message,
+            "reasoning": lambda item: ev.Thinking(string(item["text"])),
+            "error": lambda item: ev.Notification("error", string(item["message"])[:MAX_MALFORMED]),
+            "todo_list": _todo_list,
+        }
+
+    def feed(self, line: bytes, at: float | None) -> Events:
+        """Read one line; see `adapters.fold.Parser`."""
+        try:
+            record = decode(line)
+            reader = self._readers.get(record.get("type"))
+            return reader(record, at) if reader is not None else _HEARTBEATS
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return (_malformed(line),) if line.strip() else _HEARTBEATS
+
+    def _item_started(self, record: Record, at: float | None) -> Events:
+        item = record["item"]
+        tool = _TOOLS.get(item["type"])
+        return (self._start(item, tool, at),) if tool is not None else _HEARTBEATS
+
+    def _item_completed(self, record: Record, at: float | None) -> Events:
+        item = record["item"]
+        kind = item["type"]
+        if kind in self._items:
+            return (self._items[kind](item),)
+        tool = _TOOLS.get(kind)
+        if tool is None:
+            return _HEARTBEATS
+        call = string(item["id"])
+        begun = () if call in self._tools else (self._start(item, tool, at),)
+        return (*begun, self._finish(item, at))
+
+    def _start(self, item: Record, summary: Callable[[Record], str], at: float | None) -> ev.Event:
+        call = string(item["id"])
+        started = ev.ToolStarted(call, _tool_name(item), summary(item).partition("\n")[0][:MAX_SUMMARY])
+        self._tools[call] = at
+        return started
+
+    def _finish(self, item: Record, at: float | None) -> ev.Event:
+        call = string(item["id"])
+        finished = ev.ToolFinished(call, _tool_name(item), error=_tool_error(item))
+        since = self._tools.pop(call, None)
+        if at is not None and since is not None:
+            finished.duration_ms = round((at - since) * 1000)
+        return finished
+
+    def _message(self, item: Record) -> ev.Event:
+        self._text = string(item["text"])
+        return ev.AssistantText(self._text)
+
+    def _completed(self, record: Record, _: float | None) -> Events:
+        """Its `usage` is that of the thread's whole life, of which this turn may be a part."""
+        by_model = {UNKNOWN_MODEL: ModelUsage(read_tokens(record["usage"]))}
+        report = ev.Report("completed", text=self._text, structured_output=_object(self._text), by_model=by_model)
+        return (ev.TurnCompleted(report),)
+
+    def _failed(self, record: Record, _: float | None) -> Events:
+        text = string(record["error"]["message"])
+        return (ev.TurnFailed(ev.Report("failed", is_error=True, text=text, api_status=status_of(text))),)
+
+
+# -- items that are calls of tools: one line of what is done
+
+
+def _command(item: Record) -> str:
+    return string(item["command"])
+
+
+def _paths(item: Record) -> str:
+    return ", ".join(string(change["path"]) for change in item["changes"])
+
+
+def _query(item: Record) -> str:
+    return string(item["query"])
+
+
+def _arguments(item: Record) -> str:
+    return orjson.dumps(item.get("arguments")).decode()
+
+
+def _collaboration(item: Record) -> str:
+    return string(item["tool"])
+
+
+_TOOLS: dict[object, Callable[[Record], str]] = {
+    "command_execution": _command,
+    "file_change": _paths,
+    "web_search": _query,
+    "mcp_tool_call": _arguments,
+    "collab_tool_call": _collaboration,
+}
+
+
+def _tool_name(item: Record) -> str:
+    if item["type"] == "mcp_tool_call":
+        return f"mcp__{string(item['server'])}__{string(item['tool'])}"
+    return string(item["type"])
+
+
+def _tool_error(item: Record) -> str | None:
+    if item.get("status") not in _FAILED:
+        return None
+    error = item.get("error")
+    said = error.get("message") if isinstance(error, dict) else item.get("aggregated_output")
+    code = item.get("exit_code")
+    head = f"Exit code {code}\n" if isinstance(code, int) and code else ""
+    return shorten(strip_ansi(head + (optional_string(said) or ""))) or string(item["status"])
+
+
+# -- everything else
+
+
+def _thread_started(record: Record, _: float | None) -> Events:
+    thread = string(record["thread_id"])
+    if not _THREAD.fullmatch(thread):
+        raise ValueError("no id of a thread")
+    return (ev.SessionStarted(thread),)
+
+
+def _error(record: Record, _: float | None) -> Events:
+    """Mere notices that it connects again; what ends a turn stands in `turn.failed`, too."""
+    message = string(record["message"])
+    retry = _RETRY.fullmatch(message)
+    if retry is None:
+        return (ev.Notification("error", message[:MAX_MALFORMED]),)
+    attempt, most, why = retry.groups()
+    return (ev.ApiRetry(int(attempt or 0), int(most or 0), 0, status_of(why), why.strip("()")[:MAX_MALFORMED]),)
+
+
+def _todo_list(item: Record) -> ev.Event:
+    done = [entry["completed"] is True for entry in item["items"]]
+    return ev.Notification("todo_list", f"{sum(done)} of {len(done)} done")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The structured output, if the last message is one: a JSON object."""
+    try:
+        value = json.loads(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _malformed(line: bytes) -> ev.Event:
+    # A character is at most four bytes: no need to decode megabytes for 500 of them.
+    return ev.Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])

@@ -1,0 +1,140 @@
+"""The adapter `gemini`: the Gemini CLI, headless."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from adapters.command import Command, Signal
+from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
+from adapters.errors import InvalidRequest
+from adapters.fold import Parser, TurnState
+from adapters.gemini.judge import judge
+from adapters.gemini.options import GeminiOptions, flags
+from adapters.gemini.parser import GeminiParser
+from adapters.gemini.prompt import MAX_BYTES, encoded
+from adapters.gemini.session_files import read_usage, session_files
+from adapters.gemini.tools import TOOLS
+from adapters.request import TurnRequest
+from adapters.usage import Tokens, Usage
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_LOGIN = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")
+# With these switches it logs in elsewhere; without them, a worker's cloud credentials are no business of its own.
+_PROVIDERS: dict[str, tuple[str, ...]] = {
+    "GOOGLE_GENAI_USE_VERTEXAI": (
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_VERTEX_BASE_URL",
+    ),
+    "GOOGLE_GENAI_USE_GCA": ("GOOGLE_CLOUD_ACCESS_TOKEN", "GOOGLE_CLOUD_PROJECT"),
+    "GEMINI_CLI_USE_COMPUTE_ADC": ("GOOGLE_CLOUD_PROJECT",),
+}
+_ENVIRONMENT = {
+    "GEMINI_CLI_TRUST_WORKSPACE": "true",  # nobody is there to be asked; it refuses to start elsewhere
+    "GEMINI_CLI_NO_RELAUNCH": "true",  # else a parent swallows the signals that are meant for it
+}
+
+
+class Gemini:
+    """See `adapters.contract.Adapter`. One instance serves all turns; it holds only configuration."""
+
+    name = "gemini"
+    capabilities = Capabilities(
+        resume=True,
+        structured_output=False,
+        cost_cap=False,
+        live_output_tokens=False,
+        plans=True,
+        billing=frozenset(Billing),
+        tested_versions=("0.61.0", "0.61.0"),
+        api_credentials=frozenset({"GEMINI_API_KEY", "GOOGLE_API_KEY"}),
+        max_context_tokens=1_048_576,
+    )
+    tools = TOOLS
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.command = config.command or "gemini"
+        self.defaults = GeminiOptions.parse(dict(config.options))
+        self._prices = config.prices
+        # On SIGINT as on SIGTERM it leaves at once, without a result, and its tools stay behind: TERM is sent to
+        # them, too. Its session files tell what was billed.
+        self.stop = (Signal("TERM", config.stop_grace_s), Signal("KILL", config.stop_grace_s))
+
+    def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """See `Adapter.credentials`."""
+        chosen = [switch for switch in _PROVIDERS if environ.get(switch)]
+        return (*_LOGIN, *chosen, *(name for switch in chosen for name in _PROVIDERS[switch]))
+
+    def check(self, request: TurnRequest) -> None:
+        """See `Adapter.check`."""
+        options = self._options(request)
+        if request.output_schema is not None:
+            raise InvalidRequest("the Gemini CLI knows no structured output", field="output_schema")
+        size = len(_prompt(request, options))
+        if size > MAX_BYTES:
+            raise InvalidRequest(
+                f"is {size:,} bytes long, the Gemini CLI reads {MAX_BYTES:,}; put it in a file", field="prompt"
+            )
+
+    def build(self, request: TurnRequest, session: Session) -> Command:
+        """See `Adapter.build`."""
+        options = self._options(request)
+        entering = f"--{'resume' if session.resume else 'session-id'}={session.session_id}"
+        return Command(
+            argv=(self.command, "--output-format=stream-json", entering, *flags(options)),
+            cwd=request.workspace,
+            stdin=_prompt(request, options),
+            env=_ENVIRONMENT,
+            forward_env=request.env,
+            stop=self.stop,
+            session_files=session_files(session.session_id),
+        )
+
+    def parser(self) -> Parser:
+        """See `Adapter.parser`."""
+        return GeminiParser()
+
+    def judgement(self, state: TurnState, end: Exit) -> Judgement:
+        """See `Adapter.judgement`."""
+        return judge(state, end, self._prices)
+
+    def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
+        """See `Adapter.session_usage`."""
+        return read_usage(lines, state, self._prices)
+
+    def price(self, model: str, tokens: Tokens) -> float | None:
+        """See `Adapter.price`."""
+        return self._prices.request_cost_usd(model, tokens)
+
+    def soft_stop(self, reason: str) -> bytes | None:
+        """See `Adapter.soft_stop`."""
+        return None
+
+    def probe(self) -> tuple[str, ...]:
+        """See `Adapter.probe`."""
+        return (self.command, "--version")
+
+    def health(self, end: Exit, stdout: str) -> Health:
+        """See `Adapter.health`."""
+        version = _VERSION.search(stdout)
+        if end.code == 0 and version:
+            return Health(True, version[0])
+        if end.code in (126, 127):
+            return Health(False, problem=f"{self.command} is not there or not executable; install the Gemini CLI")
+        return Health(False, problem=f"{self.command} --version failed: {end.stderr.strip()[:200]}")
+
+    def _options(self, request: TurnRequest) -> GeminiOptions:
+        own = GeminiOptions.parse(request.options)
+        given = own.model_dump(include=own.model_fields_set)
+        return self.defaults.model_copy(update=given)
+
+
+def create(config: AgentConfig) -> Adapter:
+    """The adapter, configured. Raises InvalidRequest for options that make no sense."""
+    return Gemini(config)
+
+
+def _prompt(request: TurnRequest, options: GeminiOptions) -> bytes:
+    return encoded(request.prompt, slash_command=options.slash_command, file_references=options.file_references)

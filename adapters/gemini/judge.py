@@ -1,0 +1,149 @@
+"""Whether a Gemini CLI turn succeeded, and where its tokens stand.
+
+The rules were measured on Gemini CLI 0.61.0. Its exit code is the HTTP status of a failure, cut to eight bits, or
+one of its own; it is 0, too, for a turn that was ended by SIGINT or SIGTERM, and for an answer that was refused.
+Success is a result that says so, and no error before it.
+
+To read another failure: `_PHRASES` for what the result says, `_STATUSES` for an HTTP status, `_EXITS` for an exit
+code of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adapters import errors
+from adapters.contract import Exit, Judgement
+from adapters.errors import Retry, TurnError
+from adapters.events import Report
+from adapters.fold import TurnState
+from adapters.prices import PriceTable
+from adapters.usage import ModelUsage, Usage, UsageSource
+
+_STATUSES: dict[int, type[TurnError]] = {
+    400: errors.InvalidRequest,
+    401: errors.AuthenticationFailed,
+    402: errors.OutOfTokens,
+    403: errors.AuthenticationFailed,
+    404: errors.InvalidRequest,
+    413: errors.InvalidRequest,
+    429: errors.RateLimited,
+    503: errors.Overloaded,
+}
+_STATUS_OF_EXIT = {status % 256: status for status in (400, 401, 402, 403, 413, 429, 500, 502, 503, 504)}
+# Its texts in the place of the API's, and those of the API that one status has for several failures.
+_PHRASES: tuple[tuple[str, type[TurnError]], ...] = (
+    ("API key not valid", errors.AuthenticationFailed),
+    ("API_KEY_INVALID", errors.AuthenticationFailed),
+    ("API key expired", errors.AuthenticationFailed),
+    ("exhausted your daily quota", errors.OutOfTokens),
+    ("exhausted your capacity", errors.OutOfTokens),
+    ("Resource has been exhausted", errors.RateLimited),
+    ("is not found", errors.InvalidRequest),
+    ("fetch failed", errors.ApiUnreachable),
+    ("returned an empty response", errors.ApiUnreachable),
+    ("no final response text", errors.ApiUnreachable),
+    ("Reached max session turns", errors.AgentFailed),
+    ("Operation cancelled", errors.TurnCancelled),
+)
+_EXITS: dict[int, type[TurnError]] = {
+    41: errors.AuthenticationFailed,
+    42: errors.InvalidRequest,  # of its arguments or the prompt
+    44: errors.AgentFailed,  # its sandbox
+    52: errors.AgentFailed,  # its settings
+    55: errors.InvalidWorkspace,  # which it does not trust
+}
+# What it says of sessions, on stderr alone and before any event. One that exists may be one that no model has ever
+# answered in, which cannot be resumed either: the next attempt takes another session.
+_REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
+    ("Error resuming session", errors.SessionNotFound, Retry.NEVER),
+    ("already exists", errors.SessionInUse, Retry.BACKOFF),
+)
+# What it says on stderr whatever happens.
+_NOISE = ("YOLO mode", "Warning:", "Ripgrep is not", "[STARTUP]", "Loaded cached credentials")
+
+
+def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
+    """Judge a turn that has ended."""
+    error = _error(state, end)
+    report = state.report
+    if report is None:
+        return Judgement(error, state.estimate, read_session_files=state.started)
+    by_model = {
+        model: ModelUsage(used.tokens, prices.cost_usd(model, used.tokens))
+        for model, used in report.by_model.items()
+    }
+    # Where one long prompt would have another price, only the single requests tell.
+    unclear = {
+        model for model, used in by_model.items() if used.cost_usd != prices.request_cost_usd(model, used.tokens)
+    }
+    by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
+    usage = Usage(by_model, UsageSource.RESULT, complete=not isinstance(error, errors.ApiUnreachable))
+    return Judgement(error, usage, read_session_files=bool(unclear))
+
+
+def _error(state: TurnState, end: Exit) -> TurnError | None:
+    report = state.report
+    if report is None:
+        return _without_report(state, end)
+    if report.is_error:
+        return _reported(report, state, end)
+    if state.api_failure is not None:  # it gave up, and calls that a success
+        return errors.AgentFailed(state.api_failure.message)
+    return _exit_error(state, end) if end.code not in (0, None) else None
+
+
+# -- the agent reported a failure
+
+
+def _reported(report: Report, state: TurnState, end: Exit) -> TurnError:
+    said = [*report.errors, *([state.api_failure.message] if state.api_failure else [])]
+    text = "; ".join(said) or report.subtype
+    for phrase, kind in _PHRASES:
+        if phrase in text:
+            return kind(text)
+    status = report.api_status or _STATUS_OF_EXIT.get(end.code or 0)
+    if status is None:
+        return errors.AgentFailed(text)
+    default = errors.ApiUnreachable if status >= 500 else errors.AgentFailed
+    return _STATUSES.get(status, default)(text)
+
+
+# -- the agent ended without a word
+
+
+def _without_report(state: TurnState, end: Exit) -> TurnError:
+    for phrase, kind, retry in _REFUSALS:
+        if phrase in end.stderr and not state.started:
+            return kind(_line_with(phrase, end.stderr), retry=retry)
+    if end.code in _EXITS and not state.started:
+        return _EXITS[end.code](f"the agent exited with status {end.code}" + _because(end))
+    if end.code == 0 and state.started:
+        # So it leaves on SIGINT and SIGTERM. If it was not us who sent them, the turn must not be lost by that.
+        return errors.TurnCancelled("the agent was ended by a signal before it had a result", retry=Retry.BACKOFF)
+    if end.code == 0:
+        return errors.AgentFailed("the agent ended without a result" + _because(end))
+    return _exit_error(state, end)
+
+
+def _exit_error(state: TurnState, end: Exit) -> TurnError:
+    if end.code is None:
+        return errors.HostLost()
+    if end.signalled:
+        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
+    if end.code in (126, 127) and not state.started:
+        return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + _because(end))
+    # Before its first event it complains of its arguments or its surroundings: no use in trying again.
+    retry = Retry.BACKOFF if state.started else Retry.NEVER
+    return errors.PortExit(f"the agent exited with status {end.code}" + _because(end), retry=retry)
+
+
+def _because(end: Exit) -> str:
+    """The first line of stderr that has something to say: advice, its usage or a stack follow."""
+    lines = (line.strip() for line in end.stderr.splitlines())
+    said = next((line for line in lines if line and not line.startswith(_NOISE)), "")
+    return f": {said[:500]}" if said else ""
+
+
+def _line_with(phrase: str, stderr: str) -> str:
+    return next(line.strip() for line in stderr.splitlines() if phrase in line)[:500]

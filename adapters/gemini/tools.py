@@ -1,0 +1,17 @@
+"""The tools that come with the Gemini CLI: those that 0.61.0 offers a model, and those of its documentation.
+
+Those of MCP servers are the user's: they can have any name.
+"""
+
+from typing import Final
+
+TOOLS: Final = frozenset({
+    "activate_skill", "ask_user", "complete_task", "enter_plan_mode", "exit_plan_mode", "get_internal_docs",
+    "glob", "google_web_search", "grep_search", "invoke_agent", "list_background_processes", "list_directory",
+    "read_background_output", "read_file", "read_many_files", "replace", "run_shell_command", "save_memory",
+    "update_topic", "web_fetch", "write_file", "write_todos",
+})  # fmt: skip
+
+# These ask a model on their own account. What they pay stands in the final report, but in no session file; a
+# subagent's session file may be missing an answer, too.
+ASKING: Final = frozenset({"google_web_search", "invoke_agent", "replace", "web_fetch", "write_file"})

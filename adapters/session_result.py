@@ -1,0 +1,118 @@
+"""What became of a session of turns: one JSON document."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from adapters.errors import TurnError
+from adapters.result import ErrorInfo, TokenCounts, TurnResult, UsageTotals, totals
+from adapters.usage import ModelUsage, Tokens, Usage, UsageSource, combine
+
+
+class SessionStatus(StrEnum):
+    """How it ended."""
+
+    DONE = "done"
+    GAVE_UP = "gave_up"  # a limit ended it
+    FAILED = "failed"  # a turn failed in a way that another one would not mend
+    CANCELLED = "cancelled"
+
+
+TESTS_PASSED = "tests_passed"
+OUTPUT_DONE = "output_done"
+MAX_TURNS = "max_turns"
+MAX_SESSIONS = "max_sessions"
+
+
+class Check(BaseModel):
+    """One test command, after one turn."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: str
+    exit: int | None  # None: it did not end in time; 128 + n after signal n
+    duration_ms: int
+    tail: str = ""  # the end of what it printed, at most 4 KiB
+
+    @property
+    def passed(self) -> bool:
+        """Whether it succeeded."""
+        return self.exit == 0
+
+
+class Spent(BaseModel):
+    """What the turns have used so far."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    usage: UsageTotals = UsageTotals()
+    usage_source: UsageSource = UsageSource.NONE
+    usage_complete: bool = True
+    cost_usd: float | None = None  # None: not known, or not for every model
+    seen_tokens: int = 0  # with estimates, for the limits
+    seen_cost_usd: float = 0.0  # as far as prices are known
+
+    def and_of(self, turn: TurnResult) -> Spent:
+        """With another turn."""
+        usage = combine(
+            (
+                _usage(self.usage, self.usage_source, self.usage_complete),
+                _usage(turn.usage, turn.usage_source, turn.usage_complete),
+            )
+        )
+        theirs = _usage(turn.usage, turn.usage_source, turn.usage_complete)
+        return Spent(
+            usage=totals(usage),
+            usage_source=usage.source,
+            usage_complete=usage.complete,
+            cost_usd=usage.cost_usd,
+            seen_tokens=self.seen_tokens + theirs.tokens.total,
+            seen_cost_usd=self.seen_cost_usd + sum(used.cost_usd or 0.0 for used in theirs.by_model.values()),
+        )
+
+
+class SessionResult(BaseModel):
+    """The outcome of a session of turns. Its repr is short and holds nothing that the agent wrote."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_id: str
+    status: SessionStatus
+    reason: str = Field(
+        description="tests_passed, output_done, max_turns, max_sessions, or the kind of the error that ended it"
+    )
+    error: ErrorInfo | None = None  # of the last turn, or of the request
+    turns: tuple[str, ...] = ()  # their ids
+    sessions: int = 0  # agent sessions that were begun
+    session_id: str | None = None  # the last one
+    host: str | None = None  # of the last turn
+    text: str = ""  # of the last turn, as is the structured output
+    structured_output: JsonValue = None
+    checks: tuple[Check, ...] = ()  # after the last turn; empty: none were run
+    usage: UsageTotals = UsageTotals()  # of all turns, as are the next three
+    usage_source: UsageSource = UsageSource.NONE
+    usage_complete: bool = True
+    cost_usd: float | None = None
+
+    def __repr__(self) -> str:
+        cost = "unpriced" if self.cost_usd is None else f"${self.cost_usd:.4f}"
+        return f"<{self.status} {self.reason} {len(self.turns)} turns {cost}>"
+
+    __str__ = __repr__
+
+    @classmethod
+    def refused(cls, run_id: str, error: TurnError) -> SessionResult:
+        """Of a request that cannot be run."""
+        return cls(run_id=run_id, status=SessionStatus.FAILED, reason=error.kind, error=ErrorInfo.of(error))
+
+
+def _usage(counts: UsageTotals, source: UsageSource, complete: bool) -> Usage:
+    by_model = {model: ModelUsage(_tokens(bill), bill.cost_usd) for model, bill in counts.by_model.items()}
+    return Usage(by_model, source, complete)
+
+
+def _tokens(bill: TokenCounts) -> Tokens:
+    return Tokens(**{field.name: getattr(bill, field.name) for field in fields(Tokens)})

@@ -1,0 +1,81 @@
+"""A turn as text, event by event: Markdown for chat threads and logs.
+
+Events come as they are on the wire: with their names, as dictionaries. To show another one, add a function and its
+name to `_TEXTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from adapters.usage import sum_costs
+
+MAX_THINKING = 500  # characters
+MAX_RESULT = 300  # characters of what a tool gave
+
+Event = Mapping[str, Any]
+
+
+def transcript_text(event: Event) -> str | None:
+    """What to say of an event; None: nothing."""
+    reader = _TEXTS.get(event["event"])
+    return reader(event) or None if reader is not None else None
+
+
+def _text(event: Event) -> str:
+    return str(event["text"])
+
+
+def _thinking(event: Event) -> str:
+    lines = event["text"][:MAX_THINKING].splitlines()
+    said = "\n".join(f"_{line.strip()}_" if line.strip() else "" for line in lines)
+    return f"*thinking:* {said}" if said.strip() else ""
+
+
+def _tool_started(event: Event) -> str:
+    argument = f":{event['summary']}" if event["summary"] else ""
+    return f"**[{event['tool']}{argument}]**"
+
+
+def _tool_finished(event: Event) -> str:
+    if event["error"] is not None:
+        return f"**Error:**\n{_fenced(event['error'][:MAX_RESULT])}"
+    return _fenced(event["output"][:MAX_RESULT]) if event["output"].strip() else ""
+
+
+def _check_finished(event: Event) -> str:
+    how = "passed" if event["exit"] == 0 else "not in time" if event["exit"] is None else f"exit {event['exit']}"
+    printed = f"\n{_fenced(event['tail'][-MAX_RESULT:])}" if event["exit"] != 0 and event["tail"].strip() else ""
+    return f"**[Test:{event['command']}]** {how}{printed}"
+
+
+def _result(event: Event) -> str:
+    report = event["report"]
+    failed = f"**Error:** {report['subtype']}" if event["event"] == "turn_failed" else ""
+    return "\n\n".join(filter(None, (failed, report["text"], _used(report["by_model"]))))
+
+
+def _used(by_model: Mapping[str, Any]) -> str:
+    cost = sum_costs(used["cost_usd"] for used in by_model.values()) if by_model else None
+    tokens = sum(count for used in by_model.values() for count in used["tokens"].values())
+    return f"{'unpriced' if cost is None else f'${cost:.4f}'} · {tokens:,} tokens" if by_model else ""
+
+
+def _fenced(text: str) -> str:
+    """As a block of code, whatever the text holds."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+_TEXTS: Mapping[str, Callable[[Event], str]] = {
+    "text": _text,
+    "thinking": _thinking,
+    "tool_started": _tool_started,
+    "tool_finished": _tool_finished,
+    "check_finished": _check_finished,
+    "turn_completed": _result,
+    "turn_failed": _result,
+}

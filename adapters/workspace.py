@@ -1,0 +1,165 @@
+"""The workspace that a turn brings: what it is made of, what its prompt says of it, and what of it comes back."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+MIB = 1024 * 1024
+MAX_COLLECTED_BYTES = 16 * MIB  # of one turn: it travels in its result
+
+
+def _path(text: str) -> str:
+    """A path that a file can have. Raises ValueError."""
+    if "\0" in text:
+        raise ValueError("holds a NUL character, which no path can")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"is not valid Unicode (lone surrogate at character {error.start})") from error
+    return text
+
+
+def absolute(path: str) -> str:
+    """An absolute path. Raises ValueError."""
+    if not PurePosixPath(_path(path)).is_absolute():
+        raise ValueError("must be an absolute path on the host")
+    return path
+
+
+def _absolute_here(path: str) -> str:
+    if not PurePosixPath(_path(path)).is_absolute():
+        raise ValueError("must be an absolute path on the worker's machine")
+    return path
+
+
+def _below_the_workspace(path: str) -> str:
+    parts = PurePosixPath(_path(path)).parts
+    if not parts or parts[0] == "/" or ".." in parts:
+        raise ValueError("must be a relative path below the workspace, without ..")
+    if ".git" in parts:
+        raise ValueError("must not lead into a .git")
+    return str(PurePosixPath(path))
+
+
+Glob = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_path)]
+Globs = Annotated[tuple[Glob, ...], Field(max_length=256)]
+Ref = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,255}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HostMount(_Part):
+    """Files of the worker's machine that are copied into the workspace."""
+
+    host_path: Annotated[str, AfterValidator(_absolute_here)] = Field(
+        description="A file or directory on the worker's machine, below one of its `mount_roots`."
+    )
+    mount_path: Annotated[str, AfterValidator(_below_the_workspace)] | None = Field(
+        default=None, description="Where it goes, relative to the workspace; left out: its own name."
+    )
+    include_glob: Globs = Field(default=(), description="Only what matches one of these; left out: everything.")
+    exclude_glob: Globs = Field(default=(), description="Nothing that matches one of these.")
+    max_bytes: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Refused, before anything is copied, if it is more than this."
+    )
+    follow_symlinks: bool = Field(
+        default=False, description="Copy what symbolic links lead to, below `mount_roots`; else they are left out."
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.mount_path is None and posixpath.basename(posixpath.normpath(self.host_path)) in ("", "/", ".git"):
+            raise ValueError("has no name of its own to go by; give a mount_path")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where it goes, relative to the workspace."""
+        return self.mount_path or posixpath.basename(posixpath.normpath(self.host_path))
+
+
+class Worktree(_Part):
+    """A git worktree with a commit checked out, for this turn alone."""
+
+    repository: Annotated[str, AfterValidator(absolute)] = Field(
+        description="Absolute path of a git repository on the host."
+    )
+    ref: Ref = Field(default="HEAD", description="The commit to check out: a branch, a tag, a hash.")
+
+
+class Collect(_Part):
+    """What of the workspace goes into the result, when the agent has ended."""
+
+    patch: bool = Field(default=False, description="All changes, as a patch that `git apply` takes.")
+    files: Globs = Field(default=(), description="The files that match one of these, as they are then.")
+    max_bytes: Annotated[int, Field(ge=1, le=MAX_COLLECTED_BYTES)] = Field(
+        default=MIB, description="Of all that; the patch comes first, and the rest is left out."
+    )
+
+
+Mounts = Annotated[tuple[HostMount, ...], Field(max_length=64)]
+
+
+def distinct(mounts: tuple[HostMount, ...]) -> tuple[HostMount, ...]:
+    """Mounts of which none lies in another one. Raises ValueError."""
+    places = [PurePosixPath(mount.place) for mount in mounts]
+    for index, place in enumerate(places):
+        for other in places[:index]:
+            if place.is_relative_to(other) or other.is_relative_to(place):
+                raise ValueError(f"two of them go to the same place: {other} and {place}; set another mount_path")
+    return mounts
+
+
+def matcher(globs: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a relative path matches one of these, from any of its directories on.
+
+    `*` and `?` match a slash, too. What matches a directory, matches all that is in it.
+    """
+    if not globs:
+        return lambda _: False
+    translated = "|".join(fnmatch.translate(form) for glob in globs for form in _forms(glob.rstrip("/")))
+    pattern = re.compile(translated)
+    return lambda path: pattern.match(path) is not None
+
+
+def _forms(glob: str) -> Iterable[str]:
+    """All ways a path can match a glob."""
+    return (glob, f"*/{glob}", f"{glob}/*", f"*/{glob}/*")
+
+
+def prompt_section(
+    workspace: str, mounts: Sequence[HostMount], worktree: Worktree | None, collect: Collect | None
+) -> str:
+    """What the agent is told of the workspace that was made for its turn."""
+    lines = ["# Workspace", "", f"Your working directory, {workspace}, was made for this task."]
+    if worktree is not None:
+        lines.append(f"It is a git worktree of {worktree.repository} at {worktree.ref}, with a detached HEAD.")
+    if mounts:
+        lines += ["It holds copies; changes to them do not reach the originals:", ""]
+        lines += [f"- {mount.place}: from {mount.host_path}{_filtered(mount)}" for mount in mounts]
+        lines.append("")
+    lines.append(_kept(collect))
+    return "\n".join(lines)
+
+
+def _filtered(mount: HostMount) -> str:
+    words = [f"only {', '.join(mount.include_glob)}"] if mount.include_glob else []
+    words += [f"without {', '.join(mount.exclude_glob)}"] if mount.exclude_glob else []
+    return f" ({'; '.join(words)})" if words else ""
+
+
+def _kept(collect: Collect | None) -> str:
+    kept = ["all changes, as a patch"] if collect is not None and collect.patch else []
+    kept += [f"files that match {', '.join(collect.files)}"] if collect is not None and collect.files else []
+    if not kept:
+        return "Leave what you make in it."
+    return f"When you have ended, these are collected from it: {'; '.join(kept)}."

@@ -1,0 +1,154 @@
+"""Sessions of turns: a row each, and one turn at a time that belongs to it.
+
+Whatever settles that turn enters the next one, or the end, in the same transaction: nothing is lost in between.
+Locks are taken in one order: the turn's, then the session's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, RowMapping
+
+from adapters.errors import InvalidRequest
+from adapters.result import TurnResult
+from adapters.session_request import SessionRequest
+from adapters.session_result import Check, SessionResult
+from adapters.session_run import NextTurn, Progress, after_turn, first_turn, turn_id
+from ops.ledger import claims, waiters
+from ops.ledger.database import insert_new
+from ops.ledger.records import AskedSession, SessionRun
+from ops.ledger.schema import session_runs
+
+_THIS = session_runs.c.run_id == sa.bindparam("this")
+_ROW = sa.select(session_runs).where(_THIS)
+_STANDS = sa.select(session_runs.c.turn, session_runs.c.settled_at).where(_THIS)
+_LOCKED = _ROW.with_for_update(key_share=True)
+_CHANGE = session_runs.update().where(_THIS)
+
+
+def submit(connection: Connection, request: SessionRequest, now: float, due_at: float | None = None) -> bool:
+    """Record a session, and its first turn as queued; False: it is known already."""
+    created = insert_new(
+        connection,
+        session_runs,
+        run_id=request.run_id,
+        turn=1,
+        cancel_requested=False,
+        created_at=now,
+        progress=Progress().model_dump_json(),
+        request=json.dumps(request.document()),
+    )
+    if created and not claims.submit(connection, first_turn(request), now, due_at, session_run=request.run_id):
+        _conclude(connection, _foreign(request.run_id, 1), now)
+    return created
+
+
+def admit(
+    connection: Connection, request: SessionRequest, task_id: str, now: float, due_at: float | None
+) -> AskedSession:
+    """Record a session that a task asks for, and the task."""
+    submit(connection, request, now, due_at)
+    return _note(connection, request.run_id, task_id)
+
+
+def refuse(connection: Connection, result: SessionResult, task_id: str, now: float) -> AskedSession:
+    """Settle a session that was never submitted; a valid one of that id stands."""
+    created = insert_new(
+        connection,
+        session_runs,
+        run_id=result.run_id,
+        turn=0,
+        cancel_requested=False,
+        created_at=now,
+        progress=Progress().model_dump_json(),
+    )
+    if created:
+        _conclude(connection, result, now)
+    return _note(connection, result.run_id, task_id)
+
+
+def _note(connection: Connection, run_id: str, task_id: str) -> AskedSession:
+    row = _locked(connection, run_id)  # so that it does not end between a look at it and the note
+    noted = waiters.add(connection, run_id, task_id, row["settled_at"])
+    return AskedSession(_result(row), again=not noted or row["settled_at"] is not None)
+
+
+def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Sequence[Check], now: float) -> None:
+    """Enter what follows on the turn of a session that is being settled."""
+    row = _locked(connection, run_id)
+    if row["settled_at"] is not None or turn.turn_id != turn_id(run_id, row["turn"]):
+        return
+    request, progress = _request(row), Progress.model_validate_json(row["progress"])
+    assert request is not None  # noqa: S101 - it has not ended
+    step = after_turn(request, progress, turn, checks, now, cancelled=row["cancel_requested"])
+    if isinstance(step, NextTurn):
+        number = row["turn"] + 1
+        if claims.submit(connection, step.request, now, session_run=run_id):
+            values = {"turn": number, "progress": step.progress.model_dump_json()}
+            connection.execute(_CHANGE, {"this": run_id, **values})
+            return
+        step = _foreign(run_id, number)
+    _conclude(connection, step, now)
+
+
+def open_turn(connection: Connection, run_id: str) -> str | None:
+    """The turn that the session is at; None: it has ended, or is not known."""
+    row = connection.execute(_STANDS, {"this": run_id}).mappings().first()
+    return None if row is None or row["settled_at"] is not None else turn_id(run_id, row["turn"])
+
+
+def want_cancelled(connection: Connection, run_id: str, at: str) -> bool:
+    """Have no turn follow on the turn `at`, which the caller has locked; False: another one has by now."""
+    row = _locked(connection, run_id)
+    if row["settled_at"] is None and turn_id(run_id, row["turn"]) != at:
+        return False
+    connection.execute(_CHANGE, {"this": run_id, "cancel_requested": True})
+    return True
+
+
+def find(connection: Connection, run_id: str) -> SessionRun | None:
+    """One session."""
+    row = connection.execute(_ROW, {"this": run_id}).mappings().first()
+    if row is None:
+        return None
+    return SessionRun(
+        run_id=run_id,
+        request=_request(row),
+        number=row["turn"],
+        turn=turn_id(run_id, row["turn"]) if row["turn"] else None,
+        cancel_requested=row["cancel_requested"],
+        created_at=row["created_at"],
+        settled_at=row["settled_at"],
+        result=_result(row),
+    )
+
+
+def _conclude(connection: Connection, result: SessionResult, now: float) -> None:
+    values = {
+        "settled_at": now,
+        "status": result.status,
+        "reason": result.reason,
+        "result": result.model_dump_json(),
+    }
+    connection.execute(_CHANGE, {"this": result.run_id, **values})
+    waiters.settled(connection, result.run_id, now)
+
+
+def _foreign(run_id: str, number: int) -> SessionResult:
+    why = f"there is a turn {turn_id(run_id, number)} already, which is not of this session; choose another id"
+    return SessionResult.refused(run_id, InvalidRequest(why, field="run_id"))
+
+
+def _locked(connection: Connection, run_id: str) -> RowMapping:
+    return connection.execute(_LOCKED, {"this": run_id}).mappings().one()
+
+
+def _request(row: RowMapping) -> SessionRequest | None:
+    return SessionRequest.model_validate_json(row["request"]) if row["request"] else None
+
+
+def _result(row: RowMapping) -> SessionResult | None:
+    return SessionResult.model_validate_json(row["result"]) if row["result"] else None

@@ -1,0 +1,41 @@
+"""Where the workspaces are that were made for turns."""
+
+from __future__ import annotations
+
+import json
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from ops.ledger.records import Claim, MadeWorkspace
+from ops.ledger.schema import attempts, sessions, turns
+from ops.ledger.turn_rows import change, held, open_attempt
+
+
+def place(connection: Connection, claim: Claim, workspace: str) -> None:
+    """Note where the open attempt works, for it, for its turn and for its session."""
+    held(connection, claim)
+    change(connection, claim.turn_id, workspace=workspace)
+    attempt = open_attempt(connection, claim.turn_id)
+    if attempt is not None:
+        ours = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.attempt == attempt.attempt)
+        connection.execute(attempts.update().where(ours).values(workspace=workspace))
+    locked = sessions.c.locked_by == claim.turn_id
+    connection.execute(sessions.update().where(locked).values(workspace=workspace))
+
+
+def made(connection: Connection, turn_id: str) -> MadeWorkspace | None:
+    """What is known of the workspace of a turn; None: the turn is not."""
+    query = sa.select(turns.c.settled_at, turns.c.workspace, turns.c.request)
+    row = connection.execute(query.where(turns.c.turn_id == turn_id)).mappings().first()
+    if row is None:
+        return None
+    kept = bool(json.loads(row["request"] or "{}").get("keep_workspace"))
+    return MadeWorkspace(row["settled_at"], kept, row["workspace"])
+
+
+def used_at(connection: Connection, workspace: str) -> float | None:
+    """When the last turn in a workspace was settled; None: some turn there is not, or none ever was."""
+    ends = sa.select(sa.func.max(turns.c.settled_at), sa.func.count() - sa.func.count(turns.c.settled_at))
+    last, open_turns = connection.execute(ends.where(turns.c.workspace == workspace)).one()
+    return None if open_turns else last

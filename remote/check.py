@@ -1,0 +1,37 @@
+"""A command in the workspace of a turn whose agent has ended: how it exits, and the end of what it prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from remote.host import Host
+from remote.run import Output, run_script
+from remote.shell import assignment, library
+from remote.spool import Spool
+
+_MARGIN_S = 60.0  # for the channel, and for ending what is left of it
+
+
+async def run_check(
+    host: Host, spool: Spool, directory: str, command: str, env: Mapping[str, str], *, timeout_s: float, tail: int
+) -> Output:
+    """Run `command` by sh, with the last `tail` bytes of its output as stdout; its exit is 137 after `timeout_s`.
+
+    Whatever it has started is ended with it, and so is what another worker was running for this turn. Raises
+    HostUnreachable, and leaves it to run for so long then: see `end_checks`.
+    """
+    environment = b"".join(b"export " + assignment(name, value) for name, value in env.items() if name != "LC_ALL")
+    locale = b"export " + assignment("LC_ALL", env["LC_ALL"]) if "LC_ALL" in env else b"LC_ALL=$1\n"
+    text = (environment + locale).decode("utf-8", "surrogateescape")
+    args = (spool.root, spool.id, directory, str(math.ceil(timeout_s)), str(tail), command, text)
+    return await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
+
+
+async def end_checks(host: Host, spool: Spool) -> None:
+    """End what runs of a turn whose agent has ended. Raises HostUnreachable."""
+    await run_script(host, _script("end_checks_of"), (spool.root, spool.id))
+
+
+def _script(function: str) -> str:
+    return f'{library("state", "processes", "check")}\n{function} "$@"'

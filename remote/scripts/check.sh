@@ -1,0 +1,49 @@
+# A command of a producer's in the workspace of a turn whose agent has ended, such as its tests: for so long, with the
+# end of its output. It carries the mark of the turn, so that nothing of it is left behind, wherever it went.
+
+# check ROOT ID DIRECTORY SECONDS BYTES COMMAND ENVIRONMENT: exits as the command does, with 137 after so long.
+check() {
+    place "$1" "$2"
+    end_checks
+    umask 077
+    printf '%s\n' "$6" >"$spool/command" && mkfifo "$spool/printed" || exit 90
+    tail -c "$5" <"$spool/printed" 4>&- &
+    reader=$!
+    (enter "$3" "$7") </dev/null >"$spool/printed" 2>&1 4>&- &
+    checked=$!
+    RUNTURN_SPOOL=$spool setsid sh -c 'sleep "$1"; kill -KILL "-$2"' guard "$4" "$checked" >/dev/null 2>&1 4>&- &
+    guard=$!
+    wait "$checked"
+    code=$?
+    for left in "-$checked" "-$guard" "$guard"; do kill -KILL "$left" 2>/dev/null; done
+    end_checks
+    # Whoever hid from that may hold the output open.
+    waited=0
+    while kill -0 "$reader" 2>/dev/null && [ "$waited" -lt 20 ]; do pause; done
+    kill -KILL "$reader" 2>/dev/null
+    return "$code"
+}
+
+# enter DIRECTORY ENVIRONMENT: become the command. The locale as in `launch`.
+enter() {
+    cd -- "$1" || exit 126
+    export RUNTURN_SPOOL="$spool"
+    # As arguments: the environment may hold any name.
+    set -- "${LC_ALL-}" "$2" "$(command -v setsid)" "$spool/command"
+    LC_ALL=C
+    eval "$2"
+    unset OLDPWD RUNTURN_SCRIPT
+    exec "$3" sh "$4"
+}
+
+# end_checks: those that are there, be they of a worker that was killed.
+end_checks() {
+    sweep
+    rm -f "$spool/command" "$spool/printed"
+}
+
+# end_checks_of ROOT ID
+end_checks_of() {
+    place "$1" "$2"
+    end_checks
+}

@@ -1,0 +1,146 @@
+# Workspaces that were made for turns. Each lies in a directory that is named after its turn, beside:
+#
+#   base        the commit or tree that it began as, where a patch is wanted
+#   git_dir     the git directory that knows it
+#   repository  of a git worktree: the directory that its repository keeps everything in, with a slash at its end
+#
+# It appears there complete or not at all. Callers define `refuse CODE DETAIL`.
+
+# find_made ROOT ID: `made`, by where the root really is: git writes down real paths.
+find_made() {
+    place "$1" "$2"
+    id=$2
+    root=$(real_path "$root") || refuse workspace_missing "$spool"
+    root=${root%/}
+    made=$root/$id
+}
+
+# plain_git ARGS...: nothing of the repository's own runs beside it.
+plain_git() {
+    git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 "$@"
+}
+
+# forget_git: the environment may name another repository, as within a hook.
+forget_git() {
+    unset -v GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES \
+        GIT_COMMON_DIR GIT_NAMESPACE
+    export GIT_TERMINAL_PROMPT=0
+    command -v git >/dev/null || refuse git_missing "git"
+}
+
+# forget_worktree PATH: have the repository in `common` forget the worktree at PATH.
+forget_worktree() {
+    for entry in "$common"worktrees/*/; do
+        leads_to=
+        IFS= read -r leads_to 2>/dev/null <"${entry}gitdir"
+        if [ "$leads_to" = "$1/.git" ]; then rm -rf "${entry%/}"; fi
+    done
+}
+
+# index_files LIST: put all files of the current directory into the index, but those that git is told to ignore. By
+# their names: `git add` would take no file of a checkout that lies in here.
+index_files() {
+    find . -name .git -prune -o \( -type f -o -type l \) -print0 >"$1" || return
+    plain_git update-index --add -z --stdin <"$1" || return
+    plain_git check-ignore --no-index -z --stdin <"$1" >"$1.ignored"
+    plain_git update-index --force-remove -z --stdin <"$1.ignored"
+}
+
+# index_worktree: the same in a git worktree, whose repository shall not grow by it.
+index_worktree() {
+    IFS= read -r common <"$made/repository" && mkdir -p "$made/objects" || return
+    export GIT_OBJECT_DIRECTORY="$made/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="${common}objects"
+    # With what git knows of unchanged files, it need not read them.
+    cp "$GIT_DIR/index" "$GIT_INDEX_FILE" || plain_git read-tree "$base" || return
+    plain_git add -A .
+}
+
+# enter_made ROOT ID
+enter_made() {
+    find_made "$1" "$2"
+    if [ -L "$made/workspace" ] || ! cd -P -- "$made/workspace"; then refuse workspace_missing "$made/workspace"; fi
+}
+
+# read_patch ROOT ID BYTES: the beginning of all changes since the workspace was made.
+read_patch() {
+    enter_made "$1" "$2"
+    forget_git
+    IFS= read -r base <"$made/base" && IFS= read -r git_dir <"$made/git_dir" || refuse not_collected "$made/base"
+    export GIT_DIR="$git_dir" GIT_WORK_TREE="$made/workspace" GIT_INDEX_FILE="$made/index"
+    rm -f "$GIT_INDEX_FILE"
+    said=$(compare 2>&1) || refuse not_collected "$said"
+    head -c "$3" "$made/patch"
+}
+
+# compare: what is here with `base`.
+compare() {
+    if [ -e "$made/repository" ]; then index_worktree; else index_files "$made/files"; fi || return
+    plain_git diff --cached --binary --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/ \
+        "$base" -- >"$made/patch"
+}
+
+# list_files ROOT ID BYTES: the names of the regular files, each with a NUL behind it; so many bytes of them.
+list_files() {
+    enter_made "$1" "$2"
+    find . -name .git -prune -o -type f -print0 | head -c "$3"
+}
+
+# read_files ROOT ID BYTES NAME...: for each, its size or "-" and how many bytes of it follow, and these. So many in all.
+read_files() {
+    enter_made "$1" "$2"
+    left=$3
+    shift 3
+    for name; do
+        size=-
+        taken=0
+        if [ -f "$name" ] && [ ! -L "$name" ] && size=$(wc -c <"$name"); then
+            size=$((size))
+            taken=$size
+            if [ "$taken" -gt "$left" ]; then taken=$left; fi
+        else
+            size=-
+        fi
+        printf '%s %s\n' "$size" "$taken"
+        if [ "$taken" -gt 0 ]; then head -c "$taken" "$name"; fi
+        left=$((left - taken))
+    done
+}
+
+# list_workspaces ROOT: one line for each, or the draft of one: the turn's id, seconds since it was changed or "-".
+list_workspaces() {
+    now=$(date +%s)
+    place "$1" ""
+    for made in "$root"/[A-Za-z0-9]*/ "$root"/.[A-Za-z0-9]*.??????/; do
+        made=${made%/}
+        [ -d "$made" ] || continue
+        name=${made##*/}
+        case $name in
+        .*)
+            name=${name%.??????}
+            name=${name#.}
+            ;;
+        esac
+        case $name in
+        *[!A-Za-z0-9._-]*) continue ;;
+        esac
+        age_of "$made"
+        echo "$name $age"
+    done
+}
+
+# remove_workspace ROOT ID: and all drafts of it. Agents leave directories that not even they may write.
+remove_workspace() {
+    place "$1" "$2"
+    [ -d "$root" ] || return 0
+    find_made "$1" "$2"
+    for draft in "$made" "$root/.$id".??????; do
+        [ -d "$draft" ] || continue
+        if IFS= read -r common 2>/dev/null <"$draft/repository"; then
+            forget_worktree "$draft/workspace"
+            forget_worktree "$made/workspace"
+        fi
+        rm -rf "$draft" 2>/dev/null && continue
+        chmod -R u+rwx "$draft"
+        rm -rf "$draft" || refuse workspace_unwritable "$draft"
+    done
+}

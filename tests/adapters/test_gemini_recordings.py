@@ -1,0 +1,188 @@
+"""What the real Gemini CLI printed folds to what its API billed, and is judged by its own rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters import events as ev
+from adapters.contract import Exit
+from adapters.fold import TurnState, fold
+from adapters.usage import Tokens, UsageSource
+from tests.adapters.gemini_recordings import agent, folded, load, names
+
+KINDS = {
+    "404": "invalid_request",
+    "500": "api_unreachable",
+    "approval-autoedit": "completed",
+    "approval-default": "completed",
+    "atsign": "completed",
+    "auth": "authentication_failed",
+    "auth401": "authentication_failed",
+    "badflag": "port_exit",
+    "badformat": "port_exit",
+    "down": "api_unreachable",
+    "killed-answer": "turn_cancelled",
+    "killed-tool": "turn_cancelled",
+    "nokey": "authentication_failed",
+    "quota": "out_of_tokens",
+    "ratelimit": "rate_limited",
+    "resume": "completed",
+    "sessionid": "completed",
+    "sessionid2": "session_in_use",
+    "slash": "completed",
+    "slashcmd": "completed",
+    "stdin-only": "completed",
+    "stdin-plus-p": "completed",
+    "tools": "completed",
+}
+KILLED = ("killed-answer", "killed-tool")
+
+
+def test_every_recording_is_judged() -> None:
+    assert {name: folded(load(name)).kind for name in names()} == KINDS
+
+
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - set(KILLED)))
+def test_recording_folds_to_its_bill(name: str) -> None:
+    recording = load(name)
+    usage = folded(recording).judgement.usage
+    assert {model: used.tokens for model, used in usage.by_model.items()} == recording.bill
+    assert all(used.cost_usd is not None for used in usage.by_model.values())
+    assert usage.source is (UsageSource.RESULT if recording.lines else UsageSource.NONE)
+
+
+def test_turn_killed_amid_a_tool_is_billed_from_its_session_files() -> None:
+    recording = load("killed-tool")
+    turn = folded(recording)
+    assert turn.judgement.read_session_files
+    usage = agent().session_usage(recording.session_lines, turn.state)
+    assert {model: used.tokens for model, used in usage.by_model.items()} == recording.bill
+    assert (usage.source, usage.complete) == (UsageSource.SESSION_FILES, True)
+
+
+def test_turn_killed_amid_an_answer_misses_the_bill_of_that_answer_and_says_so() -> None:
+    recording = load("killed-answer")
+    usage = agent().session_usage(recording.session_lines, folded(recording).state)
+    assert usage.tokens == Tokens(1001, 63, 501)
+    assert not usage.complete
+
+
+def test_half_a_record_at_the_end_of_a_session_file_costs_nothing_but_itself() -> None:
+    recording = load("killed-tool")
+    state = folded(recording).state
+    cut = [*recording.session_lines[:-2], recording.session_lines[-2][:200]]
+    usage = agent().session_usage(cut, state)
+    assert (usage.tokens, usage.complete) == (Tokens(1000, 62, 500), False)
+
+
+def test_tool_that_asks_a_model_itself_leaves_the_session_files_short() -> None:
+    recording = load("killed-tool")
+    lines = [line.replace(b"run_shell_command", b"google_web_search") for line in recording.session_lines]
+    assert not agent().session_usage(lines, folded(recording).state).complete
+
+
+def test_events_of_a_turn_with_tools() -> None:
+    turn = folded(load("tools"))
+    assert [event.name for event in turn.events if event is not ev.HEARTBEAT] == [
+        "session_started", "text", "tool_started", "tool_finished", "tool_started", "tool_finished", "text",
+        "turn_completed",
+    ]  # fmt: skip
+    assert turn.state.text == "Done: the stub turn finished."
+    assert [event.summary for event in turn.events if isinstance(event, ev.ToolStarted)] == [
+        "echo hello-from-tool > made.txt; cat made.txt",
+        "ls /nonexistent-dir-xyz",
+    ]
+    assert (turn.state.session_id, turn.state.model) == ("c6f3c0b5-2b5e-467a-a78b-952384c9a057", "gemini-2.5-pro")
+
+
+def test_refused_tool_is_told_with_its_error() -> None:
+    events = folded(load("approval-default")).events
+    errors = [event.error for event in events if isinstance(event, ev.ToolFinished)]
+    assert len(errors) == 2
+    assert all(error is not None and error.startswith('Tool "run_shell_command" not found') for error in errors)
+
+
+def test_tools_are_timed_when_they_are_seen_live() -> None:
+    parser, state, lines = agent().parser(), TurnState(), load("tools").lines
+    events = [event for at, line in enumerate(lines) for event in fold(parser, state, [line], float(at))]
+    assert [event.duration_ms for event in events if isinstance(event, ev.ToolFinished)] == [1000, 1000]
+
+
+RESULT = (
+    b'{"type":"result","status":"%s","error":{"type":"x","message":"%s"},"stats":{"duration_ms":5,"models":'
+    b'{"gemini-2.5-pro":{"total_tokens":%d,"input_tokens":%d,"output_tokens":1,"cached":0,"input":1}}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "kind"),
+    [
+        (b"Reached max session turns for this session.", 53, "turn_failed"),
+        (b"[API Error: The model is overloaded.]", 247, "overloaded"),
+        (b"[API Error: Bad gateway]", 246, "api_unreachable"),
+        (b"[API Error: Forbidden]", 147, "authentication_failed"),
+        (b"Operation cancelled.", 130, "turn_cancelled"),
+        (b"something new", 1, "turn_failed"),
+    ],
+)
+def test_failure_that_it_reports(message: bytes, code: int, kind: str) -> None:
+    state = TurnState()
+    fold(agent().parser(), state, [load("tools").lines[0], RESULT % (b"error", message, 11, 10)])
+    judgement = agent().judgement(state, Exit(code))
+    assert judgement.error is not None
+    assert judgement.error.kind == kind
+    assert judgement.usage.tokens == Tokens(10, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nokey", "When using Gemini API, you must specify the GEMINI_API_KEY environment variable."),
+        ("sessionid2", "already exists. Use --resume to resume it"),
+    ],
+)
+def test_what_it_complains_of_is_told(name: str, said: str) -> None:
+    error = folded(load(name)).judgement.error
+    assert error is not None
+    assert said in error.message
+
+
+def test_success_after_an_error_is_none() -> None:
+    """It is what 0.61.0 says when it has stopped for a loop, or after its own greatest number of turns."""
+    state = TurnState()
+    gave_up = b'{"type":"error","severity":"error","message":"Maximum session turns exceeded"}'
+    fold(agent().parser(), state, [load("tools").lines[0], gave_up, RESULT % (b"success", b"", 11, 10)])
+    error = agent().judgement(state, Exit(0)).error
+    assert error is not None
+    assert (error.kind, error.message) == ("turn_failed", "Maximum session turns exceeded")
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "retryable"),
+    [
+        (Exit(42, "Error resuming session: Invalid session identifier"), "session_not_found", False),
+        (Exit(55, "not a trusted directory"), "invalid_workspace_cwd", False),
+        (Exit(127, "gemini: not found"), "agent_not_found", False),
+        (Exit(0), "turn_failed", False),
+        (Exit(-9), "turn_cancelled", False),
+        (Exit(None), "host_lost", True),
+    ],
+)
+def test_end_before_any_event(end: Exit, kind: str, *, retryable: bool) -> None:
+    error = agent().judgement(TurnState(), end).error
+    assert error is not None
+    assert (error.kind, error.retryable) == (kind, retryable)
+
+
+def test_prompts_that_may_have_been_long_are_priced_one_by_one() -> None:
+    """gemini-2.5-pro costs more beyond 200,000 tokens: their sum does not tell which request was that long."""
+    state = TurnState()
+    fold(agent().parser(), state, [load("tools").lines[0], RESULT % (b"success", b"", 300_002, 300_000)])
+    judgement = agent().judgement(state, Exit(0))
+    assert (judgement.usage.cost_usd, judgement.read_session_files) == (None, True)
+    answer = b'{"id":"%d","type":"gemini","model":"gemini-2.5-pro","tokens":{"input":150000,"output":1}}'
+    usage = agent().session_usage([answer % 1, answer % 1, answer % 2], state)
+    assert usage.source is UsageSource.RESULT
+    assert usage.cost_usd == pytest.approx((300_000 * 1.25 + 2 * 10) / 1e6)
+    usage = agent().session_usage([answer % 1], state)  # one is missing
+    assert (usage.tokens, usage.cost_usd) == (Tokens(300_000, 2), None)

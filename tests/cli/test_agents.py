@@ -1,0 +1,104 @@
+"""`runturn agents`: what there is of each agent on each host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+def _claude(path: Path, says: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{says}\n")
+    path.chmod(0o755)
+    return path
+
+
+def _agents(cli: Cli, *arguments: str) -> dict[str, Any]:
+    said = cli("agents", "--json", *arguments)
+    assert said.status == 0
+    return {agent["agent"]: agent for agent in said.document["agents"]}
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = _claude(tmp_path / "bin" / "claude", "echo '2.1.330 (Claude Code)'")
+    monkeypatch.setenv("RUNTURN_AGENTS", json.dumps({"claude-code": {"command": str(program)}}))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret-secret-secret")
+    agent = _agents(cli)["claude-code"]
+    assert (agent["healthy"], agent["version"], agent["warning"]) == (True, "2.1.330", None)
+    assert (agent["host"], agent["path"], agent["problem"]) == ("local", str(program), None)
+    assert agent["credentials"]["forwarded"] == ["ANTHROPIC_API_KEY"]
+    assert agent["billing"] == ["api", "subscription"]
+    assert agent["capabilities"]["plans"] is True
+    assert agent["capabilities"]["tested_versions"] == ["2.1.197", "2.1.330"]
+    said = cli("agents")
+    assert "2.1.330" in said.out
+    assert "billed: api" in said.out
+    assert "sk-ant" not in said.out + cli("agents", "--json").out
+
+
+@pytest.mark.parametrize(
+    ("says", "healthy", "field", "words"),
+    [
+        ("echo 3.0.0", True, "warning", "not tested with this version, but with 2.1.197 to 2.1.330"),
+        ("echo 2.0.9", True, "warning", "not tested with this version"),
+        ("echo what; exit 1", False, "problem", "--version failed"),
+        ("exit 0", False, "problem", "--version failed"),
+        ("kill -9 $$", False, "problem", "--version failed"),
+    ],
+)
+def test_look_never_fails_and_a_version_outside_the_tested_ones_is_a_warning(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, healthy: bool, field: str, words: str
+) -> None:
+    program = _claude(tmp_path / "bin" / "claude", says)
+    monkeypatch.setenv("RUNTURN_AGENT__COMMAND", str(program))
+    agent = _agents(cli)["claude-code"]
+    assert agent["healthy"] is healthy
+    assert words in agent[field]
+
+
+def test_missing_program_and_silent_host_are_reports_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTURN_AGENT__COMMAND", "/nowhere/claude")
+    monkeypatch.setenv("RUNTURN_SSH_HOSTS", '[{"name": "gone", "address": "127.0.0.1", "port": 1}]')
+    agents = cli("agents", "--json").document["agents"]
+    problems = {(agent["agent"], agent["host"]): agent["problem"] for agent in agents}
+    assert "/nowhere/claude is not there" in problems["claude-code", "local"]
+    assert "cannot be reached" in problems["claude-code", "gone"]
+    assert "cannot be reached" in problems["scripted", "gone"]
+    assert {agent["host"] for agent in cli("agents", "--json", "--host", "local").document["agents"]} == {"local"}
+    assert cli("agents", "--host", "moon").status == 2
+
+
+def test_billing_that_is_set_comes_first(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x" * 20)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("RUNTURN_AGENTS", '{"claude-code": {"billing": "subscription"}}')
+    assert _agents(cli)["claude-code"]["billing"] == ["subscription", "api"]
+    monkeypatch.setenv("RUNTURN_AGENTS", '{"claude-code": {"billing": "free"}}')
+    said = cli("agents")
+    assert (said.status, "claude-code.billing" in said.err) == (2, True)
+
+
+def test_table_of_no_agent_and_options_that_make_no_sense_are_refused_by_name(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table, words in (
+        ({"clod": {}}, "clod: there is no such agent or setting"),
+        ({"claude-code": {"max_turns": 0}}, "claude-code: max_turns"),
+        ({"scripted": {"speed": 0}}, "scripted: speed"),
+    ):
+        monkeypatch.setenv("RUNTURN_AGENTS", json.dumps(table))
+        said = cli("agents")
+        assert (said.status, words in said.err) == (2, True), said.err

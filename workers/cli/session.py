@@ -1,0 +1,77 @@
+"""The command `session`, and sessions of turns as other commands show them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import click
+
+from adapters.errors import InvalidRequest
+from adapters.session_result import SessionResult, SessionStatus
+from workers.cli.context import Context, pass_context
+from workers.cli.options import build_session, json_option, session_options
+from workers.cli.show import print_json, print_session
+from workers.cli.status import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
+from workers.cli.view import show_live
+
+
+@click.command()
+@session_options
+@json_option
+@pass_context
+def session(context: Context, /, as_json: bool, **given: Any) -> int:
+    """Repeat turns in one agent session until tests pass.
+
+    After each turn, the tests are run in the workspace, on its host, and what fails is the next turn's prompt.
+    Ctrl-C cancels the session; a second one leaves it to the workers.
+    """
+    request = build_session(context.settings, given)
+    context.require_worker()
+    run_id = context.client.enqueue_session(request)
+    try:
+        interrupted = _follow(context, run_id, quiet=as_json)
+        result = context.client.session_result(run_id)
+    except KeyboardInterrupt:
+        click.echo(f"left to the workers; see: runturn result {run_id}", err=True)
+        return INTERRUPTED
+    status = show_session(result, as_json=as_json)
+    return INTERRUPTED if interrupted else status
+
+
+def show_session(result: SessionResult, *, as_json: bool) -> int:
+    """Print a session's result; returns the exit status that goes with it."""
+    if as_json:
+        print_json(result)
+    else:
+        print_session(result)
+    return session_status(result)
+
+
+def session_status(result: SessionResult) -> int:
+    """0 done, 2 bad input, 1 any other end."""
+    if result.status is SessionStatus.DONE:
+        return COMPLETED
+    return BAD_INPUT if result.reason == InvalidRequest.kind else FAILED
+
+
+def follow_session(context: Context, run_id: str) -> None:
+    """Show turn after turn until the session has ended."""
+    for turn_id in context.client.session_turns(run_id):
+        click.echo(f"▸ turn {turn_id}", err=True)
+        with closing(context.client.events(turn_id)) as events:
+            show_live(events, context.price)
+
+
+def _follow(context: Context, run_id: str, *, quiet: bool) -> bool:
+    """Returns whether the user interrupted it."""
+    try:
+        if quiet:
+            context.client.session_result(run_id)
+        else:
+            follow_session(context, run_id)
+    except KeyboardInterrupt:
+        context.client.cancel(run_id)
+        click.echo("cancelling the session; Ctrl-C again to leave that to its worker", err=True)
+        return True
+    return False

@@ -1,0 +1,23 @@
+"""The prices of an installation: the operator's file, else the table that runturn comes with."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+from adapters.prices import PriceTable
+from ops.errors import SettingsError
+from ops.settings import Settings
+
+
+def price_table(settings: Settings) -> PriceTable:
+    """Read the prices. Raises SettingsError for a file that cannot be read or is no price file."""
+    if settings.prices_file is None:
+        return PriceTable.builtin(_today)
+    try:
+        return PriceTable.parse(settings.prices_file.read_text("utf-8"), _today)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{settings.prices_file}: {error}", field="prices_file", where="settings") from error
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
