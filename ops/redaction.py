@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -112,6 +113,15 @@ class Redactor:
         """This one, for the secrets among these variables, too."""
         return Redactor(_secrets_of(environ), others=self)
 
+    def and_of_files(self, files: Mapping[str, bytes]) -> Redactor:
+        """This one, for the secrets in these files of JSON, too: variables, headers, by their names."""
+        redactor = self
+        for content in files.values():
+            with contextlib.suppress(ValueError):
+                for name, value in _named(json.loads(content)):
+                    redactor = redactor.and_of_environment({name: value})
+        return redactor
+
     def text(self, text: str) -> str:
         """The text without secrets."""
         if not any(form in text for form in self._texts):  # many times faster than the pattern, and the rule
@@ -128,6 +138,19 @@ class Redactor:
 
 def _secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if looks_secret(name, value)}
+
+
+def _named(document: object) -> Iterator[tuple[str, str]]:
+    """All texts in a document with their names; of `Bearer TOKEN`, the token."""
+    if isinstance(document, list):
+        for item in document:
+            yield from _named(item)
+    elif isinstance(document, dict):
+        for name, value in document.items():
+            if isinstance(value, str) and value:
+                yield name, value.split()[-1] if value.split() else value
+            else:
+                yield from _named(value)
 
 
 def _longest_first(form: tuple[str, str]) -> int:

@@ -199,7 +199,7 @@ class TurnRun:
             raise self._asked from None
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
-        redactor = self._equipment.secrets.and_of_environment(command.env)
+        redactor = self._equipment.secrets.and_of_environment(command.env).and_of_files(command.files)
         run = self._attempt_run = AttemptRun(
             self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held
         )

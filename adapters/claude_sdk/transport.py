@@ -39,7 +39,8 @@ class WireTransport(Transport):
         self._results = 0
         self._state: str | None = None
         self._changed = anyio.Event()
-        self.ended = False
+        self.ended = False  # the agent has
+        self._closed = False  # nobody reads what it says
         self.holds_gates: bool | None = None  # whether a hook that fails blocks the tool; None: not known yet
         for line in wire.said:
             self._recall(decode(line))
@@ -88,8 +89,9 @@ class WireTransport(Transport):
             async for line in self._wire.lines():
                 if _OURS.search(line) and (shown := self._read(line)) is not None:
                     yield shown
-        finally:
             self.ended = True
+        finally:  # or the SDK has given up
+            self._closed = True
             self._tell()
 
     async def end_input(self) -> None:
@@ -122,10 +124,10 @@ class WireTransport(Transport):
             self._aliases[self._handshake] = request_id
         else:
             await self._wire.write(line)
-        if not self.ended:
+        if not self._closed:
             await answered.wait()
         if self._asked.pop(request_id, None) is not None:
-            raise CLIConnectionError("the agent has ended")
+            raise CLIConnectionError("the agent has ended, or was left")
 
     # -- the agent's lines
 
@@ -176,6 +178,6 @@ class WireTransport(Transport):
     def _tell(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-        if self.ended:
+        if self._closed:
             for asked in self._asked.values():
                 asked.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from adapters.claude_sdk.faults import turn_error
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.command import SPOOL
 from adapters.contract import AgentConfig, Session
-from adapters.errors import AgentNotFound, InvalidRequest
+from adapters.errors import AgentFailed, AgentNotFound, InvalidRequest
 from adapters.request import TurnRequest
 from adapters.tool_functions import Toolbox
 from tests.adapters.wires import Desk
@@ -247,5 +248,18 @@ def test_errors_of_the_sdk_are_errors_of_the_turn(foreign: Exception, kind: str,
     assert (error.kind, error.retryable) == (kind, retried)
 
 
-def test_an_agent_whose_hooks_would_fail_open_is_refused() -> None:
-    assert "too old" in turn_error(CLIConnectionError("does not honor on_failure"), old=True).message
+class OldWire(NoWire):
+    """An agent from before hooks could block by failing; it stays."""
+
+    said = tuple(ClaudeSdk().build(request(), NEW).stdin.splitlines())
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        response = {"subtype": "success", "request_id": "handshake", "response": {"commands": []}}
+        yield json.dumps({"type": "control_response", "response": response}).encode()
+        await asyncio.Event().wait()
+
+
+async def test_an_agent_whose_hooks_would_fail_open_is_refused() -> None:
+    talk = ClaudeSdkConversation(request(), ClaudeSdkOptions(), (), OldWire(), Desk())
+    with pytest.raises(AgentFailed, match="too old"):
+        await talk.run()

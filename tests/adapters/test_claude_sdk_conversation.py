@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.claude_sdk.adapter import ClaudeSdk
+from adapters.claude_sdk.gates import Gates
 from adapters.errors import InvalidRequest
 from adapters.live import Control, Verdict
 from adapters.tool_functions import Toolbox
@@ -25,7 +26,7 @@ TOUCH = Reply((replies.bash("touch it"),), Usage(100, 20, 30, 4))
 DONE = Reply((Text("done"),), Usage(50, 30, 40, 6))
 
 SCRIPTS = (
-    *(Script(name, (TOUCH, DONE)) for name in ("runs", "refused", "denied", "raises", "cut")),
+    *(Script(name, (TOUCH, DONE)) for name in ("runs", "refused", "denied", "raises", "fails", "cut")),
     Script("lost", (TOUCH, Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
     Script("asked", (TOUCH, DONE), per_session=True),
     Script("tool", (Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
@@ -119,6 +120,21 @@ async def test_a_denied_tool_never_runs(stage: Open, script: str, options: dict[
         assert not (turn.workspace / "it").exists()
         (finished,) = turn.named("tool_finished")
         assert reason in finished.error
+
+
+async def test_a_hook_that_fails_behind_all_that_catches_it_blocks_the_tool(
+    stage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: Gates, happened: Mapping[str, Any]) -> dict[str, Any]:
+        if happened["hook_event_name"] == "PreToolUse":
+            raise LookupError("nothing catches it")
+        return {}
+
+    monkeypatch.setattr(Gates, "answer", fail)
+    async with stage("fails") as turn:
+        await turn.finish()
+        assert turn.named("tool_finished")[0].error
+        assert not (turn.workspace / "it").exists()
 
 
 @pytest.mark.parametrize("allowed", [True, False, None])

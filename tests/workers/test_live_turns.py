@@ -53,6 +53,7 @@ SCRIPTS = (
             (
                 Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)),
                 Reply((ToolUse("mcp__echo__echo", {"text": "five"}),), Usage(102, 22)),
+                Reply((replies.bash('cat "$RUNTURN_SPOOL/mcp.json"'),), Usage(104, 24)),
                 Reply((ToolUse("StructuredOutput", {"n": 5}),), Usage(103, 23)),
             ),
         )
@@ -163,8 +164,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.mark.parametrize("host", ["local", "h1"])
 def test_tools_of_both_kinds_and_structured_output(place: Place, host: str) -> None:
-    server = {"command": sys.executable, "args": ["-m", "tests.workers.mcp_echo"]}
-    server["env"] = {"ECHO_PREFIX": "again:", "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables = {"ECHO_PREFIX": "again:", "ECHO_TOKEN": "of-the-server", "PYTHONPATH": os.pathsep.join(sys.path)}
+    server = {"command": sys.executable, "args": ["-m", "tests.workers.mcp_echo"], "env": variables}
     options = {"mcp_servers": {"echo": server}, "tools": ["add"]}
     turn_id = place.begin(f"tools-{host}", options, host=host, output_schema=SCHEMA)
     result = place.fleet.result(turn_id)
@@ -172,6 +173,8 @@ def test_tools_of_both_kinds_and_structured_output(place: Place, host: str) -> N
     invoked = {event["tool"]: json.dumps(event["result"]) for event in place.named(turn_id, "tool_invoked")}
     assert "the sum is 5" in invoked["mcp__runturn__add"]
     assert "again: five" in invoked["mcp__echo__echo"]
+    assert "[redacted:ECHO_TOKEN]" in invoked["Bash"]
+    assert "of-the-server" not in json.dumps(place.fleet.events(turn_id))
     assert [event["status"] for event in place.named(turn_id, "agent_status")] == ["provisioning", "ready"]
     place.assert_booked(turn_id, f"tools-{host}")
 
