@@ -43,6 +43,8 @@ _PHRASES: tuple[tuple[str, type[TurnError]], ...] = (
     ("fetch failed", errors.ApiUnreachable),
     ("returned an empty response", errors.ApiUnreachable),
     ("no final response text", errors.ApiUnreachable),
+    ("Model stream ended", errors.ApiUnreachable),
+    ("[API Error: terminated]", errors.ApiUnreachable),
     ("Reached max session turns", errors.AgentFailed),
     ("Operation cancelled", errors.TurnCancelled),
 )

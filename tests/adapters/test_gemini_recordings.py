@@ -122,6 +122,7 @@ RESULT = (
         (b"[API Error: Bad gateway]", 246, "api_unreachable"),
         (b"[API Error: Forbidden]", 147, "authentication_failed"),
         (b"Operation cancelled.", 130, "turn_cancelled"),
+        (b"[API Error: terminated]", 1, "api_unreachable"),
         (b"something new", 1, "turn_failed"),
     ],
 )
@@ -170,9 +171,13 @@ def test_error_after_which_it_goes_on_is_no_failure() -> None:
     assert agent().judgement(state, Exit(0)).error is None
 
 
-def test_answer_without_a_word_is_tried_again() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [b"The model returned an empty response with no text.", b"Model stream ended without a finish reason."],
+)
+def test_answer_that_is_none_is_tried_again(said: bytes) -> None:
     state = TurnState()
-    empty = b'{"type":"error","severity":"error","message":"The model returned an empty response with no text."}'
+    empty = b'{"type":"error","severity":"error","message":"%s"}' % said
     done = RESULT.replace(b'"error":{"type":"x","message":"%s"},', b"") % (b"error", 11, 10)
     fold(agent().parser(), state, [load("tools").lines[0], empty, done])
     error = agent().judgement(state, Exit(0)).error
