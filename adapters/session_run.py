@@ -187,8 +187,7 @@ def _workspace(turn: TurnResult) -> dict[str, object]:
     """Where the last turn worked, which the first one may have brought."""
     if turn.workspace is None:
         return {}
-    brings_none = {"mounts": (), "worktree": None, "collect": None, "keep_workspace": False}
-    return {"workspace": turn.workspace, **brings_none}
+    return {"workspace": turn.workspace, "mounts": (), "worktree": None, "keep_workspace": False}
 
 
 def _place(request: SessionRequest, turn: TurnResult) -> dict[str, object]:

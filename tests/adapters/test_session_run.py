@@ -90,6 +90,7 @@ def test_failures_are_the_next_turns_prompt_in_the_same_session() -> None:
     )
 
 
+MADE = "/srv/workspaces/r.1/workspace"
 TREE = {"workspace": "", "worktree": {"repository": "/srv"}, "collect": {"patch": True}}
 
 
@@ -98,10 +99,11 @@ def test_workspace_that_the_first_turn_brings_is_kept_for_the_others() -> None:
     first = first_turn(request)
     assert (first.brings_workspace, first.keep_workspace) == (True, True)
     for so_far in (NOTHING_YET, Progress(turns=19, in_session=19)):  # in the same session, and in a fresh one
-        later = follows(asked(TREE, max_sessions=2), ended(workspace="/made"), FAILED, so_far=so_far)
+        later = follows(asked(TREE, max_sessions=2), ended(workspace=MADE), FAILED, so_far=so_far)
         turn = goes_on(later)
-        assert (turn.workspace, turn.brings_workspace, turn.host or "build1") == ("/made", False, "build1")
-    lost = ended(errors.HostLost(), workspace="/made")
+        assert (turn.workspace, turn.brings_workspace, turn.host or "build1") == (MADE, False, "build1")
+        assert turn.collect == request.turn.collect
+    lost = ended(errors.HostLost(), workspace=MADE)
     elsewhere = goes_on(follows(asked({**TREE, "on_host_lost": "any_host"}, max_sessions=2), lost))
     assert (elsewhere.brings_workspace, elsewhere.keep_workspace, elsewhere.host) == (True, True, None)
 
