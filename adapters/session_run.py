@@ -39,6 +39,8 @@ _FRESH = frozenset(
 )
 _LIMITS = (errors.BudgetExceeded.kind, errors.DeadlineExceeded.kind)
 
+# What brought a workspace that is there by now.
+_IN_THE_SAME: Mapping[str, object] = {"mounts": (), "worktree": None, "keep_workspace": False}
 N = TypeVar("N", int, float)
 
 
@@ -51,6 +53,7 @@ class Progress(BaseModel):
     in_session: int = 0  # of these, in the agent session that is running
     sessions: int = 1  # agent sessions, the one that is running included
     spent: Spent = Spent()
+    workspace: str | None = None  # that the first turn has brought, and that the next ones work in
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ def after_turn(
             "turns": progress.turns + 1,
             "in_session": progress.in_session + 1,
             "spent": progress.spent.and_of(turn),
+            "workspace": turn.workspace or progress.workspace,
         }
     )
     end = _end(request, so_far, turn, checks, now, cancelled=cancelled)
@@ -97,9 +101,11 @@ def after_turn(
     if _same_session(request, so_far, turn):
         goes_on = {"prompt": _feedback(request, turn, checks), "session_id": turn.session_id}
         return NextTurn(_turn(request, so_far, goes_on), so_far)
-    anew = so_far.model_copy(update={"in_session": 0, "sessions": so_far.sessions + 1})
-    prompt = _fresh_prompt(request, turn, checks)
-    return NextTurn(_turn(request, anew, {"prompt": prompt, "session_id": None, **_place(request, turn)}), anew)
+    place = _place(request, turn)
+    workspace = so_far.workspace if place else None  # what another host had is gone: it is brought once more
+    anew = so_far.model_copy(update={"in_session": 0, "sessions": so_far.sessions + 1, "workspace": workspace})
+    fresh = {"prompt": _fresh_prompt(request, turn, checks), "session_id": None, **place}
+    return NextTurn(_turn(request, anew, fresh), anew)
 
 
 def _end(
@@ -173,6 +179,7 @@ def _turn(request: SessionRequest, so_far: Progress, changes: Mapping[str, objec
             "max_total_tokens": _least(asked.max_total_tokens, left_tokens),
             "max_cost_usd": _least(asked.max_cost_usd, left_cost),
             "deadline": min(ends, key=datetime.timestamp, default=None),
+            **({**_IN_THE_SAME, "workspace": so_far.workspace} if so_far.workspace else {}),
             **changes,
         }
     )
@@ -208,6 +215,7 @@ def _result(
         sessions=so_far.sessions,
         session_id=turn.session_id,
         host=turn.host,
+        workspace=so_far.workspace,
         text=turn.text,
         structured_output=turn.structured_output,
         checks=tuple(checks),

@@ -220,6 +220,9 @@ class Conclusion:
         """The error as it is to be retried: as the request wants it, or because there is another host to try."""
         if isinstance(error, errors.HostLost) and self._claim.request.on_host_lost == "never":
             return errors.HostLost(error.message, retry=Retry.NEVER)
+        if isinstance(error, errors.SessionNotFound) and self._claim.request.session_id is None:
+            # An earlier attempt's, which the agent has not kept: the next one begins anew.
+            return errors.SessionNotFound(error.message, retry=Retry.BACKOFF)
         if error is not None and another_may_run(self._equipment.hosts, self._claim, attempt, error):
             return type(error)(error.message, retry=Retry.BACKOFF)
         return error

@@ -109,6 +109,8 @@ class Sessions:
         """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
         if not previous.session_id:
             return False  # its agent would have named it
+        if previous.outcome == errors.SessionNotFound.kind:
+            return False
         request = self._request
         if request.brings_workspace:  # wherever that was: it is only asked for its files
             request = request.working_in(previous.workspace or "/")

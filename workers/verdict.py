@@ -21,6 +21,7 @@ from remote.spool import Spool
 from remote.upkeep import free_bytes, read_session_files
 from workers.attempt import AttemptRun, Ended
 
+_MOST_READS = 50  # of session files, each of which names the next ones
 _ENOUGH_BYTES = 65_536  # free under the spool, below which an agent cannot be expected to print
 
 T = TypeVar("T")
@@ -66,8 +67,8 @@ async def observe(
     judged = adapter.judgement(state, end)
     if not judged.read_session_files or command.session_files is None:
         return judged
-    records = await _records(judged, command.session_files, host, spool)
     try:
+        records = await _records(judged, command.session_files, host, spool)
         exact = adapter.session_usage(records, state)
     except TurnError as fault:  # the adapter's own: what the stream has told is kept
         return replace(judged, error=judged.error or fault)
@@ -79,7 +80,10 @@ async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Sp
     following = judged.next_files or (lambda lines: None if lines else named)
     lines: list[bytes] = []
     read: SessionFiles | None = None
-    while (files := following(lines)) is not None and files != read:
+    for _ in range(_MOST_READS):
+        files = following(lines)
+        if files is None or files == read:
+            break
         lines += (await read_session_files(host, spool, files)).splitlines()
         read = files
     return lines

@@ -82,6 +82,8 @@ class Workspaces:
 
     async def complete(self, result: TurnResult) -> TurnResult:
         """The result, with what the turn brings home."""
+        if not self._request.brings_workspace:
+            return result.model_copy(update={"workspace": self._request.workspace})
         if self._at is None:
             return result
         host, path = self._at

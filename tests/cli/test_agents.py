@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from adapters.needs import Needs
+from ops.settings import Settings
 from tests.cli.conftest import Cli
+from workers.cli.options import build_request
 
 
 def _claude(path: Path, says: str) -> Path:
@@ -102,3 +105,38 @@ def test_table_of_no_agent_and_options_that_make_no_sense_are_refused_by_name(
         monkeypatch.setenv("RUNTURN_AGENTS", json.dumps(table))
         said = cli("agents")
         assert (said.status, words in said.err) == (2, True), said.err
+
+
+def test_needs_of_the_command_line_leave_the_agent_open() -> None:
+    given = {
+        "prompt": "x",
+        "needs": ("live", "language=python", "billing=subscription,api", "min_context_tokens=9"),
+    }
+    request = build_request(Settings(), given)
+    assert request.agent == "auto"
+    assert request.needs == Needs(
+        live=True, language="python", billing=("subscription", "api"), min_context_tokens=9
+    )
+    assert (
+        build_request(Settings(), {"prompt": "x", "agent": "scripted", "options": ('lines=["{}"]',)}).needs is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--need", "speed"), "needs.speed: is no known field"),
+        (("--need", "billing=gold"), "needs.billing.0"),
+        (("--need", "language="), "needs.language"),
+        (
+            ("--agent", "claude-code", "--need", "task_type=paint"),
+            "agent claude-code does not offer task_type=paint",
+        ),
+        (("--agent", "gemini", "--need", "structured_output"), "agent gemini does not offer structured_output"),
+    ],
+)
+def test_need_that_makes_no_sense_or_cannot_be_met_is_refused_at_once(
+    cli: Cli, arguments: tuple[str, ...], words: str
+) -> None:
+    said = cli("enqueue", "x", *arguments)
+    assert (said.status, words in said.err) == (2, True), said.err

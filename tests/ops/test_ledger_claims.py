@@ -242,3 +242,19 @@ def test_claims_are_looked_at_without_being_prolonged(ledger: Ledger) -> None:
     assert ledger.standing([kept, cancelled, lost]) == expected
     assert ledger.standing([]) == Renewal(frozenset(), frozenset())
     assert sorted(taken(ledger, 1.0 + TTL)) == ["cancelled", "kept"]
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["answered", "answer lost"])
+def test_turn_that_was_given_an_agent_stays_with_it(ledger: Ledger, times: int) -> None:
+    ledger.submit(a_request(agent="auto", labels={"team": "web"}), 1.0)
+    claim = ledger.claim("t1", "w1", 1.0, TTL)
+    assert isinstance(claim, Claim)
+    routed = [ledger.route(claim, "codex", 1, b'{"event":"agent_chosen"}') for _ in range(times)][-1]
+    assert routed.request == a_request(agent="codex", labels={"team": "web"})
+    assert (ledger.turn("t1").agent, ledger.last_seq("t1")) == ("codex", 1)
+    successor = ledger.claim("t1", "w2", 50.0, TTL)
+    assert isinstance(successor, Claim)
+    assert successor.request == routed.request
+    with pytest.raises(StaleClaim):
+        ledger.route(routed, "gemini", 2, b"{}")
+    assert ledger.turn("t1").agent == "codex"

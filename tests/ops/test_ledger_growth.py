@@ -32,6 +32,7 @@ ASKED_BY_WORKERS: dict[str, Operation] = {
     "lock_session": lambda ledger, claim: ledger.lock_session(
         claim, "s", agent="claude-code", host="local", workspace="/srv/shop", now=5.0
     ),
+    "route": lambda ledger, claim: ledger.route(claim, "codex", 1, b"{}"),
     "append_many": lambda ledger, claim: ledger.append_many([Batch(claim, 1, [b"{}"])]),
     "events": lambda ledger, _: ledger.events("done", 1),
     "last_seq": lambda ledger, _: ledger.last_seq("done"),

@@ -61,6 +61,7 @@ SCRIPTS = (
         "kept",
         (Reply((shell("echo a"),), Usage(41, 42, 43)), BUSY, Reply((Text("at last"),), Usage(51, 52, 53))),
     ),
+    Script("empty", (Reply((), Usage(54, 55, 56)), Reply((Text("at last"),), Usage(57, 58, 59)))),
     *(
         Script(f"cancelled-{host}", (Reply((Thinking("hm"), SLOW), Usage(100 + n, 20, 30)),))
         for n, host in enumerate(("local", "h1"))
@@ -93,7 +94,7 @@ class Place:
         self.turns["taken-over"] = self.fleet.client.enqueue(self.ask("taken-over"))
         self.api.gate("taken-over").wait_until_reached()
         self.fleet.workers[-1].kill()
-        for script in ("resumed", "fresh", "kept", "tools-h1", "cancelled-h1", *FAILURES):
+        for script in ("resumed", "fresh", "kept", "empty", "tools-h1", "cancelled-h1", *FAILURES):
             self.turns[script] = self.fleet.client.enqueue(self.ask(script))
         self.turns["planned"] = self.fleet.client.enqueue(self.ask("planned", plan=True))
         for script in ("tools-local", "cancelled-local"):
@@ -200,6 +201,18 @@ def test_turn_that_failed_after_an_answer_goes_on_in_its_session(place: Place) -
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "at last", 2), result.error
     assert place.sessions(result.turn_id) == [result.session_id] * 2
     place.assert_booked_as_billed(result, "kept")
+
+
+def test_session_that_was_billed_and_cannot_be_resumed_is_begun_anew(place: Place) -> None:
+    """The CLI keeps no session of an answer that had nothing in it; that shows when it is to be resumed."""
+    result = place.result("empty")
+    assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "at last", 3), result.error
+    events = place.fleet.events(result.turn_id)
+    ended = [event["error_kind"] for event in events if event["event"] == "attempt_ended"]
+    assert ended == ["api_unreachable", "session_not_found", None]
+    first, second = place.sessions(result.turn_id)
+    assert first != second == result.session_id
+    assert booked(result) == place.billed("empty") == {PRO: (111, 113, 115, 0)}
 
 
 def test_plan_turn_gives_a_plan_and_changes_nothing(place: Place) -> None:

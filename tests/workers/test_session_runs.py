@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
@@ -20,6 +21,7 @@ from remote.check import run_check
 from remote.errors import HostUnreachable
 from remote.run import Output
 from tests.processes import of_turns
+from tests.ssh.needs import need
 from tests.waiting import until
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
@@ -97,6 +99,20 @@ def test_turns_follow_until_the_tests_pass(site: Site, recording: Path) -> None:
     told = [event for event in events(site, 1) if event["event"] == "check_finished"]
     assert [(event["exit"], event["tail"]) for event in told] == [(1, "seen by the test: 1\n"), (0, "")]
     assert not list(site.spool.iterdir())
+
+
+def test_all_turns_work_in_the_worktree_that_the_first_one_has_brought(site: Site, recording: Path) -> None:
+    git = (need("git"), "-C", str(site.workspace), "-c", "user.name=t", "-c", "user.email=t@localhost")
+    for command in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "one")):
+        subprocess.run([*git, *command], check=True)
+    turn = {"workspace": "", "worktree": {"repository": str(site.workspace)}, "keep_workspace": True}
+    site.ledger.submit_session(asked(site, recording, turn=turn, test_commands=[passes_at(2)]), site.now())
+    result = asyncio.run(finish(site))
+    assert (result.status, result.reason, len(result.turns)) == ("done", "tests_passed", 2)
+    second = site.ledger.request(f"{RUN}.2")
+    assert second is not None
+    assert second.workspace == str(site.root / "workspaces" / f"{RUN}.1" / "workspace")
+    assert Path(second.workspace, "tries").read_text() == "tried\n" * 2
 
 
 POINTS = ("before session_run", "after session_run", "before usage_of", "before settle", "after settle")

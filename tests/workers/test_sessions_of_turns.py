@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from kombu import Queue
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
 from tests.processes import describe, of_turns
+from tests.ssh.needs import need
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
@@ -132,3 +135,18 @@ def test_revoked_task_cancels_its_session(fleet: Fleet) -> None:
     result = fleet.client.session_result("revoked", WAIT_S)
     assert (result.status, len(result.turns)) == ("cancelled", 1)
     fleet.assert_nothing_left()
+
+
+def test_all_turns_work_in_the_worktree_that_the_first_one_brings(fleet: Fleet) -> None:
+    asked = document(fleet, "tree", passes_at(2))
+    repository = asked["turn"].pop("workspace")
+    git = (need("git"), "-C", repository, "-c", "user.name=t", "-c", "user.email=t@localhost")
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "one")):
+        subprocess.run([*git, *command], check=True)
+    asked["turn"] |= {"worktree": {"repository": repository}, "keep_workspace": True}
+    result = fleet.client.run_session(SessionRequest.parse(asked), WAIT_S)
+    assert (result.status, len(result.turns), result.sessions) == ("done", 2, 1), result.error
+    assert result.workspace not in (None, repository)
+    tries = Path(result.workspace or "") / "tries"
+    assert len(tries.read_text().splitlines()) == 2
+    assert not (Path(repository) / "tries").exists()

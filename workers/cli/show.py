@@ -160,8 +160,6 @@ def _details(result: TurnResult) -> Iterator[str]:
         yield "a message was in flight when the agent ended; what it cost is not in these numbers"
     if result.collected is not None:
         yield f"collected: {_collected(result.collected)}"
-    if result.workspace is not None:
-        yield f"kept: {result.workspace}"
     session = f" · session {result.session_id}" if result.session_id else ""
     yield f"turn {result.turn_id}{session}"
 
