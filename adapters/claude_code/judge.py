@@ -75,6 +75,8 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
 
 def _unfinished(report: Report, state: TurnState) -> TurnError | None:
     """Why a reported success is none."""
+    if state.interrupted and report.num_turns == 0 and report.stop_reason is None:
+        return errors.TurnCancelled("a hook has kept the prompt from the agent")
     if report.terminal_reason == STOPPED and report.structured_output is None:
         return errors.TurnCancelled("a hook ended the turn before the agent was done")
     if _cut_short(report) or _cut_after_tool(report, state):

@@ -57,6 +57,7 @@ class ClaudeCodeParser:
             "init": _session_started,
             "api_retry": _api_retry,
             "model_fallback": _model_fallback,
+            "informational": _informational,
             "task_started": self._task,
             "task_progress": self._task,
             "task_updated": self._task,
@@ -240,6 +241,12 @@ def _model_fallback(record: Record) -> ev.Event:
         str(record.get("fallback_model") or ""),
         str(record.get("trigger") or ""),
     )
+
+
+def _informational(record: Record) -> ev.Event:
+    """A prompt that a hook has blocked is one that the agent was told not to answer; it reports success."""
+    outcome = record.get("prompt_submit_outcome") or {}
+    return ev.Interrupted() if outcome.get("kind") == "blocked_by_hook" else _notification(record)
 
 
 def _subagent(record: Record, task: str) -> ev.Event:

@@ -26,7 +26,7 @@ TOUCH = Reply((replies.bash("touch it"),), Usage(100, 20, 30, 4))
 DONE = Reply((Text("done"),), Usage(50, 30, 40, 6))
 
 SCRIPTS = (
-    *(Script(name, (TOUCH, DONE)) for name in ("runs", "refused", "denied", "raises", "fails", "cut")),
+    *(Script(name, (TOUCH, DONE)) for name in ("runs", "refused", "denied", "raises", "fails", "late", "cut")),
     Script("lost", (TOUCH, Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
     Script("asked", (TOUCH, DONE), per_session=True),
     Script("tool", (Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
@@ -135,6 +135,14 @@ async def test_a_hook_that_fails_behind_all_that_catches_it_blocks_the_tool(
         await turn.finish()
         assert turn.named("tool_finished")[0].error
         assert not (turn.workspace / "it").exists()
+
+
+async def test_a_prompt_that_comes_too_late_is_no_success(stage: Open) -> None:
+    async with stage("late") as turn:
+        turn.desk.reason = "Deadline exceeded"
+        judged = await turn.finish()
+        assert judged.error is not None
+        assert (judged.error.kind, judged.usage.tokens.total) == ("turn_cancelled", 0)
 
 
 @pytest.mark.parametrize("allowed", [True, False, None])
