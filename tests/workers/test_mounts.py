@@ -117,6 +117,15 @@ def test_root_may_be_a_link_itself(allowed: Path) -> None:
     assert len(chosen([mount], [allowed.parent / "way in"])) == 1
 
 
+def test_directories_too_deep_to_be_walked_are_refused(allowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(allowed)
+    for _ in range(1000):  # as no path could name them at once
+        Path("d").mkdir()
+        os.chdir("d")
+    refused = refusal(allowed, "d")
+    assert (refused.field, "nested too deeply" in refused.message) == ("mounts.0.host_path", True)
+
+
 def test_budget_is_for_what_would_be_copied(allowed: Path) -> None:
     assert brought(allowed, max_bytes=3, include_glob=("*.py",))
     error = refusal(allowed, max_bytes=2, include_glob=("*.py",))
