@@ -54,8 +54,13 @@ class _Allowed:
             leads = f"{path} leads to {real}, which" if real != path else path
             text = f"{leads} lies in none of the worker's mount_roots ({', '.join(self.roots)})"
             raise InvalidRequest(text, field=field)
-        if not Path(real).exists():
-            raise InvalidRequest(f"{path} does not exist on the worker's machine", field=field)
+        try:
+            Path(real).stat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise InvalidRequest(f"{path} does not exist on the worker's machine", field=field) from error
+        except OSError as error:
+            text = f"{path} cannot be looked at on the worker's machine: {error.strerror}"
+            raise InvalidRequest(text, field=field) from error
         return real
 
 

@@ -108,6 +108,14 @@ def test_what_lies_elsewhere_or_nowhere_is_refused(allowed: Path, path: str) -> 
     assert "does not exist" in error.message if "gone" in path else "mount_roots" in error.message
 
 
+def test_path_that_cannot_be_looked_at_is_refused(allowed: Path) -> None:
+    mount = HostMount(host_path=str(allowed / ("n" * 300)))
+    for look in (check_mounts, chosen):
+        with pytest.raises(InvalidRequest, match=r"cannot be looked at.*: File name too long") as refused:
+            look([mount], [allowed])
+        assert refused.value.field == "mounts.0.host_path"
+
+
 def test_without_roots_there_are_no_mounts(allowed: Path) -> None:
     assert "mount_roots" in refusal(allowed, roots=[]).message
 
