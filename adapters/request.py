@@ -25,7 +25,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from adapters.errors import InvalidRequest
 from adapters.needs import Needs
 from adapters.task import Task, with_prompt
-from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section
+from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
 
 AUTO = "auto"  # in the place of an agent's name
 _DEPTH = 6  # of a faulty field's name, in dots
@@ -229,17 +229,22 @@ class TurnRequest(BaseModel):
     def _workspace_fault(self) -> tuple[str, str] | None:
         """Which field speaks against another one, and how."""
         if not self.brings_workspace:
-            if not self.workspace:
-                return "workspace", "is required, unless mounts or a worktree bring one"
-            only = ("collect", self.collect is not None), ("keep_workspace", self.keep_workspace)
-            text = "is for a workspace that the turn brings, with mounts or a worktree"
-            return next(((name, text) for name, given in only if given), None)
+            return self._fault_of_existing_workspace()
         if self.workspace:
             return "workspace", "is made by mounts or a worktree; leave either out"
         if self.mounts and self.worktree is not None:
             return "mounts", "cannot be given with a worktree; leave either out"
         if self.session_id is not None:
             return "session_id", "a session goes on in its own workspace only: name that one as workspace"
+        return None
+
+    def _fault_of_existing_workspace(self) -> tuple[str, str] | None:
+        if not self.workspace:
+            return "workspace", "is required, unless mounts or a worktree bring one"
+        if self.keep_workspace:
+            return "keep_workspace", "is for a workspace that the turn brings, with mounts or a worktree"
+        if self.collect is not None and not was_made(self.workspace):
+            return "collect", "is for a workspace that the turn brings, or that an earlier one has brought"
         return None
 
     @property

@@ -119,6 +119,12 @@ def distinct(mounts: tuple[HostMount, ...]) -> tuple[HostMount, ...]:
     return mounts
 
 
+def was_made(workspace: str) -> bool:
+    """Whether a path looks like that of a workspace that was made for a turn."""
+    path = PurePosixPath(workspace)
+    return path.name == "workspace" and len(path.parts) > 3
+
+
 def matcher(globs: Sequence[str]) -> Callable[[str], bool]:
     """Whether a relative path matches one of these, from any of its directories on.
 

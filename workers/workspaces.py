@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 import structlog
 
@@ -19,7 +20,7 @@ from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.errors import HostError
 from remote.tar_stream import Entry, SourceChanged
-from remote.workspaces import MadeState, list_workspaces, make_of_files, make_worktree, remove_workspace
+from remote.workspaces import MadeState, Place, list_workspaces, make_of_files, make_worktree, remove_workspace
 from workers.collecting import collected
 from workers.equipment import Equipment
 from workers.faults import turn_error
@@ -45,6 +46,8 @@ class Workspaces:
         made = [attempt for attempt in claim.attempts if attempt.workspace is not None]
         self._hosts = [attempt.host for attempt in claim.attempts]  # where there may be something to be removed
         self._at: tuple[str, str] | None = (made[-1].host, made[-1].workspace or "") if made else None
+        if not self._request.brings_workspace and claim.last is not None:
+            self._at = (claim.last.host, self._request.workspace)
 
     @property
     def ready(self) -> bool:
@@ -60,6 +63,7 @@ class Workspaces:
     async def bring(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
         """The request in its workspace, which is made on the host unless it was. Raises TurnError, Detached."""
         if not self._request.brings_workspace:
+            self._at = (attempt.host, self._request.workspace)
             return self._request
         self._hosts.append(attempt.host)
         path = attempt.workspace
@@ -77,17 +81,15 @@ class Workspaces:
     async def collect(self, host: TurnHost, redactor: Redactor) -> None:
         """Read what the result is to have of it, once the agent has ended. Raises HostUnreachable."""
         if self._request.collect is not None:
-            place = host.made(self._claim.turn_id)
-            self._collected = await collected(host.host, place, self._request.collect, redactor)
+            self._collected = await collected(host.host, self._place(host), self._request.collect, redactor)
 
     async def complete(self, result: TurnResult) -> TurnResult:
         """The result, with what the turn brings home."""
-        if not self._request.brings_workspace:
-            return result.model_copy(update={"workspace": self._request.workspace})
+        stays = self._request.keep_workspace or not self._request.brings_workspace
         if self._at is None:
-            return result
+            return result.model_copy(update={"workspace": self._request.workspace or None})
         host, path = self._at
-        kept = path if self._request.keep_workspace else None
+        kept = path if stays else None
         if self._request.collect is not None and self._collected is None:
             self._collected = await self._collected_late(self._equipment.hosts.get(host))
         return result.model_copy(update={"workspace": kept, "collected": self._collected})
@@ -101,6 +103,13 @@ class Workspaces:
             host = self._equipment.hosts.get(name)
             if name != keep and host.host.rest_s == 0:
                 await tolerant(remove_workspace(host.host, host.made(self._claim.turn_id)), None)
+
+    def _place(self, host: TurnHost) -> Place:
+        """Where its workspace lies: this turn's own, or that of an earlier one, which was kept."""
+        if self._request.brings_workspace:
+            return host.made(self._claim.turn_id)
+        made = PurePosixPath(self._request.workspace).parent
+        return Place(str(made.parent), made.name)
 
     async def _collected_late(self, host: TurnHost) -> Collected:
         """Of a turn whose agent nobody has followed to its end."""
@@ -125,7 +134,7 @@ class Workspaces:
         return self._making.result()
 
     async def _made(self, host: TurnHost) -> str:
-        request, place = self._request, host.made(self._claim.turn_id)
+        request, place = self._request, self._place(host)
         wants_patch = request.collect is not None and request.collect.patch
         try:
             if request.worktree is not None:

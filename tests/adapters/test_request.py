@@ -259,7 +259,7 @@ TREE = {"repository": "/srv/repo"}
         ({"workspace": "/srv", "mounts": [MOUNT]}, "workspace", "leave either out"),
         ({"mounts": [MOUNT], "worktree": TREE}, "mounts", "leave either out"),
         ({"worktree": TREE, "session_id": "s"}, "session_id", "its own workspace"),
-        ({"workspace": "/srv", "collect": {"patch": True}}, "collect", "that the turn brings"),
+        ({"workspace": "/srv", "collect": {"patch": True}}, "collect", "has brought"),
         ({"workspace": "/srv", "keep_workspace": True}, "keep_workspace", "that the turn brings"),
         ({"mounts": [{"host_path": "rules"}]}, "mounts.0.host_path", "absolute"),
         ({"mounts": [{"host_path": "/a\0b"}]}, "mounts.0.host_path", "NUL"),

@@ -105,7 +105,12 @@ def test_all_turns_work_in_the_worktree_that_the_first_one_has_brought(site: Sit
     git = (need("git"), "-C", str(site.workspace), "-c", "user.name=t", "-c", "user.email=t@localhost")
     for command in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "one")):
         subprocess.run([*git, *command], check=True)
-    turn = {"workspace": "", "worktree": {"repository": str(site.workspace)}, "keep_workspace": True}
+    turn = {
+        "workspace": "",
+        "worktree": {"repository": str(site.workspace)},
+        "keep_workspace": True,
+        "collect": {"patch": True},
+    }
     site.ledger.submit_session(asked(site, recording, turn=turn, test_commands=[passes_at(2)]), site.now())
     result = asyncio.run(finish(site))
     assert (result.status, result.reason, len(result.turns)) == ("done", "tests_passed", 2)
@@ -113,6 +118,10 @@ def test_all_turns_work_in_the_worktree_that_the_first_one_has_brought(site: Sit
     assert second is not None
     assert second.workspace == str(site.root / "workspaces" / f"{RUN}.1" / "workspace")
     assert Path(second.workspace, "tries").read_text() == "tried\n" * 2
+    last = site.ledger.result(f"{RUN}.2")
+    assert last is not None
+    assert last.collected is not None
+    assert "+tried\n" in (last.collected.patch or "")  # before the last of the tests
 
 
 POINTS = ("before session_run", "after session_run", "before usage_of", "before settle", "after settle")

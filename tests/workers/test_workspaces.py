@@ -214,8 +214,13 @@ def test_workspace_is_kept_for_the_turns_that_go_on_in_its_session(fleet: Fleet,
     result = fleet.result(bringing(fleet, project, "echo kept >here", keep_workspace=True))
     assert result.workspace is not None
     assert Path(result.workspace, "here").read_text() == "kept\n"
-    again = fleet.run(fleet.request(workspace=result.workspace, session_id=result.session_id))
+    script = Path(result.workspace, "todo")
+    script.write_text("echo more >>here")
+    collect = {"patch": True, "files": ["here"]}
+    again = fleet.run(fleet.request(workspace=result.workspace, session_id=result.session_id, collect=collect))
     assert again.status is Status.COMPLETED, again.error
+    assert home_of(again).files["here"].text == "kept\nmore\n"
+    assert again.workspace == result.workspace
     assert made(fleet) == [Path(result.workspace).parent]
 
 
