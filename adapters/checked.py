@@ -6,14 +6,14 @@ named, and the usage that is known stays in the bill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast, get_args
 
 from pydantic import JsonValue
 
-from adapters.command import Command
-from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, Session
+from adapters.command import Command, SessionFiles
+from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, NextFiles, Session
 from adapters.errors import AgentFailed, TurnError
 from adapters.events import AdapterFault, Event, Malformed
 from adapters.fold import Parser, TurnState
@@ -69,10 +69,21 @@ class Checked:
             judged = self._returned(Judgement, "judgement", lambda: self._adapter.judgement(state, end))
         except TurnError as error:
             return Judgement(error, state.estimate, read_session_files=True)
+        if judged.next_files is not None:
+            judged = replace(judged, next_files=self._next_files(judged.next_files))
         if state.fault is None:
             return judged
         usage = replace(judged.usage, complete=False)  # what it could not read may have been a bill
         return replace(judged, error=AgentFailed(state.fault), usage=usage)
+
+    def _next_files(self, following: NextFiles) -> NextFiles:
+        """Its choice of files to read. Raises AgentFailed."""
+
+        def checked(lines: Sequence[bytes]) -> SessionFiles | None:
+            files = self._call("judgement().next_files", lambda: following(lines))
+            return files if files is None else _the(SessionFiles, files, self.name, "judgement().next_files()")
+
+        return checked
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
         """See `Adapter.session_usage`. Raises AgentFailed."""

@@ -102,7 +102,11 @@ class Conversation(Protocol):
         ...
 
     async def control(self, request: ControlRequest) -> Mapping[str, JsonValue]:
-        """Do what is asked, and return the agent's answer. Raises InvalidRequest for what it does not take."""
+        """Do what is asked, and return the agent's answer. Raises InvalidRequest for what it does not take.
+
+        It may be asked as soon as there is a conversation, and waits until the agent is ready. Several requests
+        may be under way; one that takes too long is cancelled. No answer holds what was prompted.
+        """
         ...
 
 

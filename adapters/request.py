@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import jsonschema
 from pydantic import (
@@ -83,6 +83,18 @@ def _json_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if schema.get("type", "object") != "object":
         raise ValueError('must describe an object ("type": "object")')
     return schema
+
+
+def output_fault(schema: Mapping[str, JsonValue], output: object) -> str | None:
+    """What is wrong with a structured output; None: it is as the schema wants it."""
+    try:
+        jsonschema.validators.validator_for(schema)(schema).validate(cast(Any, output))
+    except jsonschema.ValidationError as error:
+        where = ".".join(str(part) for part in error.absolute_path) or "the whole"
+        return f"{where}: {error.message[:300]}"
+    except RecursionError:
+        return "it is nested too deeply"
+    return None
 
 
 Traceparent = Annotated[str, StringConstraints(pattern=_TRACEPARENT), AfterValidator(_valid_traceparent)]

@@ -22,6 +22,7 @@ class Candidate:
     capabilities: Capabilities
     billing: Billing | None = None  # who is billed there; None: not known
     problem: str | None = None  # why it cannot be used there; None: it is healthy
+    reached: bool = True  # False: its host could not be asked just now
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +55,23 @@ def check_able(request: TurnRequest, adapter: Adapter) -> None:
 def choose(candidates: Sequence[Candidate], request: TurnRequest) -> Choice | TurnError:
     """The first that meets all needs and is healthy: by who is billed, as preferred, else in the order given.
 
-    Otherwise the error: which need no agent meets, or why those that meet them cannot be used.
+    If none is, one whose host could not be asked: its turn tries that host again, as any turn does. Otherwise the
+    error: which need no agent meets, or why those that meet them cannot be used.
     """
     requirements, billing = list(_requirements(request)), request.needs.billing if request.needs else ()
     able = [
         each
         for each in candidates
         if all(requirement.met(each.capabilities) for requirement in requirements)
-        and (not billing or each.billing in billing or each.problem is not None)
+        and (not billing or each.billing in billing or not each.reached)
     ]
     if not able:
         return _unmet(candidates, requirements, billing)
-    usable = [each for each in able if each.problem is None]
+    usable = [each for each in able if each.problem is None] or [each for each in able if not each.reached]
     if not usable:
         problems = "; ".join(f"{each.agent} on {each.host}: {each.problem}" for each in able)
         return AgentNotFound(f"no agent that meets the needs can be used: {problems}")
-    best = min(usable, key=lambda each: billing.index(each.billing) if each.billing in billing else 0)
+    best = min(usable, key=lambda each: billing.index(each.billing) if each.billing in billing else len(billing))
     return Choice(best.agent, _reason(best, usable, requirements))
 
 
@@ -120,6 +122,8 @@ def _reason(best: Candidate, usable: Sequence[Candidate], requirements: Sequence
     met = ", ".join(dict.fromkeys(each.words for each in requirements if each.field != "prompt"))
     parts = [f"it offers {met}", f"{best.billing} is billed" if best.billing is not None else ""]
     parts.append(f"so would {', '.join(others)}" if others else "no other does")
+    if not best.reached:
+        parts.append(f"{best.host} could not be asked: {best.problem}")
     return "; ".join(part for part in parts if part)
 
 

@@ -89,6 +89,7 @@ class SessionResult(BaseModel):
     sessions: int = 0  # agent sessions that were begun
     session_id: str | None = None  # the last one
     host: str | None = None  # of the last turn
+    workspace: str | None = None  # one that was made for all turns, and is kept: where it is on that host
     text: str = ""  # of the last turn, as is the structured output
     structured_output: JsonValue = None
     checks: tuple[Check, ...] = ()  # after the last turn; empty: none were run

@@ -39,6 +39,8 @@ _FRESH = frozenset(
 )
 _LIMITS = (errors.BudgetExceeded.kind, errors.DeadlineExceeded.kind)
 
+# What brought a workspace that is there by now.
+_IN_THE_SAME: Mapping[str, object] = {"mounts": (), "worktree": None, "keep_workspace": False}
 N = TypeVar("N", int, float)
 
 
@@ -51,6 +53,7 @@ class Progress(BaseModel):
     in_session: int = 0  # of these, in the agent session that is running
     sessions: int = 1  # agent sessions, the one that is running included
     spent: Spent = Spent()
+    workspace: str | None = None  # that the first turn has brought, and that the next ones work in
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +92,20 @@ def after_turn(
             "turns": progress.turns + 1,
             "in_session": progress.in_session + 1,
             "spent": progress.spent.and_of(turn),
+            "workspace": turn.workspace or progress.workspace,
         }
     )
     end = _end(request, so_far, turn, checks, now, cancelled=cancelled)
     if end is not None:
         return _result(request, so_far, turn, checks, *end)
     if _same_session(request, so_far, turn):
-        goes_on = {"prompt": _feedback(request, turn, checks), "session_id": turn.session_id, **_workspace(turn)}
+        goes_on = {"prompt": _feedback(request, turn, checks), "session_id": turn.session_id}
         return NextTurn(_turn(request, so_far, goes_on), so_far)
-    anew = so_far.model_copy(update={"in_session": 0, "sessions": so_far.sessions + 1})
-    prompt = _fresh_prompt(request, turn, checks)
-    return NextTurn(_turn(request, anew, {"prompt": prompt, "session_id": None, **_place(request, turn)}), anew)
+    place = _place(request, turn)
+    workspace = so_far.workspace if place else None  # what another host had is gone: it is brought once more
+    anew = so_far.model_copy(update={"in_session": 0, "sessions": so_far.sessions + 1, "workspace": workspace})
+    fresh = {"prompt": _fresh_prompt(request, turn, checks), "session_id": None, **place}
+    return NextTurn(_turn(request, anew, fresh), anew)
 
 
 def _end(
@@ -173,7 +179,7 @@ def _turn(request: SessionRequest, so_far: Progress, changes: Mapping[str, objec
             "max_total_tokens": _least(asked.max_total_tokens, left_tokens),
             "max_cost_usd": _least(asked.max_cost_usd, left_cost),
             "deadline": min(ends, key=datetime.timestamp, default=None),
-            "keep_workspace": asked.brings_workspace,
+            **({**_IN_THE_SAME, "workspace": so_far.workspace} if so_far.workspace else {}),
             **changes,
         }
     )
@@ -183,19 +189,12 @@ def _least(one: N | None, other: N | None) -> N | None:
     return min((each for each in (one, other) if each is not None), default=None)
 
 
-def _workspace(turn: TurnResult) -> dict[str, object]:
-    """Where the last turn worked, which the first one may have brought."""
-    if turn.workspace is None:
-        return {}
-    return {"workspace": turn.workspace, "mounts": (), "worktree": None, "keep_workspace": False}
-
-
-def _place(request: SessionRequest, turn: TurnResult) -> dict[str, object]:
+def _place(request: SessionRequest, turn: TurnResult) -> dict[str, str]:
     """Where a fresh session begins: where the workspace is as the last one left it, unless that host was lost."""
     lost = turn.error is not None and turn.error.kind == errors.HostLost.kind
     if turn.host is None or (lost and request.turn.on_host_lost == "any_host"):
         return {}
-    return {"host": turn.host, **_workspace(turn)}
+    return {"host": turn.host}
 
 
 def _result(
@@ -216,6 +215,7 @@ def _result(
         sessions=so_far.sessions,
         session_id=turn.session_id,
         host=turn.host,
+        workspace=so_far.workspace,
         text=turn.text,
         structured_output=turn.structured_output,
         checks=tuple(checks),

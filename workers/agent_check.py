@@ -45,6 +45,7 @@ class AgentReport:
     program: str
     health: Health
     capabilities: Capabilities
+    reached: bool = True  # whether the host could be asked at all
     path: str | None = None  # of the program there; None: it was not found
     warning: str | None = None  # about its version
     credentials: Credentials = field(default_factory=Credentials)
@@ -78,16 +79,19 @@ async def look_safely(
     host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings, timeout_s: float = LIMIT_S
 ) -> AgentReport:
     """The same, never raising and never taking longer: what goes wrong is what is wrong with the agent there."""
+    reached = True
     try:
         return await asyncio.wait_for(look(host, adapter, environ, settings), timeout_s)
     except TimeoutError:
-        problem = f"no answer within {timeout_s:g} s"
-    except (HostError, TurnError) as error:
+        reached, problem = False, f"no answer within {timeout_s:g} s"
+    except HostError as error:
+        reached, problem = False, error.message
+    except TurnError as error:
         problem = error.message
     except Exception as error:
         problem = str(error) or type(error).__name__
-    program = host.programs.get(adapter.name, "")
-    return AgentReport(adapter.name, host.name, program, Health(False, problem=problem), adapter.capabilities)
+    health, program = Health(False, problem=problem), host.programs.get(adapter.name, "")
+    return AgentReport(adapter.name, host.name, program, health, adapter.capabilities, reached)
 
 
 def checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:

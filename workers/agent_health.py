@@ -33,7 +33,7 @@ class AgentHealth:
     def lacks(self, host: str, agent: str) -> bool:
         """Whether it is known that an agent cannot be used on a host; nothing is looked up for that."""
         known = self._known(host, agent)
-        return known is not None and not known.health.healthy
+        return known is not None and known.reached and not known.health.healthy
 
     async def _one(self, host: TurnHost, adapter: Adapter, look: Look) -> AgentReport:
         key = host.name, adapter.name

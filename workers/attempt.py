@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter
@@ -95,6 +97,11 @@ class AttemptRun:
     def next_seq(self) -> int:
         """The number of its next event."""
         return self.narrator.next_seq
+
+    @property
+    def output_schema(self) -> dict[str, JsonValue] | None:
+        """JSON Schema of the output that its agent was asked for."""
+        return self._claim.request.output_schema
 
     @property
     def why(self) -> TurnError | None:

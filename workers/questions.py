@@ -33,12 +33,15 @@ class Questions:
         self._clock = clock
         self._open: dict[str, asyncio.Future[tuple[Verdict, str]]] = {}
         self._answers: dict[str, Mapping[str, Any]] = {}
+        self._expected: set[str] = set()  # asked of a worker before us
         self._left = False
 
     def resume(self, asides: Iterable[Mapping[str, Any]]) -> None:
         """Take over from a worker that was lost."""
         for event in asides:
-            if event["event"] == PermissionAnswered.name:
+            if event["event"] == PermissionRequested.name:
+                self._expected.add(event["request_id"])
+            elif event["event"] == PermissionAnswered.name:
                 self._answers[event["request_id"]] = own_fields(event)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
@@ -78,14 +81,15 @@ class Questions:
         """The agent, and what it waits for, is left to the next worker."""
         self._left = True
 
-    def reply(self, said: Said) -> Reply:
-        """What the producer is told at once. May be called from any thread."""
+    def reply(self, said: Said) -> Reply | None:
+        """What the producer is told at once; None: it is about to be asked again. From any thread."""
         if (known := self._answers.get(said.request_id)) is not None:
             return Reply(outcome=known)
-        answer = self._open.get(said.request_id)
-        if answer is None:
-            return Reply(refused=f"it asks no question {said.request_id}")
-        return Reply()
+        if said.request_id in self._open:
+            return Reply()
+        if said.request_id in self._expected:
+            return None
+        return Reply(refused=f"it asks no question {said.request_id}")
 
     def take(self, said: Said, verdict: Verdict) -> None:
         """The producer's answer; the first one stands."""

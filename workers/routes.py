@@ -67,4 +67,5 @@ def _candidate(report: AgentReport) -> Candidate:
         report.capabilities,
         billing=report.billing[0] if report.billing else None,
         problem=None if report.health.healthy else report.health.problem or "not usable",
+        reached=report.reached,
     )

@@ -110,8 +110,8 @@ class Sessions:
         if not previous.session_id:
             return False  # its agent would have named it
         request = self._request
-        if request.brings_workspace:
-            request = request.working_in(previous.workspace or "/")  # wherever: it is only asked for session files
+        if request.brings_workspace:  # wherever that was: it is only asked for its files
+            request = request.working_in(previous.workspace or "/")
         if self._adapter.build(request, Session(previous.session_id, False)).session_files is None:
             return False
         if previous.resume:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TypeVar
@@ -13,12 +14,14 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
+from adapters.request import output_fault
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
 from remote.upkeep import free_bytes, read_session_files
 from workers.attempt import AttemptRun, Ended
 
+_MOST_READS = 50  # of session files, each of which names the next ones
 _ENOUGH_BYTES = 65_536  # free under the spool, below which an agent cannot be expected to print
 
 T = TypeVar("T")
@@ -35,12 +38,23 @@ async def judge(
     stderr = await tolerant(run.stderr_tail(), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
     judged = await observe(adapter, run.state, end, command, host, spool)
-    why = _why(judged.error, ended, end)
+    why = _why(judged.error or await _output_error(run), ended, end)
     if isinstance(why, errors.PortExit | errors.HostLost) and await _disk_is_full(host, spool):
         why = errors.SpoolUnwritable(f"host {host.name}: the disk of {spool.root} is full; free some space there")
     if isinstance(why, errors.AgentNotFound):
         why = errors.AgentNotFound(f"host {host.name}: {why.message}; see runturn doctor --host {host.name}")
     return replace(judged, error=why)
+
+
+async def _output_error(run: AttemptRun) -> TurnError | None:
+    """What is wrong with the structured output of an agent that reports success and gives one."""
+    schema, report = run.output_schema, run.state.report
+    if schema is None or report is None or report.structured_output is None:
+        return None
+    fault = await asyncio.to_thread(output_fault, schema, report.structured_output)
+    if fault is None:
+        return None
+    return errors.StructuredOutputMissing(f"the structured output is not as output_schema wants it: {fault}")
 
 
 async def observe(
@@ -53,8 +67,8 @@ async def observe(
     judged = adapter.judgement(state, end)
     if not judged.read_session_files or command.session_files is None:
         return judged
-    records = await _records(judged, command.session_files, host, spool)
     try:
+        records = await _records(judged, command.session_files, host, spool)
         exact = adapter.session_usage(records, state)
     except TurnError as fault:  # the adapter's own: what the stream has told is kept
         return replace(judged, error=judged.error or fault)
@@ -66,7 +80,10 @@ async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Sp
     following = judged.next_files or (lambda lines: None if lines else named)
     lines: list[bytes] = []
     read: SessionFiles | None = None
-    while (files := following(lines)) is not None and files != read:
+    for _ in range(_MOST_READS):
+        files = following(lines)
+        if files is None or files == read:
+            break
         lines += (await read_session_files(host, spool, files)).splitlines()
         read = files
     return lines

@@ -20,7 +20,6 @@ from claude_agent_sdk import (
 )
 from pydantic import JsonValue
 
-from adapters import errors
 from adapters.claude_code.adapter import prompt_text
 from adapters.claude_sdk.faults import turn_error
 from adapters.claude_sdk.gates import HOOK_TIMEOUT, HOOKS, Answer, Gates
@@ -86,8 +85,8 @@ class ClaudeSdkConversation:
             raise InvalidRequest("the agent is about to end: it takes nothing more", field="control")
         try:
             return await self._controls[request.control](client, value)
-        except errors.TurnError:
-            raise
+        except ValueError as error:  # what no line for an agent can hold
+            raise InvalidRequest(str(error), field="value") from error
         except Exception as error:
             raise turn_error(error) from error
 

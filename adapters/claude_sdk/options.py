@@ -33,18 +33,18 @@ class _Part(BaseModel):
 class StdioServer(_Part):
     """An MCP server that the agent starts on its host."""
 
-    type: Literal["stdio"] = "stdio"
-    command: Text
-    args: tuple[Text, ...] = ()
-    env: dict[EnvName, str] = {}
+    type: Literal["stdio"] = Field(default="stdio", description="Speaks on its standard input and output.")
+    command: Text = Field(description="Its program on the host.")
+    args: tuple[Text, ...] = Field(default=(), description="Its arguments.")
+    env: dict[EnvName, str] = Field(default={}, description="Its variables. Secrets stand in a file of the spool.")
 
 
 class RemoteServer(_Part):
     """An MCP server that the agent's host reaches over HTTP."""
 
-    type: Literal["sse", "http"]
-    url: Text
-    headers: dict[Text, str] = {}
+    type: Literal["sse", "http"] = Field(description="How it is spoken to.")
+    url: Text = Field(description="As the host reaches it.")
+    headers: dict[Text, str] = Field(default={}, description="Of each request; kept as `env` is.")
 
 
 class Permissions(_Part):
@@ -62,13 +62,17 @@ class Permissions(_Part):
 class Sandbox(_Part):
     """The agent's sandbox for shell commands (bubblewrap, seatbelt)."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether commands run in it.")
     allowed_domains: tuple[Text, ...] | None = Field(
         default=None, description="An empty list: no network. Left out: as the host's own settings say."
     )
-    allow_unix_sockets: tuple[Text, ...] | None = None
-    allow_unsandboxed_commands: bool | None = None
-    excluded_commands: tuple[Text, ...] | None = None
+    allow_unix_sockets: tuple[Text, ...] | None = Field(default=None, description="Sockets that may be used.")
+    allow_unsandboxed_commands: bool | None = Field(
+        default=None, description="Whether the agent may ask for a command to run outside."
+    )
+    excluded_commands: tuple[Text, ...] | None = Field(
+        default=None, description="Commands that run outside, such as `docker`."
+    )
 
     @property
     def settings(self) -> dict[str, JsonValue]:
@@ -87,10 +91,10 @@ class Sandbox(_Part):
 class Subagent(_Part):
     """A subagent that the agent can hand work to."""
 
-    description: Text
-    prompt: Text
-    tools: tuple[Text, ...] | None = None
-    model: Text | None = None
+    description: Text = Field(description="When it is to be used.")
+    prompt: Text = Field(description="Its system prompt.")
+    tools: tuple[Text, ...] | None = Field(default=None, description="Its tools; left out: all.")
+    model: Text | None = Field(default=None, description="Left out: that of the turn.")
 
 
 class ClaudeSdkOptions(ClaudeCodeOptions):

@@ -81,6 +81,8 @@ class Gemini:
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
         options = self._options(request)
+        if request.plan:  # without tools that write; those of its own plan mode want a plan in a file
+            options = options.model_copy(update={"approval_mode": "default", "allowed_tools": None})
         entering = f"--{'resume' if session.resume else 'session-id'}={session.session_id}"
         return Command(
             argv=(self.command, "--output-format=stream-json", entering, *flags(options)),

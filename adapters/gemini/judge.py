@@ -59,6 +59,7 @@ _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
     ("Error resuming session", errors.SessionNotFound, Retry.NEVER),
     ("already exists", errors.SessionInUse, Retry.BACKOFF),
 )
+_LOOP = "Loop detected"  # it broke an answer off, and has left it out of its account
 # What it says on stderr whatever happens.
 _NOISE = ("YOLO mode", "Warning:", "Ripgrep is not", "[STARTUP]", "Loaded cached credentials")
 
@@ -78,7 +79,8 @@ def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
         model for model, used in by_model.items() if used.cost_usd != prices.request_cost_usd(model, used.tokens)
     }
     by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
-    usage = Usage(by_model, UsageSource.RESULT, complete=not isinstance(error, errors.ApiUnreachable))
+    whole = not isinstance(error, errors.ApiUnreachable) and not any(_LOOP in text for text in report.errors)
+    usage = Usage(by_model, UsageSource.RESULT, complete=whole)
     return Judgement(error, usage, read_session_files=bool(unclear))
 
 
@@ -87,18 +89,15 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
     if report is None:
         return _without_report(state, end)
     if report.is_error:
-        return _reported(report, state, end)
-    if state.api_failure is not None:  # it gave up, and calls that a success
-        return errors.AgentFailed(state.api_failure.message)
+        return _reported(report, end)
     return _exit_error(state, end) if end.code not in (0, None) else None
 
 
 # -- the agent reported a failure
 
 
-def _reported(report: Report, state: TurnState, end: Exit) -> TurnError:
-    said = [*report.errors, *([state.api_failure.message] if state.api_failure else [])]
-    text = "; ".join(said) or report.subtype
+def _reported(report: Report, end: Exit) -> TurnError:
+    text = "; ".join(report.errors) or report.subtype
     for phrase, kind in _PHRASES:
         if phrase in text:
             return kind(text)

@@ -32,6 +32,7 @@ class GeminiParser:
 
     def __init__(self) -> None:
         self._answer: list[str] = []  # pieces of the one under way
+        self._stopped = ""  # why it has given up, unless it goes on after all
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
         self._readers: dict[object, Callable[[Record, float | None], Events]] = {
             "init": self._init,
@@ -59,6 +60,7 @@ class GeminiParser:
     def _message(self, record: Record) -> Events:
         if record["role"] == "assistant":
             self._answer.append(_string(record["content"]))
+            self._stopped = ""
         return _HEARTBEATS
 
     def _answered(self) -> Events:
@@ -74,6 +76,7 @@ class GeminiParser:
     def _tool_use(self, record: Record, at: float | None) -> Events:
         call, tool = _string(record["tool_id"]), _string(record["tool_name"])
         self._tools[call] = (tool, at)
+        self._stopped = ""
         return (ev.ToolStarted(call, tool, _summary(record.get("parameters"))),)
 
     def _tool_result(self, record: Record, at: float | None) -> Events:
@@ -86,12 +89,13 @@ class GeminiParser:
 
     def _error(self, record: Record, _: float | None) -> Events:
         severity, message = _string(record["severity"]), _string(record["message"])
+        self._stopped = message
         if severity == "error":
             return (ev.ApiFailure("error", message),)
         return (ev.Notification("warning", message[:MAX_SUMMARY]),)
 
     def _result(self, record: Record, _: float | None) -> Events:
-        report = read_report(record)
+        report = read_report(record, self._stopped)
         return (ev.TurnFailed(report) if report.is_error else ev.TurnCompleted(report),)
 
 

@@ -5,8 +5,7 @@
 check() {
     place "$1" "$2"
     end_checks
-    umask 077
-    printf '%s\n' "$6" >"$spool/command" && mkfifo "$spool/printed" || exit 90
+    (umask 077 && printf '%s\n' "$6" >"$spool/command" && mkfifo "$spool/printed") || exit 90
     tail -c "$5" <"$spool/printed" 4>&- &
     reader=$!
     (enter "$3" "$7") </dev/null >"$spool/printed" 2>&1 4>&- &

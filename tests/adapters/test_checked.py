@@ -132,6 +132,22 @@ def test_judgement_that_makes_no_sense_fails_the_turn_and_keeps_what_was_seen(
     assert (verdict.usage.tokens.output_tokens, verdict.read_session_files) == (7, True)
 
 
+@pytest.mark.parametrize(
+    ("following", "says"),
+    [
+        (raising(RuntimeError()), "next_files() raised RuntimeError"),
+        (returning("all"), "next_files() is no SessionFiles"),
+    ],
+)
+def test_files_that_it_cannot_choose_are_its_fault(following: Callable[..., Any], says: str) -> None:
+    judged = Judgement(None, read_session_files=True, next_files=following)
+    verdict = checked(judgement=returning(judged)).judgement(TurnState(), Exit(0))
+    assert verdict.next_files is not None
+    with pytest.raises(AgentFailed) as raised:
+        verdict.next_files(())
+    assert says in raised.value.message
+
+
 class OddParser:
     """Says what it is told to."""
 

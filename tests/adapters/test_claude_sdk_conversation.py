@@ -25,7 +25,8 @@ TOUCH = Reply((replies.bash("touch it"),), Usage(100, 20, 30, 4))
 DONE = Reply((Text("done"),), Usage(50, 30, 40, 6))
 
 SCRIPTS = (
-    *(Script(name, (TOUCH, DONE)) for name in ("runs", "refused", "denied", "raises", "lost", "cut")),
+    *(Script(name, (TOUCH, DONE)) for name in ("runs", "refused", "denied", "raises", "cut")),
+    Script("lost", (TOUCH, Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
     Script("asked", (TOUCH, DONE), per_session=True),
     Script("tool", (Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
     Script("schema", (Reply((ToolUse("StructuredOutput", {"n": 3}),), Usage(100, 20, 30, 4)),)),
@@ -189,7 +190,8 @@ async def test_interrupted(stage: Open, api: ModelApi) -> None:
 
 
 async def test_another_worker_answers_what_was_open(stage: Open) -> None:
-    async with stage("lost", {"permissions": {"ask": True}, "tools": ["add"]}) as turn:
+    options = {"permissions": {"ask": True, "allow": ["mcp__runturn__add"]}, "tools": ["add"]}
+    async with stage("lost", options) as turn:
         turn.desk.hold = asyncio.Event()
         first = turn.worker()
         await turn.agent.has_printed('"can_use_tool"')
@@ -201,6 +203,7 @@ async def test_another_worker_answers_what_was_open(stage: Open) -> None:
         judged = await turn.finish()
         assert (judged.error, turn.agent.state.report.text) == (None, "done")
         assert not (turn.workspace / "it").exists()
+        assert [event.tool for event in turn.named("tool_invoked")] == ["mcp__runturn__add"]
         assert [line["type"] for line in turn.heard].count("user") == 1
         assert b"initialize" not in b"".join(turn.agent.said[len(said) :])
         answered = [line["response"]["request_id"] for line in turn.heard if line["type"] == "control_response"]

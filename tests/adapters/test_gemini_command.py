@@ -74,6 +74,12 @@ def test_options_become_flags_and_those_of_a_request_win() -> None:
     )
 
 
+def test_plan_turn_has_no_tools_that_change_anything() -> None:
+    options = {"approval_mode": "yolo", "allowed_tools": "write_file"}
+    command = create(AgentConfig()).build(request(plan=True, options=options), NEW)
+    assert command.argv[3:] == ("--approval-mode=default",)
+
+
 def test_every_option_reaches_the_agent() -> None:
     assert set(GeminiOptions.model_fields) == {*FLAGS, "sandbox", "slash_command", "file_references"}
 

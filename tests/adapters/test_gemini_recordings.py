@@ -147,14 +147,37 @@ def test_what_it_complains_of_is_told(name: str, said: str) -> None:
     assert said in error.message
 
 
-def test_success_after_an_error_is_none() -> None:
-    """It is what 0.61.0 says when it has stopped for a loop, or after its own greatest number of turns."""
+@pytest.mark.parametrize(
+    ("severity", "message", "whole"),
+    [("error", "Maximum session turns exceeded", True), ("warning", "Loop detected, stopping execution", False)],
+)
+def test_success_after_it_has_given_up_is_none(severity: str, message: str, *, whole: bool) -> None:
+    """As 0.61.0 printed it. An answer that repeats itself is broken off and stands in no account."""
     state = TurnState()
-    gave_up = b'{"type":"error","severity":"error","message":"Maximum session turns exceeded"}'
-    fold(agent().parser(), state, [load("tools").lines[0], gave_up, RESULT % (b"success", b"", 11, 10)])
+    gave_up = b'{"type":"error","severity":"%s","message":"%s"}' % (severity.encode(), message.encode())
+    done = RESULT.replace(b'"error":{"type":"x","message":"%s"},', b"") % (b"success", 11, 10)
+    fold(agent().parser(), state, [load("tools").lines[0], gave_up, done])
+    judgement = agent().judgement(state, Exit(0))
+    assert judgement.error is not None
+    assert (judgement.error.kind, judgement.error.message) == ("turn_failed", message)
+    assert judgement.usage.complete is whole
+
+
+def test_error_after_which_it_goes_on_is_no_failure() -> None:
+    parser, state, lines = agent().parser(), TurnState(), load("tools").lines
+    warning = b'{"type":"error","severity":"warning","message":"something was odd"}'
+    fold(parser, state, [*lines[:2], warning, *lines[2:]])
+    assert agent().judgement(state, Exit(0)).error is None
+
+
+def test_answer_without_a_word_is_tried_again() -> None:
+    state = TurnState()
+    empty = b'{"type":"error","severity":"error","message":"The model returned an empty response with no text."}'
+    done = RESULT.replace(b'"error":{"type":"x","message":"%s"},', b"") % (b"error", 11, 10)
+    fold(agent().parser(), state, [load("tools").lines[0], empty, done])
     error = agent().judgement(state, Exit(0)).error
     assert error is not None
-    assert (error.kind, error.message) == ("turn_failed", "Maximum session turns exceeded")
+    assert (error.kind, error.retryable) == ("api_unreachable", True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import InvalidRequest
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.request import MAX_PROMPT_BYTES, TurnRequest, output_fault
 from adapters.workspace import matcher
 
 LEAST: dict[str, Any] = {"prompt": "Fix the bug", "workspace": "/srv/repo"}
@@ -336,3 +336,17 @@ def test_glob_matches_from_any_directory_on(glob: str, path: str, matches: bool)
 def test_request_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         TurnRequest.parse(LEAST).prompt = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("output", "fault"),
+    [
+        ({"n": 3}, None),
+        ({"n": "three"}, "n: 'three' is not of type 'integer'"),
+        ({}, "the whole: 'n' is a required property"),
+        ([], "the whole: [] is not of type 'object'"),
+    ],
+)
+def test_structured_output_is_held_against_its_schema(output: object, fault: str | None) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    assert output_fault(schema, output) == fault

@@ -71,6 +71,15 @@ def test_one_that_is_not_healthy_is_passed_over() -> None:
     assert error.message.endswith("polyglot on local: it is gone; snake on local: no answer")
 
 
+def test_host_that_could_not_be_asked_is_tried_if_there_is_no_other() -> None:
+    away = replace(POLYGLOT, billing=None, problem="out of reach", reached=False)
+    assert chosen([away, SNAKE]) == "snake"
+    assert chosen([away, replace(SNAKE, problem="it is gone")], needs={"billing": ["api"]}) == "polyglot"
+    choice = choose([away], request())
+    assert isinstance(choice, Choice)
+    assert choice.reason.endswith("; local could not be asked: out of reach")
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

@@ -90,24 +90,6 @@ def test_failures_are_the_next_turns_prompt_in_the_same_session() -> None:
     )
 
 
-MADE = "/srv/workspaces/r.1/workspace"
-TREE = {"workspace": "", "worktree": {"repository": "/srv"}, "collect": {"patch": True}}
-
-
-def test_workspace_that_the_first_turn_brings_is_kept_for_the_others() -> None:
-    request = asked(TREE)
-    first = first_turn(request)
-    assert (first.brings_workspace, first.keep_workspace) == (True, True)
-    for so_far in (NOTHING_YET, Progress(turns=19, in_session=19)):  # in the same session, and in a fresh one
-        later = follows(asked(TREE, max_sessions=2), ended(workspace=MADE), FAILED, so_far=so_far)
-        turn = goes_on(later)
-        assert (turn.workspace, turn.brings_workspace, turn.host or "build1") == (MADE, False, "build1")
-        assert turn.collect == request.turn.collect
-    lost = ended(errors.HostLost(), workspace=MADE)
-    elsewhere = goes_on(follows(asked({**TREE, "on_host_lost": "any_host"}, max_sessions=2), lost))
-    assert (elsewhere.brings_workspace, elsewhere.keep_workspace, elsewhere.host) == (True, True, None)
-
-
 def test_done_when_all_tests_pass() -> None:
     assert reason(follows(asked(), ended(), PASSED, PASSED)) == ("done", "tests_passed")
     assert reason(follows(asked(), ended(), PASSED, cancelled=True)) == ("done", "tests_passed")
@@ -189,6 +171,29 @@ def test_deadline_holds_for_each_turn_and_for_all() -> None:
     assert goes_on(follows(asked(deadline=late.isoformat()), ended(), FAILED)).deadline == late
 
 
+def test_workspace_that_the_first_turn_brings_is_that_of_all_turns() -> None:
+    brought = {"workspace": "", "worktree": {"repository": "/srv/shop"}, "keep_workspace": True}
+    request = asked(brought, max_turns=2, max_sessions=3)
+    assert first_turn(request).worktree is not None
+    step = follows(request, ended(workspace="/spools/w1"), FAILED)
+    second = goes_on(step)
+    assert (second.workspace, second.worktree, second.keep_workspace) == ("/spools/w1", None, False)
+    assert isinstance(step, NextTurn)
+    fresh = follows(request, ended(), FAILED, so_far=step.progress)
+    assert goes_on(fresh).workspace == "/spools/w1"
+    end = follows(request, ended(), PASSED, so_far=step.progress)
+    assert isinstance(end, SessionResult)
+    assert end.workspace == "/spools/w1"
+
+
+def test_workspace_is_brought_once_more_where_its_host_was_lost() -> None:
+    brought = {"workspace": "", "worktree": {"repository": "/srv/shop"}, "keep_workspace": True}
+    request = asked({**brought, "on_host_lost": "any_host"}, max_sessions=3)
+    turn = goes_on(follows(request, ended(errors.HostLost()), so_far=Progress(workspace="/spools/w1")))
+    assert (turn.workspace, turn.host) == ("", None)
+    assert turn.worktree is not None
+
+
 def test_usage_is_that_of_all_turns_and_an_unknown_price_is_none() -> None:
     step = follows(asked(), ended(), FAILED)
     assert isinstance(step, NextTurn)
@@ -218,6 +223,7 @@ def test_commands_of_the_task_are_those_that_are_run() -> None:
         ({"done_field": "done"}, "done_field needs an output_schema"),
         ({"max_sessions": 0}, "max_sessions 0 needs"),
         ({"max_turns": 0}, "max_turns"),
+        ({"turn": {"prompt": "x", "worktree": {"repository": "/srv"}}}, "needs keep_workspace"),
         ({"test_commands": [" "]}, "test_commands.0: is no command"),
         ({"turn": {"prompt": "x", "workspace": "/srv", "turn_id": "mine"}}, "turn: turn_id is made of run_id"),
         ({"turn": {"prompt": "x", "workspace": "srv"}}, "turn.workspace"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from adapters import tool_functions
 from adapters.errors import InvalidRequest
 from adapters.tool_functions import Toolbox, ToolContext, ToolFunction, render
+from tests.docs.pages import BLOCKS
 
 CONTEXT = ToolContext("t1", 12.0, 99)
 
@@ -150,3 +151,11 @@ def test_functions_are_found_by_entry_point_and_setting(monkeypatch: pytest.Monk
         box.load(("missing",))
     with pytest.raises(InvalidRequest, match="no tool 'nothing'; registered: about, look, missing"):
         box.check(("nothing",))
+
+
+async def test_the_example_of_the_documents() -> None:
+    (block,) = [block for block in BLOCKS if "async def customer" in block.text]
+    example: dict[str, Any] = {}
+    exec(block.text, example)
+    answer = await ToolFunction("customer", example["customer"]).call({"number": 7}, CONTEXT)
+    assert answer.text == '{"name":"customer 7","asked_by":"t1"}'

@@ -13,7 +13,7 @@ from tests.cli.conftest import Cli
 from workers.cli.main import SECTIONS
 from workers.cli.main import cli as group
 
-HEAVY = {"celery", "kombu", "redis", "sqlalchemy", "alembic", "prometheus_client"}
+HEAVY = {"celery", "kombu", "redis", "sqlalchemy", "alembic", "prometheus_client", "claude_agent_sdk"}
 NAMES = {name: summary for section in SECTIONS for name, summary in section.commands.items()}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from adapters.command import Command, Signal
+from adapters.registry import BUILT_IN
 from adapters.request import TurnRequest
 from adapters.result import Status, TurnResult
 from adapters.usage import NO_USAGE
@@ -42,7 +43,7 @@ from workers.host_doctor import HostDoctor
 from workers.hosts import TurnHost
 
 CONNECTION = ["reach", "host key", "login"]
-AGENTS = ["agent claude-code", "agent scripted"]
+AGENTS = [f"agent {entry.name}" for entry in BUILT_IN]
 NO_PORT = 1  # nothing listens there
 
 Configure = Callable[..., None]

@@ -118,6 +118,7 @@ def test_what_goes_wrong_is_shown() -> None:
         ev.ModelFallback("big", "small", "overloaded"),
         ev.RateLimit("allowed_warning", limit="five_hour"),
         ev.Malformed("{{{"),
+        ev.AdapterFault("the adapter of agent a is at fault"),
         AttemptEnded(1, "overloaded", "the API is overloaded", START + 4),
     )
     assert shown == [
@@ -127,6 +128,7 @@ def test_what_goes_wrong_is_shown() -> None:
         "  … big → small (overloaded)",
         "  … account limit five_hour: allowed_warning",
         "  ? unreadable line: {{{",
+        "  ✗ the adapter of agent a is at fault",
         "  ↻ overloaded: the API is overloaded — again in 4.0 s",
     ]
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
+from adapters.claude_sdk.options import ClaudeSdkOptions, Permissions, RemoteServer, Sandbox, StdioServer, Subagent
 from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Retry
-from adapters.gemini.options import FLAGS as GEMINI_FLAGS
 from adapters.gemini.options import GeminiOptions
 from adapters.needs import Needs
 from adapters.request import TurnRequest
@@ -33,6 +33,15 @@ _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTAL
 _FORMATS = {"path": "path", "password": "URL, secret", "date-time": "date and time", "object": "map"}
 _METRIC = ("Metric", "Type", "Labels", "Meaning")
 _RETRIED = {Retry.NEVER: "no", Retry.BACKOFF: "yes", Retry.WAIT: "waits"}
+
+# Tables in the options of `claude-sdk`.
+_LIVE: dict[str, type[BaseModel]] = {
+    "permissions": Permissions,
+    "sandbox": Sandbox,
+    "mcp-server-stdio": StdioServer,
+    "mcp-server-remote": RemoteServer,
+    "subagent": Subagent,
+}
 
 Row = tuple[str, ...]
 Schema = Mapping[str, Any]
@@ -60,6 +69,8 @@ def models() -> dict[str, type[BaseModel]]:
         "": Settings,
         **tables,
         "claude-code": ClaudeCodeOptions,
+        "claude-sdk": ClaudeSdkOptions,
+        **_LIVE,
         "codex": CodexOptions,
         "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
@@ -120,13 +131,24 @@ def _fields(model: type[BaseModel], title: str) -> str:
     return _table((title, "Type", "Default", "Meaning"), rows)
 
 
-def _options(model: type[BaseModel], flags: Mapping[str, str]) -> str:
-    schema = model.model_json_schema()["properties"]
+def _claude_code() -> str:
+    schema = ClaudeCodeOptions.model_json_schema()["properties"]
     rows = (
-        (f"`{name}`", f"`{flags[name]}`" if name in flags else "", *_described(field, schema[name]))
-        for name, field in model.model_fields.items()
+        (f"`{name}`", f"`{FLAGS[name]}`" if name in FLAGS else "", *_described(field, schema[name]))
+        for name, field in ClaudeCodeOptions.model_fields.items()
     )
     return _table(("Option", "Flag", "Type", "Default", "Meaning"), rows)
+
+
+def _claude_sdk() -> str:
+    """What it has beside the options of `claude-code`."""
+    schema = ClaudeSdkOptions.model_json_schema()["properties"]
+    rows = (
+        (f"`{name}`", *_described(field, schema[name]))
+        for name, field in ClaudeSdkOptions.model_fields.items()
+        if name not in ClaudeCodeOptions.model_fields
+    )
+    return _table(("Option", "Type", "Default", "Meaning"), rows)
 
 
 def _errors() -> str:
@@ -189,9 +211,11 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 
 _PARTS: dict[str, Callable[[], str]] = {
     "settings": _settings,
-    "claude-code": partial(_options, ClaudeCodeOptions, FLAGS),
+    "claude-code": _claude_code,
+    "claude-sdk": _claude_sdk,
+    **{name: partial(_fields, model, "Field") for name, model in _LIVE.items()},
     "codex": partial(_fields, CodexOptions, "Option"),
-    "gemini": partial(_options, GeminiOptions, GEMINI_FLAGS),
+    "gemini": partial(_fields, GeminiOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
     "needs": partial(_fields, Needs, "Field"),

@@ -12,7 +12,7 @@ from ssh_laboratory import SshLab
 from remote.check import end_checks, run_check
 from remote.errors import HostUnreachable
 from remote.host import Host
-from remote.run import Output
+from remote.run import Output, run_script
 from remote.spool import Spool
 from remote.ssh.host import SshHost
 from tests.ssh.sshd import Sshd
@@ -36,6 +36,8 @@ async def test_command_runs_in_the_workspace_and_its_exit_and_output_are_told(an
     assert output.exit == 3
     assert output.stdout.decode() == f"{any_lab.workspace}\nto stderr: it's\n'odd' é\n"
     assert (await checked(any_lab, spool, "cat; true")).exit == 0  # its stdin is empty
+    usual = await run_script(any_lab.host, "umask")
+    assert (await checked(any_lab, spool, "umask")).stdout == usual.stdout
     await any_lab.nothing_left(spool)
 
 
@@ -52,11 +54,11 @@ async def test_whatever_a_command_has_started_ends_with_it(any_lab: Lab) -> None
     await any_lab.nothing_left(spool)
 
 
-async def test_command_that_takes_too_long_is_ended(any_lab: Lab) -> None:
-    spool = await ended_turn(any_lab)
-    output = await checked(any_lab, spool, "echo begun; setsid sleep 600 & sleep 600", timeout_s=1)
+async def test_command_that_takes_too_long_is_ended(lab: Lab) -> None:
+    spool = await ended_turn(lab)
+    output = await checked(lab, spool, "echo begun; setsid sleep 600 & sleep 600", timeout_s=1)
     assert (output.exit, output.stdout) == (137, b"begun\n")
-    await any_lab.nothing_left(spool)
+    await lab.nothing_left(spool)
 
 
 async def test_command_whose_follower_was_lost_is_ended_by_the_next_one(lab: Lab) -> None:

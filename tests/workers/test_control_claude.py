@@ -139,7 +139,9 @@ def test_worker_killed_before_the_answer_leaves_a_turn_that_goes_on(place: Place
     asking.join(60)
     (error,) = said
     assert "worker_lost: its worker was lost meanwhile" in str(error)
-    assert place.say(turn_id, Control.CONTEXT_USAGE)["maxTokens"] > 0
+    usage = place.say(turn_id, Control.CONTEXT_USAGE)
+    assert usage["maxTokens"] > 0
+    assert "[script:lost]" not in str(usage), "an event holds no prompt"
     place.go_on("lost")
     assert place.fleet.result(turn_id).status is Status.COMPLETED
     place.assert_booked(turn_id, "lost")

@@ -122,6 +122,8 @@ def test_plan_turn_has_its_tasks_in_the_result(fleet: Fleet) -> None:
         ("t2", "Do", ["t1"]),
     ]
     assert result["text"].startswith("```json")  # as it was written
+    shown = fleet.command("result", result["turn_id"]).stdout.splitlines()
+    assert shown[:2] == ["t1: Look (medium)", "t2: Do (medium, after t1)"]
 
 
 def test_answer_that_is_no_plan_fails_the_plan_turn_and_keeps_what_was_written(fleet: Fleet) -> None:

@@ -65,6 +65,13 @@ SCRIPTS = (
         Script(f"cancelled-{host}", (Reply((Thinking("hm"), SLOW), Usage(100 + n, 20, 30)),))
         for n, host in enumerate(("local", "h1"))
     ),
+    Script(
+        "planned",
+        (
+            Reply((shell("touch changed"),), Usage(71, 72, 73)),
+            Reply((Text('```json\n{"tasks": [{"title": "first"}]}\n```'),), Usage(81, 82, 83)),
+        ),
+    ),
     Script("taken-over", (Reply((Text("all"), Text(" of it")), Usage(61, 62, 63), hold=Hold("taken-over", 1)),)),
 )
 
@@ -88,6 +95,7 @@ class Place:
         self.fleet.workers[-1].kill()
         for script in ("resumed", "fresh", "kept", "tools-h1", "cancelled-h1", *FAILURES):
             self.turns[script] = self.fleet.client.enqueue(self.ask(script))
+        self.turns["planned"] = self.fleet.client.enqueue(self.ask("planned", plan=True))
         for script in ("tools-local", "cancelled-local"):
             self.turns[script] = self.fleet.client.enqueue(self.ask(script, "local"))
         self.fleet.start_worker()
@@ -192,6 +200,14 @@ def test_turn_that_failed_after_an_answer_goes_on_in_its_session(place: Place) -
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "at last", 2), result.error
     assert place.sessions(result.turn_id) == [result.session_id] * 2
     place.assert_booked_as_billed(result, "kept")
+
+
+def test_plan_turn_gives_a_plan_and_changes_nothing(place: Place) -> None:
+    result = place.result("planned")
+    assert result.plan is not None, result.error
+    assert [task.title for task in result.plan.tasks] == ["first"]
+    assert not (place.workspace("h1") / "changed").exists()
+    place.assert_booked_as_billed(result, "planned")
 
 
 @pytest.mark.parametrize("host", ["local", "h1"])

@@ -143,7 +143,7 @@ def build_session(settings: Settings, given: Mapping[str, Any]) -> SessionReques
 
 
 def _document(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
-    document = {name: value for name, value in given.items() if value not in (None, (), False)}
+    document = {name: value for name, value in given.items() if value not in (None, ()) and value is not False}
     prompt = _prompt(document.pop("prompt", None), document.pop("prompt_file", None))
     in_parts = {name: document.pop(name) for name in _OF_TASK if name in document}
     document |= {"task": {"description": prompt, **in_parts}} if in_parts else {"prompt": prompt}

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.errors import KINDS, RequestError
+from adapters.plan import Plan
 from adapters.result import Collected, Status, TokenCounts, TurnResult
 from adapters.session_result import SessionResult, SessionStatus
 from adapters.transcript_view import transcript_text
@@ -117,8 +118,9 @@ def printable(text: str) -> str:
 def _print_for_people(result: TurnResult) -> None:
     console = Console(highlight=False, soft_wrap=True)
     repeated = result.error is not None and result.text in result.error.message
-    if result.text and not repeated:
-        console.print(Text(printable(result.text)), end="\n\n")
+    text = _plan(result.plan) if result.plan else result.text
+    if text and not repeated:
+        console.print(Text(printable(text)), end="\n\n")
     style = STYLES[result.status]
     summary = _summary(result)
     console.print(Text.assemble((f"{_MARKS[result.status]} {result.status}", style), summary and f" {summary}"))
@@ -126,6 +128,16 @@ def _print_for_people(result: TurnResult) -> None:
         console.print(Text(printable(f"  {result.error.kind}: {result.error.message}"), style=style))
     for line in _details(result):
         console.print(Text(f"  {line}", style="dim"))
+
+
+def _plan(plan: Plan) -> str:
+    """A task a line, with what it waits for."""
+    lines = []
+    for task in plan.tasks:
+        after = f", after {', '.join(task.dependencies)}" if task.dependencies else ""
+        lines.append(f"{task.id}: {task.title} ({task.complexity}{after})")
+        lines += [f"    {line}" for line in task.description.splitlines()]
+    return "\n".join(lines)
 
 
 def _summary(result: TurnResult) -> str:

@@ -155,6 +155,9 @@ class TurnView:
     def _on_malformed(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  ? unreadable line: {printable(event['text'][:_WIDTH])}", style="yellow")
 
+    def _on_adapter_fault(self, event: dict[str, Any]) -> Iterator[Text]:
+        yield Text(f"  ✗ {printable(event['message'])}", style="red")
+
     def _on_check_finished(self, event: dict[str, Any]) -> Iterator[Text]:
         took, command = f"{event['duration_ms'] / 1000:.1f} s", printable(event["command"])
         if event["exit"] == 0:
