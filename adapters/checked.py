@@ -24,6 +24,7 @@ from adapters.shapes import fault_in
 from adapters.usage import Tokens, Usage
 
 _EVENTS = get_args(Event)
+_RAISED = (Exception, SystemExit)  # the worker, with all of its turns, ends for nobody's sys.exit()
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ class Checked:
         """See `Adapter.price`. What makes no sense is not known."""
         try:
             cost = self._adapter.price(model, tokens)
-        except Exception:
+        except _RAISED:
             return None
         return float(cost) if isinstance(cost, int | float) and 0 <= cost < float("inf") else None
 
@@ -101,7 +102,7 @@ class Checked:
         """See `Adapter.soft_stop`. Without sense, it knows no such way, and is stopped the hard one."""
         try:
             said = self._adapter.soft_stop(reason)
-        except Exception:
+        except _RAISED:
             return None
         return said if isinstance(said, bytes) else None
 
@@ -150,7 +151,7 @@ class _CheckedParser:
         try:
             events = self._parser.feed(line, at)
             fault = self._fault_in(events)
-        except Exception as error:
+        except _RAISED as error:
             fault = str(_fault(self._agent, "parser().feed()", _said(error)))
         if fault is None:
             return events
@@ -192,7 +193,7 @@ class _CheckedConversation:
             await self._talk.run()
         except TurnError:
             raise
-        except Exception as error:
+        except _RAISED as error:
             raise _fault(self._agent, "converse().run()", _said(error)) from error
 
     async def control(self, request: ControlRequest) -> Mapping[str, JsonValue]:
@@ -201,7 +202,7 @@ class _CheckedConversation:
             return await self._talk.control(request)
         except TurnError:
             raise
-        except Exception as error:
+        except _RAISED as error:
             raise _fault(self._agent, f"converse().control({request.control})", _said(error)) from error
 
 
@@ -212,7 +213,7 @@ def _called(agent: str, method: str, function: Callable[[], T]) -> T:
         if (fault := fault_in(error)) is not None:
             raise _fault(agent, f"{method}()", f"raised what {fault}") from error
         raise
-    except Exception as error:
+    except _RAISED as error:
         raise _fault(agent, f"{method}()", _said(error)) from error
 
 
@@ -229,6 +230,6 @@ def _fault(agent: str, field: str, what: str) -> AgentFailed:
     return AgentFailed(f"the adapter of agent {agent} is at fault: {field} {what}; tell whoever made it")
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     # Its own text may quote what the agent printed, or a prompt.
     return f"raised {type(error).__name__}"

@@ -28,6 +28,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from adapters.errors import InvalidRequest
 
 GROUP = "runturn.tools"
+_RAISED = (Exception, SystemExit)  # a function that was written for a command line ends its call, not the worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class ToolFunction:
             values[self._context] = context
         try:
             return ToolAnswer(render(await self._result(values)))
-        except Exception as error:
+        except _RAISED as error:
             return ToolAnswer(f"{type(error).__name__}: {error}", is_error=True)
 
     async def _result(self, values: dict[str, object]) -> object:
@@ -161,5 +162,5 @@ class Toolbox:
         module, _, attribute = self._references[name].partition(":")
         try:
             return ToolFunction(name, getattr(importlib.import_module(module), attribute))
-        except Exception as error:
+        except _RAISED as error:
             raise InvalidRequest(f"tool {name!r} cannot be loaded: {error}", field="options.tools") from error

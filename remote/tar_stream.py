@@ -7,10 +7,13 @@ import stat
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
 _CHUNK = 2**20
+# Without O_PATH, which Linux alone has, a directory has to be readable.
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Entry:
     """One file or directory of an archive."""
 
     path: str  # in the archive
-    source: str | None  # of a file: where it is; None: a directory
+    source: str | None  # of a file: its real path; None: a directory
     size: int = 0  # bytes
     executable: bool = False
 
@@ -54,7 +57,7 @@ def _pieces(entries: Iterable[Entry]) -> Iterator[bytes]:
 
 def _content(source: str, size: int) -> Iterator[bytes]:
     """The first `size` bytes of a file. One that was exchanged for a link or a pipe meanwhile is not followed."""
-    descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = _opened(source)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise SourceChanged(source)
@@ -64,6 +67,19 @@ def _content(source: str, size: int) -> Iterator[bytes]:
                 raise SourceChanged(source)
             size -= len(piece)
             yield piece
+
+
+def _opened(source: str) -> int:
+    """A descriptor of a file, step by step: each of its directories may have been exchanged for a link, too."""
+    *directories, name = Path(source).parts
+    at = os.open(directories[0], _DIRECTORY)
+    try:
+        for directory in directories[1:]:
+            above, at = at, os.open(directory, _DIRECTORY, dir_fd=at)
+            os.close(above)
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def _header(entry: Entry) -> bytes:

@@ -85,11 +85,10 @@ class Workspaces:
 
     async def complete(self, result: TurnResult) -> TurnResult:
         """The result, with what the turn brings home."""
-        stays = self._request.keep_workspace or not self._request.brings_workspace
         if self._at is None:
-            return result.model_copy(update={"workspace": self._request.workspace or None})
+            return result
         host, path = self._at
-        kept = path if stays else None
+        kept = path if self._request.keep_workspace else None
         if self._request.collect is not None and self._collected is None:
             self._collected = await self._collected_late(self._equipment.hosts.get(host))
         return result.model_copy(update={"workspace": kept, "collected": self._collected})

@@ -73,6 +73,7 @@ def test_agent_that_keeps_to_the_contract_is_as_it_was() -> None:
     ("replaced", "call", "says"),
     [
         ({"build": raising(ValueError("sk-secret"))}, "build", "build() raised ValueError"),
+        ({"build": raising(SystemExit(2))}, "build", "build() raised SystemExit"),
         ({"build": returning(None)}, "build", "build() is no Command: NoneType"),
         ({"build": returning(Command((), "/w"))}, "build", "build() .argv is empty"),
         ({"build": returning(Command(("a", 5), "/w"))}, "build", "build() .argv[1] is no str: int"),
@@ -156,7 +157,7 @@ class OddParser:
 
     def feed(self, line: bytes, at: float | None) -> Any:
         """See `Parser.feed`."""
-        if isinstance(self._events, Exception):
+        if isinstance(self._events, BaseException):
             raise self._events
         return self._events if line == b"odd" else (SPENT,)
 
@@ -184,17 +185,22 @@ def test_line_that_the_parser_makes_nonsense_of_fails_the_turn_and_the_others_co
     assert (state.seen_tokens.output_tokens, verdict.usage.complete) == (14, False)
 
 
-@pytest.mark.parametrize("parser", [raising(OSError()), returning(OddParser(OSError()))])
-def test_agent_without_a_parser_that_works_fails_its_turn(parser: Callable[..., Any]) -> None:
-    agent, state = checked(parser=parser), TurnState()
+@pytest.mark.parametrize("error", [OSError, SystemExit])
+@pytest.mark.parametrize("parser", [raising, lambda error: returning(OddParser(error))])
+def test_agent_without_a_parser_that_works_fails_its_turn(
+    parser: Callable[[BaseException], Callable[..., Any]], error: type[BaseException]
+) -> None:
+    agent, state = checked(parser=parser(error())), TurnState()
     fold(agent.parser(), state, [b"x" * 600, b"y"])
     assert state.malformed == 2
-    assert "raised OSError" in (agent.judgement(state, Exit(0)).error or AgentFailed()).message
+    assert f"raised {error.__name__}" in (agent.judgement(state, Exit(0)).error or AgentFailed()).message
 
 
 def test_what_is_asked_in_passing_is_answered_without_a_fault() -> None:
     agent = checked(price=raising(ZeroDivisionError()), soft_stop=returning("now"), health=returning("well"))
     assert agent.price("m", Tokens()) is None
+    assert checked(price=raising(SystemExit())).price("m", Tokens()) is None
+    assert checked(soft_stop=raising(SystemExit())).soft_stop("stop") is None
     assert checked(price=returning(float("inf"))).price("m", Tokens()) is None
     assert checked(price=returning(2)).price("m", Tokens()) == 2.0
     assert agent.soft_stop("stop") is None
@@ -206,10 +212,11 @@ def test_third_party_may_add_fields_of_its_own() -> None:
     assert checked(health=returning(Extended(True))).health(Exit(0), "") == Extended(True)
 
 
-def test_conversation_that_breaks_fails_the_turn() -> None:
+@pytest.mark.parametrize("error", [KeyError, SystemExit])
+def test_conversation_that_breaks_fails_the_turn(error: type[BaseException]) -> None:
     class Talk:
         async def run(self) -> None:
-            raise KeyError("a")
+            raise error("a")
 
         async def control(self, request: ControlRequest) -> dict[str, Any]:
             raise InvalidRequest("no such model", field="value")
@@ -217,7 +224,7 @@ def test_conversation_that_breaks_fails_the_turn() -> None:
     capable = replace(ClaudeCode.capabilities, live=True)
     agent: Any = checked(capabilities=capable, converse=lambda *_: Talk())
     talk = agent.converse(REQUEST, None, None)
-    with pytest.raises(AgentFailed, match=r"converse\(\)\.run\(\) raised KeyError"):
+    with pytest.raises(AgentFailed, match=rf"converse\(\)\.run\(\) raised {error.__name__}"):
         asyncio.run(talk.run())
     with pytest.raises(InvalidRequest, match="no such model"):
         asyncio.run(talk.control(ControlRequest(Control.SET_MODEL, "x")))

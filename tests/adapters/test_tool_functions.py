@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -102,6 +104,30 @@ async def test_context_is_filled_in_where_it_is_asked_for() -> None:
 async def test_what_it_raises_is_told_to_the_model() -> None:
     answer = await ToolFunction("fails", fails).call({}, CONTEXT)
     assert (answer.text, answer.is_error) == ("LookupError: nothing there", True)
+
+
+def exits() -> None:
+    """As a command line's function does."""
+    sys.exit("usage: no")
+
+
+async def exits_on_the_loop() -> None:
+    """The same."""
+    sys.exit(2)
+
+
+async def test_tool_that_exits_does_not_take_the_worker_with_it() -> None:
+    answer = await ToolFunction("exits", exits).call({}, CONTEXT)
+    assert (answer.text, answer.is_error) == ("SystemExit: usage: no", True)
+    answer = await ToolFunction("exits", exits_on_the_loop).call({}, CONTEXT)
+    assert (answer.text, answer.is_error) == ("SystemExit: 2", True)
+
+
+def test_tool_whose_module_exits_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "exiting_tool.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidRequest, match="tool 'x' cannot be loaded: 3"):
+        Toolbox({"x": "exiting_tool:x"}).load(("x",))
 
 
 async def test_plain_functions_run_beside_the_loop() -> None:

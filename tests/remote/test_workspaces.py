@@ -329,6 +329,11 @@ def test_file_that_is_exchanged_for_a_link_is_not_followed(tmp_path: Path) -> No
     (tmp_path / "file").symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):
         list(archive([Entry("file", str(tmp_path / "file"), 10)]))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "key").write_text("0123456789")
+    (tmp_path / "directory").symlink_to(tmp_path / "elsewhere")  # while others were sent
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+        list(archive([Entry("key", str(tmp_path / "directory" / "key"), 10)]))
     (tmp_path / "short").write_text("123")
     with pytest.raises(SourceChanged):
         list(archive([Entry("short", str(tmp_path / "short"), 10)]))
