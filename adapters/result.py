@@ -103,7 +103,7 @@ class TurnResult(BaseModel):
     attempts: int = 0
     exit_code: int | None = None
     denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied
-    workspace: str | None = None  # on its host; None: it was made for the turn, and is removed
+    workspace: str | None = None  # that was made for it and is kept: where it is on the host
     collected: Collected | None = None
 
     def __repr__(self) -> str:

@@ -46,10 +46,10 @@ class TurnHost:
         beside = posixpath.join(posixpath.dirname(self.spool_root), "workspaces")
         return Place(self.workspaces_dir or beside, turn_id)
 
-    def admitting(self, workspace: str) -> TurnHost:
-        """The same host, for a turn in this workspace: it was made where the operator wants it."""
+    def admitting_made(self) -> TurnHost:
+        """The same host, for turns in made workspaces, too: they are where the operator wants them."""
         roots = self.workspace_roots
-        return replace(self, workspace_roots=(*roots, workspace)) if roots else self
+        return replace(self, workspace_roots=(*roots, self.made("").root)) if roots else self
 
     def admits(self, workspace: str) -> bool:
         """Whether a workspace seems to lie where it may; the host itself looks where the path really leads.

@@ -69,7 +69,7 @@ class Office:
 
 
 class LiveTurn:
-    """One attempt's conversation, on the loop that follows its agent. `stop` and `close` never raise."""
+    """One attempt's conversation, on the loop that follows its agent. `interrupt` and `close` never raise."""
 
     def __init__(self, adapter: Adapter, request: TurnRequest, office: Office) -> None:
         self._adapter = cast(LiveAdapter, adapter)  # its capabilities say so
@@ -92,6 +92,8 @@ class LiveTurn:
 
     def heard(self, lines: Sequence[bytes]) -> None:
         """The agent has printed these, and the turn's state has them."""
+        if self._task is not None and self._task.done():
+            return  # nobody reads them any more
         if self._wire is None:
             self._early += lines
         else:

@@ -19,6 +19,7 @@ from adapters.errors import TurnError
 from adapters.request import AUTO, TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
+from adapters.workspace import was_made
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging
@@ -153,8 +154,8 @@ class TurnRun:
             self.begun.set()
             host = self._equipment.hosts.get(attempt.host)
             request = await self._bring_workspace(attempt, host)
-            if request.brings_workspace:
-                host = host.admitting(request.workspace)
+            if was_made(request.workspace):
+                host = host.admitting_made()
             command = sessions.command(request, Session(attempt.session_id or "", attempt.resume), host)
         except TurnError as error:
             if attempt is None:

@@ -26,6 +26,9 @@ check_roots() {
 # lies_below REAL_PATH: is it one of the directories on the input, or in one of them?
 lies_below() {
     while IFS= read -r allowed; do
+        case $allowed in
+        "~/"*) allowed=$HOME/${allowed#??} ;;
+        esac
         allowed=$(real_path "$allowed") || continue
         case $1 in
         "$allowed"*) return 0 ;;

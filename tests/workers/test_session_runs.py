@@ -105,12 +105,8 @@ def test_all_turns_work_in_the_worktree_that_the_first_one_has_brought(site: Sit
     git = (need("git"), "-C", str(site.workspace), "-c", "user.name=t", "-c", "user.email=t@localhost")
     for command in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "one")):
         subprocess.run([*git, *command], check=True)
-    turn = {
-        "workspace": "",
-        "worktree": {"repository": str(site.workspace)},
-        "keep_workspace": True,
-        "collect": {"patch": True},
-    }
+    tree = {"repository": str(site.workspace)}
+    turn = {"workspace": "", "worktree": tree, "collect": {"patch": True}, "keep_workspace": True}
     site.ledger.submit_session(asked(site, recording, turn=turn, test_commands=[passes_at(2)]), site.now())
     result = asyncio.run(finish(site))
     assert (result.status, result.reason, len(result.turns)) == ("done", "tests_passed", 2)
