@@ -6,6 +6,7 @@ Agents that know structured output get `SCHEMA`; what the others write is search
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Literal
@@ -114,9 +115,9 @@ def _json_in(text: str) -> object:
 
 
 def _check_references(plan: Plan) -> None:
-    ids = [task.id for task in plan.tasks]
+    ids = Counter(task.id for task in plan.tasks)
     for task in plan.tasks:
-        if ids.count(task.id) > 1:
+        if ids[task.id] > 1:
             raise StructuredOutputMissing(f"the plan is not valid: two tasks have the id {task.id!r}")
         unknown = [name for name in task.dependencies if name not in ids]
         if unknown:
