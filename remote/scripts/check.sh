@@ -1,10 +1,19 @@
 # A command of a producer's in the workspace of a turn whose agent has ended, such as its tests: for so long, with the
 # end of its output. It carries the mark of the turn, so that nothing of it is left behind, wherever it went.
-
+#
+# One that ends this very shell, as `pkill sh` would, would be run for ever by one worker after the other: `begun` counts
+# how often it was begun and was not seen to end.
+#
 # check ROOT ID DIRECTORY SECONDS BYTES COMMAND ENVIRONMENT: exits as the command does, with 137 after so long.
 check() {
     place "$1" "$2"
     end_checks
+    begun=$spool/check.${#6}.$(printf %s "$6" | LC_ALL=C tr -c 'A-Za-z0-9' _ | tail -c 100)
+    if [ -e "$begun" ] && [ "$(($(wc -c <"$begun")))" -ge 5 ]; then
+        echo "It was begun 5 times, and ended whoever ran it, or their connection: it is not tried again."
+        return 137
+    fi
+    printf . >>"$begun"
     (umask 077 && printf '%s\n' "$6" >"$spool/command" && mkfifo "$spool/printed") || exit 90
     tail -c "$5" <"$spool/printed" 4>&- &
     reader=$!
@@ -20,6 +29,7 @@ check() {
     waited=0
     while kill -0 "$reader" 2>/dev/null && [ "$waited" -lt 20 ]; do pause; done
     kill -KILL "$reader" 2>/dev/null
+    rm -f "$begun"
     return "$code"
 }
 

@@ -17,6 +17,9 @@ from remote.spool import Spool
 from remote.ssh.host import SshHost
 from tests.ssh.sshd import Sshd
 
+# The parent's group is that of the shell which waits for the answer.
+DEADLY = 'read -r stat </proc/$PPID/stat; set -- ${stat##*) }; kill -9 "-$3"; sleep 60'
+
 
 async def ended_turn(lab: Lab) -> Spool:
     spool = lab.spool()
@@ -80,6 +83,17 @@ async def test_command_is_ended_when_nobody_wants_it_any_more(lab: Lab) -> None:
     await end_checks(lab.host, spool)
     assert (await running).exit != 0
     await lab.nothing_left(spool)
+
+
+async def test_command_that_ends_whoever_runs_it_is_given_up(any_lab: Lab) -> None:
+    spool = await ended_turn(any_lab)
+    for _ in range(5):
+        with pytest.raises(HostUnreachable):
+            await checked(any_lab, spool, DEADLY)
+        assert (await checked(any_lab, spool, "echo another")).exit == 0
+    output = await checked(any_lab, spool, DEADLY)
+    assert (output.exit, b"not tried again" in output.stdout) == (137, True)
+    await any_lab.nothing_left(spool)
 
 
 async def test_commands_run_over_ssh_as_well(lab: Lab, site: SshLab, sshd: Sshd) -> None:
