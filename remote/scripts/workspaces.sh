@@ -128,14 +128,15 @@ list_workspaces() {
     done
 }
 
-# remove_workspace ROOT ID: and all drafts of it. Agents leave directories that not even they may write.
+# remove_workspace ROOT ID: and all drafts of it. Agents leave directories that not even they may write, and pipes that
+# nobody may open: their own files lie beside ours.
 remove_workspace() {
     place "$1" "$2"
     [ -d "$root" ] || return 0
     find_made "$1" "$2"
     for draft in "$made" "$root/.$id".??????; do
         [ -d "$draft" ] || continue
-        if IFS= read -r common 2>/dev/null <"$draft/repository"; then
+        if [ -f "$draft/repository" ] && IFS= read -r common 2>/dev/null <"$draft/repository"; then
             forget_worktree "$draft/workspace"
             forget_worktree "$made/workspace"
         fi

@@ -325,6 +325,17 @@ async def test_removal_takes_what_may_not_be_written(any_lab: Lab, tmp_path: Pat
     await remove_workspace(any_lab.host, Place(str(tmp_path / "never"), "turn-1"))
 
 
+async def test_pipe_in_the_place_of_a_file_of_ours_holds_up_no_removal(
+    any_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent may write beside its workspace, too."""
+    monkeypatch.setattr("remote.workspaces._REMOVE_S", 10.0)
+    made = await make(any_lab.host, place_in(any_lab), files_in(tmp_path / "source", {"a": b"1"}))
+    os.mkfifo(made.parent / "repository")
+    await remove_workspace(any_lab.host, place_in(any_lab))
+    assert not made.parent.exists()
+
+
 def test_file_that_is_exchanged_for_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "file").symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):
