@@ -15,10 +15,11 @@ from adapters.contract import Adapter
 from adapters.errors import TurnError
 from adapters.live import Control, ControlRequest, Conversation, LiveAdapter, Permission, Verdict
 from adapters.request import TurnRequest
-from remote.errors import HostError
+from remote.errors import HostError, HostUnreachable
 from remote.follower import Follower
 
 _INTERRUPT_S = 3.0  # how long an agent that has to end may take to end by itself, before it is signalled
+_AGAIN_S = 1.0  # between two tries to read what an agent was told
 _LEAVE_S = 5.0  # how long a conversation may take to end when its agent has ended
 
 log = structlog.get_logger(__name__)
@@ -137,9 +138,18 @@ class LiveTurn:
         finally:
             self._questions -= 1
 
+    async def _said(self) -> Sequence[bytes]:
+        """What the agent was told so far. A link that is cut just now ends no agent."""
+        while True:
+            try:
+                return await self._office.said()
+            except HostUnreachable as loss:
+                log.warning("what an agent was told cannot be read yet", host=loss.host, error=str(loss))
+                await asyncio.sleep(_AGAIN_S)
+
     async def _lead(self, follower: Follower) -> None:
         try:
-            wire = FollowedWire(follower, await self._office.said())
+            wire = FollowedWire(follower, await self._said())
             # It may import what takes its time.
             conversation = await asyncio.to_thread(self._adapter.converse, self._request, wire, self)
             wire.heard(self._early)
