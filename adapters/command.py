@@ -35,14 +35,14 @@ class Command:
 
     argv: tuple[str, ...]  # argv[0] is a path or a name looked up in the host's PATH
     cwd: str  # absolute path of the workspace on the host
-    stdin: bytes = b""
-    env: Mapping[str, str] = field(default_factory=dict)  # set for the agent, on top of the host's environment
+    stdin: bytes = field(default=b"", repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # set for the agent, on top of the host's own
     forward_env: tuple[str, ...] = ()  # names the worker forwards from its own environment, when set there
     unset_env: tuple[str, ...] = ()  # names removed from the host's environment before the start
     stop: tuple[Signal, ...] = (Signal("TERM", 5.0), Signal("KILL", 5.0))  # how to end it, first rung first
     session_files: SessionFiles | None = None  # None: the agent keeps no records to read usage from
     # Small files by name, in the spool while the agent runs; arguments name them as f"{SPOOL}/{name}". They may
     # hold secrets. The agent finds the directory in its environment, too: RUNTURN_SPOOL.
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     # True: its standard input stays open for lines that follow `stdin`, until the worker ends it.
     live: bool = False

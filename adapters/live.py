@@ -64,7 +64,7 @@ class Permission:
 
     tool: str
     tool_use_id: str
-    input: Mapping[str, JsonValue] = field(default_factory=dict)
+    input: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)  # may hold anything
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 import jsonschema
 from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
@@ -44,6 +44,8 @@ Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
 _TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"  # https://www.w3.org/TR/trace-context/
 _MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact
 Milliseconds = Annotated[int, Field(ge=1, le=_MOST)]
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def _encoded(text: str) -> bytes:
@@ -313,15 +315,21 @@ class TurnRequest(BaseModel):
 
         Raises InvalidRequest with every faulty field named.
         """
-        if not isinstance(document, Mapping):
-            raise InvalidRequest("the request must be one JSON object", field="request")
-        fields = dict(document)
-        if turn_id is not None:
-            fields.setdefault("turn_id", turn_id)
-        try:
-            return cls.model_validate(fields)
-        except ValidationError as error:
-            raise invalid(error) from error
+        return read_document(cls, document, turn_id=turn_id)
+
+
+def read_document(kind: type[M], document: object, **missing: str | None) -> M:
+    """Validate a producer's document; `missing` fills in for fields that it leaves out, where it is not None.
+
+    Raises InvalidRequest with every faulty field named.
+    """
+    if not isinstance(document, Mapping):
+        raise InvalidRequest("the request must be one JSON object", field="request")
+    fields = {name: value for name, value in missing.items() if value is not None}
+    try:
+        return kind.model_validate({**fields, **document})
+    except ValidationError as error:
+        raise invalid(error) from error
 
 
 def invalid(error: ValidationError, prefix: str = "") -> InvalidRequest:

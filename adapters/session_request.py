@@ -15,13 +15,11 @@ from pydantic import (
     Field,
     JsonValue,
     StringConstraints,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from adapters.errors import InvalidRequest
-from adapters.request import Milliseconds, TurnRequest, invalid
+from adapters.request import Milliseconds, TurnRequest, read_document
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,111}$"  # its turns are named after it and their numbers
 MOST_COMMANDS = 20
@@ -117,15 +115,7 @@ class SessionRequest(BaseModel):
 
         Raises InvalidRequest with every faulty field named.
         """
-        if not isinstance(document, Mapping):
-            raise InvalidRequest("the request must be one JSON object", field="request")
-        fields = dict(document)
-        if run_id is not None:
-            fields.setdefault("run_id", run_id)
-        try:
-            return cls.model_validate(fields)
-        except ValidationError as error:
-            raise invalid(error) from error
+        return read_document(cls, document, run_id=run_id)
 
     def document(self) -> dict[str, JsonValue]:
         """As JSON values, without what is at its default; the agent is always named."""

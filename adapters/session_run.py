@@ -238,11 +238,8 @@ def _feedback(request: SessionRequest, turn: TurnResult, checks: Sequence[Check]
 
 def _fresh_prompt(request: SessionRequest, turn: TurnResult, checks: Sequence[Check]) -> str:
     """What a fresh session is told: the task, and where the one before it has left off."""
-    why = (
-        f"Another session has worked on this before you; it ended ({turn.error.kind})."
-        if turn.error
-        else ("Another session has worked on this before you, and was not done.")
-    )
+    how = f"; it ended ({turn.error.kind})" if turn.error else ", and was not done"
+    why = f"Another session has worked on this before you{how}."
     parts = [request.turn.prompt, f"## So Far\n{why} Look at what is there already, and continue from that."]
     prompt = "\n\n".join(filter(None, [*parts, _failures(checks)]))
     return prompt if len(prompt.encode()) <= MAX_PROMPT_BYTES else request.turn.prompt

@@ -194,7 +194,7 @@ class MadeWorkspace:
     """What the books know of a workspace that was made for a turn."""
 
     settled_at: float | None  # of the turn; None: it may still need it
-    kept: bool  # the turn asked for that
+    kept: bool  # the turn asked for that, or it is forgotten whether it did
     path: str | None  # on its host
 
 

@@ -23,14 +23,8 @@ from ops.ledger.schema import (
 )
 
 ROWS = 5_000  # of events in one transaction, and those of one turn more
-_OF_TURNS = (
-    events,
-    attempt_stderr,
-    waiters,
-    turn_labels,
-    usage,
-    attempts,
-)  # before the turns themselves: they refer to those
+# Before the turns themselves: they refer to those.
+_OF_TURNS = (events, attempt_stderr, waiters, turn_labels, usage, attempts)
 
 
 def forget(

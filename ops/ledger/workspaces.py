@@ -30,7 +30,8 @@ def made(connection: Connection, turn_id: str) -> MadeWorkspace | None:
     row = connection.execute(query.where(turns.c.turn_id == turn_id)).mappings().first()
     if row is None:
         return None
-    kept = bool(json.loads(row["request"] or "{}").get("keep_workspace"))
+    # A request is forgotten long before its turn, while other turns may still come to the workspace.
+    kept = row["request"] is None or bool(json.loads(row["request"]).get("keep_workspace"))
     return MadeWorkspace(row["settled_at"], kept, row["workspace"])
 
 

@@ -63,6 +63,17 @@ def test_what_is_to_be_kept_is_known_when_the_turn_is_settled(ledger: Ledger, ke
     assert (row.settled_at, row.kept, row.path) == (9.0, kept, MADE)
 
 
+def test_kept_workspace_stays_kept_when_its_turns_request_is_forgotten(ledger: Ledger) -> None:
+    claim = bringing(ledger, keep_workspace=True)
+    begun(ledger, claim)
+    ledger.place_workspace(claim, MADE)
+    ledger.settle(claim, a_result(), 9.0, an_end())
+    assert ledger.forget(details_before=10.0, turns_before=0.0).details == 1
+    row = ledger.made_workspace("t1")
+    assert row is not None
+    assert (row.settled_at, row.kept, row.path) == (9.0, True, MADE)
+
+
 def test_workspace_is_in_use_until_its_last_turn_is_settled(ledger: Ledger) -> None:
     assert ledger.workspace_used_at("/srv/shop") is None
     for number, turn_id in enumerate(("t1", "t2")):

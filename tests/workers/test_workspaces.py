@@ -23,6 +23,7 @@ from adapters.contract import Session
 from adapters.registry import Registry
 from adapters.request import TurnRequest
 from adapters.result import Collected, Status, TurnResult
+from ops.ledger import Attempt
 from tests.docs.pages import page
 from tests.model_api import Hold, Reply, Script, Text, Usage, replies
 from tests.processes import of_turns
@@ -35,6 +36,7 @@ from tests.workers.site import Counted, Killed, Site
 from tests.workers.ssh_logins import Login, logins, ssh_fleet
 from tests.workers.test_crash_points import Death
 from workers.conclusion import Parked
+from workers.placement import Placement
 from workers.run import Left, RunOutcome, TurnRun
 from workers.tidying import tidy
 
@@ -341,6 +343,27 @@ def test_turn_cancelled_in_mid_upload_never_starts_its_agent(stage: Stage) -> No
         return await work
 
     result = asyncio.run(play())
+    assert isinstance(result, TurnResult)
+    assert (result.status, stage.starts) == (Status.CANCELLED, 0)
+
+
+def test_turn_cancelled_as_its_attempt_begins_makes_no_workspace(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = TurnRun(stage.worker(), stage.claim(stage.bring()))
+    begin = Placement.begin
+
+    async def begin_and_cancel(placement: Placement) -> Attempt:
+        attempt = await begin(placement)
+        run.cancel()
+        return attempt
+
+    async def no_upload(*_: object, **__: object) -> str:
+        raise AssertionError("a workspace is made")
+
+    monkeypatch.setattr(Placement, "begin", begin_and_cancel)
+    monkeypatch.setattr("workers.workspaces.make_of_files", no_upload)
+    result = asyncio.run(run.run())
     assert isinstance(result, TurnResult)
     assert (result.status, stage.starts) == (Status.CANCELLED, 0)
 

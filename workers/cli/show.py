@@ -54,11 +54,8 @@ def print_session(result: SessionResult) -> None:
     if result.text:
         console.print(Text(printable(result.text)), end="\n\n")
     done = result.status is SessionStatus.DONE
-    used = (
-        ""
-        if result.usage_source is UsageSource.NONE
-        else (f" · {number(_total(result.usage))} tokens · {money(result.cost_usd)}")
-    )
+    known = result.usage_source is not UsageSource.NONE
+    used = f" · {number(_total(result.usage))} tokens · {money(result.cost_usd)}" if known else ""
     line = f"{'✓' if done else '✗'} {result.status}: {result.reason} · {len(result.turns)} turns{used}"
     console.print(Text(line, style="green" if done else "red"))
     if result.error:

@@ -89,7 +89,7 @@ class TurnView:
         return self._spinner
 
     def _on_agent_chosen(self, event: dict[str, Any]) -> Iterator[Text]:
-        yield Text(f"agent {event['agent']}: {event['reason']}", "dim")
+        yield Text(printable(f"agent {event['agent']}: {event['reason']}"), "dim")
 
     def _on_attempt_started(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = "starting"
