@@ -15,15 +15,15 @@ from pydantic import JsonValue
 from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, NextFiles, Session
 from adapters.errors import AgentFailed, TurnError
-from adapters.events import AdapterFault, Event, Malformed
+from adapters.events import AdapterFault, Event
 from adapters.fold import Parser, TurnState
+from adapters.lines import malformed
 from adapters.live import ControlRequest, Conversation, Desk, LiveAdapter, Wire
 from adapters.request import TurnRequest
 from adapters.shapes import fault_in
 from adapters.usage import Tokens, Usage
 
 _EVENTS = get_args(Event)
-_MALFORMED_CHARACTERS = 500
 _RAISED = (Exception, SystemExit)  # the worker, with all of its turns, ends for nobody's sys.exit()
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class _CheckedParser:
             fault = str(_fault(self._agent, "parser().feed()", _said(error)))
         if fault is None:
             return events
-        return AdapterFault(fault), Malformed(line[:_MALFORMED_CHARACTERS].decode(errors="replace"))
+        return AdapterFault(fault), malformed(line)
 
     def _fault_in(self, events: object) -> str | None:
         if not isinstance(events, tuple):
@@ -177,7 +177,7 @@ class _NoParser:
 
     def feed(self, line: bytes, at: float | None) -> tuple[Event, ...]:
         """See `Parser.feed`."""
-        return AdapterFault(self._fault), Malformed(line[:_MALFORMED_CHARACTERS].decode(errors="replace"))
+        return AdapterFault(self._fault), malformed(line)
 
 
 class _CheckedConversation:

@@ -33,8 +33,8 @@
         └── StructuredOutputMissing    structured_output_missing
 
 To add a kind: add a class here (its docstring is its default message) and a line to the tree above, and return it
-where it is found; for what Claude Code reports that is a table in `adapters.claude_code.judge`. `make docs` writes
-its line in the documents; tests name the list to complete: the kinds that are retried in `test_errors`.
+where it is found; for what agents report those are tables in `judge` modules and in `adapters.faults`. `make docs`
+writes its line in the documents; tests name the list to complete: the kinds that are retried in `test_errors`.
 """
 
 from __future__ import annotations

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import Field
 
 from adapters.claude_code.adapter import create as recorded
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.fold import Parser, TurnState
-from adapters.request import TurnRequest, invalid
+from adapters.options import AgentOptions
+from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
 # Runs on the host, where nothing of ours is installed, and has to be up within a millisecond or two. A pause that
@@ -32,10 +33,8 @@ END { exit code }
 """
 
 
-class ScriptedOptions(BaseModel):
+class ScriptedOptions(AgentOptions):
     """What `options` of a request may hold for the agent `scripted`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     recording: str | None = Field(default=None, description="Absolute path of the recording on the host.")
     lines: tuple[str, ...] = Field(default=(), description="Or the recording itself.")
@@ -59,9 +58,9 @@ class Scripted:
         task_types=frozenset({"replay"}),  # so that it is never chosen for work
     )
 
-    def __init__(self, recorded: Adapter, defaults: Mapping[str, JsonValue] | None = None) -> None:
+    def __init__(self, recorded: Adapter, defaults: ScriptedOptions | None = None) -> None:
         self._recorded = recorded
-        self._defaults = defaults or {}
+        self._defaults = defaults or ScriptedOptions()
 
     @property
     def tools(self) -> frozenset[str]:
@@ -123,17 +122,9 @@ class Scripted:
         return Health(False, problem="awk is not there; the scripted agent needs it on its host")
 
     def _options(self, request: TurnRequest) -> ScriptedOptions:
-        return _parsed({**self._defaults, **request.options})
+        return self._defaults.overridden(request.options)
 
 
 def create(config: AgentConfig) -> Scripted:
     """See `adapters.contract.AdapterFactory`. Its recordings are those of Claude Code."""
-    _parsed(config.options)
-    return Scripted(recorded(AgentConfig()), config.options)
-
-
-def _parsed(options: Mapping[str, JsonValue]) -> ScriptedOptions:
-    try:
-        return ScriptedOptions.model_validate(options)
-    except ValidationError as error:
-        raise invalid(error, "options") from error
+    return Scripted(recorded(AgentConfig()), ScriptedOptions.parse(config.options))

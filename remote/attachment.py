@@ -173,9 +173,8 @@ class Attachment:
                     await self._write(b"%d\n" % (beats.clock() - answered_at))
                 await asyncio.sleep(beats.every_s)
         except HostUnreachable:
-            await (
-                self._channel.close()
-            )  # nobody listens there; so end it for its reader, who might still be sent output
+            # Nobody listens there; so end it for its reader, who might still be sent output.
+            await self._channel.close()
 
     async def _chunk(self) -> bytes:
         chunk, self._rest = self._rest or await self._channel.read(), b""

@@ -157,9 +157,8 @@ class Admission:
         given: Mapping[str, object] = arrival.document if isinstance(arrival.document, Mapping) else {}
         turn_id = _given_id(arrival, "turn_id", TURN_ID)
         agent = str(given.get("agent"))
-        known = (
-            agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
-        )  # it becomes a label of metrics
+        # It becomes a label of metrics.
+        known = agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
         result = refused(turn_id, error)
         asked = await self._patiently(
             self._equipment.ledger.refuse, turn_id, known, result, arrival.task_id, self._equipment.clock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
@@ -18,7 +18,7 @@ from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
 from adapters.session_run import turn_id as turn_of
 from adapters.transcript_view import transcript_text
-from ops.errors import LedgerError, UnknownTurn
+from ops.errors import UnknownTurn
 from ops.ledger import Ledger
 from workers.bus import Batch
 from workers.client import Client
@@ -26,6 +26,7 @@ from workers.errors import ResultTimeout
 from workers.feed import Feed
 from workers.live_messages import Said
 from workers.saying import TIMEOUT_S, Saying, message
+from workers.settlements import Settlements
 from workers.watch import following, is_last, stored
 
 _POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
@@ -51,7 +52,9 @@ class AsyncClient:
         # A broker that hangs must not hold up those who ask the ledger.
         self._sending = ThreadPoolExecutor(_THREADS, "runturn-broker")
         self._asking = ThreadPoolExecutor(_THREADS, "runturn-ledger")
-        self._settlements = _Settlements(lambda turn_ids: self._ask(ledger.settled, turn_ids))
+        # Nor those who enqueue be held up by those who wait until a worker has taken over.
+        self._saying = ThreadPoolExecutor(_THREADS, "runturn-saying")
+        self._settlements = Settlements(lambda turn_ids: self._ask(ledger.settled, turn_ids))
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,7 +69,8 @@ class AsyncClient:
 
     def _shut_down(self) -> None:
         self._feed.close()
-        self._sending.shutdown(wait=False)  # the broker may hang
+        for pool in (self._sending, self._saying):
+            pool.shutdown(wait=False)  # the broker may hang
         self._asking.shutdown()
 
     async def enqueue(self, request: TurnRequest) -> str:
@@ -183,7 +187,7 @@ class AsyncClient:
         saying = Saying(self._app, self._ledger, said)
         live = _Live(asyncio.get_running_loop())
         with self._feed.listening(said.turn_id, live.take):
-            if not await self._send(saying.say):
+            if not await asyncio.get_running_loop().run_in_executor(self._saying, saying.say):
                 with contextlib.suppress(TimeoutError):
                     async with (
                         asyncio.timeout(saying.wait_s),
@@ -253,62 +257,3 @@ class _Live:
         while not self._queue.empty():
             batches.append(self._queue.get_nowait())
         return batches
-
-
-class _Settlements:
-    """Waits for the ends of any number of turns: one task asks the ledger for all of them at once."""
-
-    def __init__(self, settled: Callable[[Collection[str]], Awaitable[frozenset[str]]]) -> None:
-        self._settled = settled
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def look(self) -> None:
-        """Ask now."""
-        self._wake.set()
-
-    async def of(self, turn_id: str) -> None:
-        """Until the turn is settled."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(turn_id, set()).add(future)
-        self.look()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        try:
-            await future
-        finally:
-            self._leave(turn_id, future)
-
-    def close(self) -> None:
-        """Give up on all of them."""
-        if self._task is not None:
-            self._task.cancel()
-        for future in [each for waiting in self._waiting.values() for each in waiting]:
-            future.cancel()
-
-    def _leave(self, turn_id: str, future: asyncio.Future[None]) -> None:
-        waiting = self._waiting.get(turn_id, set())
-        waiting.discard(future)
-        if not waiting:
-            self._waiting.pop(turn_id, None)
-
-    async def _run(self) -> None:
-        while self._waiting:
-            self._wake.clear()
-            asked = tuple(self._waiting)
-            try:
-                self._tell(await self._settled(asked), None)
-            except LedgerError as error:
-                self._tell(asked, error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _POLL_S)
-
-    def _tell(self, turn_ids: Iterable[str], error: LedgerError | None) -> None:
-        for future in [each for turn_id in turn_ids for each in self._waiting.get(turn_id, ())]:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)

@@ -286,9 +286,8 @@ class AttemptRun:
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
         self.narrator.tell([event for event in happened if event is not HEARTBEAT])
         if self._live is not None:
-            self._live.heard(
-                batch.lines
-            )  # as printed: its gates look at the limits, which know of these lines now
+            # As printed, and last: its gates look at the limits, which know of these lines now.
+            self._live.heard(batch.lines)
 
     def _office(self) -> Office:
         return Office(

@@ -15,10 +15,11 @@ from adapters.contract import Adapter
 from adapters.errors import TurnError
 from adapters.live import Control, ControlRequest, Conversation, LiveAdapter, Permission, Verdict
 from adapters.request import TurnRequest
-from remote.errors import HostError
+from remote.errors import HostError, HostUnreachable
 from remote.follower import Follower
 
 _INTERRUPT_S = 3.0  # how long an agent that has to end may take to end by itself, before it is signalled
+_AGAIN_S = 1.0  # between two tries to read what an agent was told
 _LEAVE_S = 5.0  # how long a conversation may take to end when its agent has ended
 
 log = structlog.get_logger(__name__)
@@ -68,7 +69,7 @@ class Office:
 
 
 class LiveTurn:
-    """One attempt's conversation, on the loop that follows its agent. `stop` and `close` never raise."""
+    """One attempt's conversation, on the loop that follows its agent. `interrupt` and `close` never raise."""
 
     def __init__(self, adapter: Adapter, request: TurnRequest, office: Office) -> None:
         self._adapter = cast(LiveAdapter, adapter)  # its capabilities say so
@@ -91,6 +92,8 @@ class LiveTurn:
 
     def heard(self, lines: Sequence[bytes]) -> None:
         """The agent has printed these, and the turn's state has them."""
+        if self._task is not None and self._task.done():
+            return  # nobody reads them any more
         if self._wire is None:
             self._early += lines
         else:
@@ -135,9 +138,18 @@ class LiveTurn:
         finally:
             self._questions -= 1
 
+    async def _said(self) -> Sequence[bytes]:
+        """What the agent was told so far. A link that is cut just now ends no agent."""
+        while True:
+            try:
+                return await self._office.said()
+            except HostUnreachable as loss:
+                log.warning("what an agent was told cannot be read yet", host=loss.host, error=str(loss))
+                await asyncio.sleep(_AGAIN_S)
+
     async def _lead(self, follower: Follower) -> None:
         try:
-            wire = FollowedWire(follower, await self._office.said())
+            wire = FollowedWire(follower, await self._said())
             # It may import what takes its time.
             conversation = await asyncio.to_thread(self._adapter.converse, self._request, wire, self)
             wire.heard(self._early)

@@ -78,6 +78,9 @@ class _Walk:
         except OSError as error:
             text = f"{error.filename} cannot be read: {error.strerror}"
             raise InvalidRequest(text, field=f"{self._field}.host_path") from error
+        except RecursionError as error:
+            text = f"{self._mount.host_path} is nested too deeply; leave some out"
+            raise InvalidRequest(text, field=f"{self._field}.host_path") from error
 
     def _entries(self, source: str, below: str, name: str) -> Iterator[Entry]:
         """Of a real path; `below` is where it is within the mount, and `name` what globs know it by."""

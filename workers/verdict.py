@@ -69,7 +69,7 @@ async def observe(
         return judged
     try:
         records = await _records(judged, command.session_files, host, spool)
-        exact = adapter.session_usage(records, state)
+        exact = await asyncio.to_thread(adapter.session_usage, records, state)  # they may be megabytes
     except TurnError as fault:  # the adapter's own: what the stream has told is kept
         return replace(judged, error=judged.error or fault)
     return replace(judged, usage=exact if exact.by_model else judged.usage)
@@ -81,7 +81,7 @@ async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Sp
     lines: list[bytes] = []
     read: SessionFiles | None = None
     for _ in range(_MOST_READS):
-        files = following(lines)
+        files = await asyncio.to_thread(following, lines)
         if files is None or files == read:
             break
         lines += (await read_session_files(host, spool, files)).splitlines()

@@ -42,6 +42,7 @@ class Workspaces:
         self._request: TurnRequest = claim.request
         self._patiently = patiently
         self._making: asyncio.Task[str] | None = None
+        self._stopped = False
         self._collected: Collected | None = None
         made = [attempt for attempt in claim.attempts if attempt.workspace is not None]
         self._hosts = [attempt.host for attempt in claim.attempts]  # where there may be something to be removed
@@ -74,7 +75,8 @@ class Workspaces:
         return self._request.working_in(path)
 
     def stop(self) -> None:
-        """Make it no further: what there is of it is a draft."""
+        """Make it no further, or not at all: what there is of it is a draft."""
+        self._stopped = True
         if self._making is not None:
             self._making.cancel()
 
@@ -121,6 +123,8 @@ class Workspaces:
 
     async def _make(self, attempt: Attempt, host: TurnHost) -> str:
         """Make it in time, unless told to stop."""
+        if self._stopped:
+            raise Detached
         self._making = asyncio.create_task(self._made(host))
         left_s = self._left_s(attempt)
         await asyncio.wait([self._making], timeout=max(0.0, left_s))

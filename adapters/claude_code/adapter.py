@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import orjson
 
 from adapters.claude_code.judge import judge
-from adapters.claude_code.options import MAX_ARGUMENT_BYTES, ClaudeCodeOptions, flags
+from adapters.claude_code.options import ClaudeCodeOptions, flags
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage, session_files
@@ -17,11 +16,12 @@ from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
+from adapters.faults import health_by_version
 from adapters.fold import Parser, TurnState
+from adapters.options import MAX_ARGUMENT_BYTES
 from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 _LOGIN = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN")
 # With these switches it logs in elsewhere; without them, a worker's cloud credentials are no business of its own.
 _PROVIDERS: dict[str, tuple[str, ...]] = {
@@ -129,22 +129,15 @@ class ClaudeCode:
 
     def health(self, end: Exit, stdout: str) -> Health:
         """See `Adapter.health`."""
-        version = _VERSION.search(stdout)
-        if end.code == 0 and version:
-            return Health(True, version[0])
-        if end.code in (126, 127):
-            return Health(False, problem=f"{self.command} is not there or not executable; install Claude Code")
-        return Health(False, problem=f"{self.command} --version failed: {end.stderr.strip()[:200]}")
+        return health_by_version(end, stdout, self.command, "Claude Code")
 
     def _options(self, request: TurnRequest) -> ClaudeCodeOptions:
-        own = self._options_type.parse(request.options)
-        given = {name: getattr(own, name) for name in own.model_fields_set}
-        return self.defaults.model_copy(update=given)
+        return self.defaults.overridden(request.options)
 
 
 def create(config: AgentConfig) -> ClaudeCode:
     """See `adapters.contract.AdapterFactory`."""
-    defaults = ClaudeCodeOptions.parse(dict(config.options))
+    defaults = ClaudeCodeOptions.parse(config.options)
     return ClaudeCode(config.command or "claude", defaults, config.stop_grace_s)
 
 

@@ -3,8 +3,8 @@
 The rules were measured on Claude Code 2.1.197 and 2.1.330 against an API whose bill was known. The exit code alone
 says little: it is 0 for a turn interrupted in mid-stream, for an answer that was cut, for a schema never filled.
 
-To read another failure: `_CATEGORIES` for a category of the API's errors, `_STATUSES` for an HTTP status,
-`_SUBTYPES` for a subtype of the result.
+To read another failure: `_CATEGORIES` for a category of the API's errors, `_SUBTYPES` for a subtype of the
+result, `adapters.faults` for an HTTP status.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from adapters.claude_code.soft_stop import STOPPED
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
+from adapters.faults import exit_error, kind_of_status
 from adapters.fold import TurnState
 from adapters.usage import Usage, UsageSource
 
@@ -28,17 +29,6 @@ _CATEGORIES: dict[str, type[TurnError]] = {
     "invalid_request": errors.InvalidRequest,
     "model_not_found": errors.InvalidRequest,
     "max_output_tokens": errors.AgentFailed,
-}
-_STATUSES: dict[int, type[TurnError]] = {
-    400: errors.InvalidRequest,
-    401: errors.AuthenticationFailed,
-    402: errors.OutOfTokens,
-    403: errors.AuthenticationFailed,
-    404: errors.InvalidRequest,
-    413: errors.InvalidRequest,
-    429: errors.RateLimited,
-    503: errors.Overloaded,
-    529: errors.Overloaded,
 }
 _SUBTYPES: dict[str, type[TurnError]] = {
     "error_max_turns": errors.AgentFailed,
@@ -70,7 +60,7 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return unfinished
     if state.expects_output and report.structured_output is None:
         return errors.StructuredOutputMissing()
-    return _exit_error(state, end) if end.code not in (0, None) else None
+    return exit_error(state, end, _because(end)) if end.code not in (0, None) else None
 
 
 def _unfinished(report: Report, state: TurnState) -> TurnError | None:
@@ -133,8 +123,7 @@ def _api_error_kind(report: Report, state: TurnState) -> type[TurnError]:
     if category in _CATEGORIES:
         return _CATEGORIES[category]
     if report.api_status is not None:
-        default = errors.ApiUnreachable if report.api_status >= 500 else errors.AgentFailed
-        return _STATUSES.get(report.api_status, default)
+        return kind_of_status(report.api_status)
     return errors.ApiUnreachable if category in ("server_error", "unknown") else errors.AgentFailed
 
 
@@ -156,19 +145,7 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
         return errors.TurnCancelled("the agent was interrupted")
     if end.code == 0:
         return errors.AgentFailed("the agent ended without a result" + _because(end))
-    return _exit_error(state, end)
-
-
-def _exit_error(state: TurnState, end: Exit) -> TurnError:
-    if end.code is None:
-        return errors.HostLost()
-    if end.signalled:
-        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
-    if end.code in (126, 127) and not state.started:
-        return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + _because(end))
-    # Before its first event the CLI complains of its arguments or its surroundings: no use in trying again.
-    retry = Retry.BACKOFF if state.started else Retry.NEVER
-    return errors.PortExit(f"the agent exited with status {end.code}" + _because(end), retry=retry)
+    return exit_error(state, end, _because(end))
 
 
 def _because(end: Exit) -> str:

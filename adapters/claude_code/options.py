@@ -5,31 +5,16 @@ To add a flag: add a field here, its flag in `FLAGS`, and run `make docs`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import Field
 
 from adapters.errors import InvalidRequest
-from adapters.request import invalid
-
-MAX_ARGUMENT_BYTES = 100_000  # the kernel refuses one argument of 128 KiB (E2BIG)
+from adapters.options import AgentOptions, Text, given_flags
 
 
-def _fits_argv(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("holds a NUL character; remove it")
-    if len(text.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
-        raise ValueError(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes, which no process can be given")
-    return text
-
-
-Text = Annotated[str, Field(min_length=1), AfterValidator(_fits_argv)]
-
-
-class ClaudeCodeOptions(BaseModel):
+class ClaudeCodeOptions(AgentOptions):
     """What `options` of a request may hold for the agent `claude-code`. Left out: Claude Code's own default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     permission_mode: Literal[
         "default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual"
@@ -61,14 +46,6 @@ class ClaudeCodeOptions(BaseModel):
         default=None, description="`CLAUDE_CODE_MAX_RETRIES`; Claude Code's own default is 10, about 185 s."
     )
 
-    @classmethod
-    def parse(cls, options: dict[str, JsonValue]) -> Self:
-        """Validate; raises InvalidRequest with the option named."""
-        try:
-            return cls.model_validate(options)
-        except ValidationError as error:
-            raise invalid(error, "options") from error
-
     def check(self, session_id: str | None) -> None:
         """Refuse combinations that cannot work; raises InvalidRequest."""
         if session_id is not None and not self.session_persistence:
@@ -94,9 +71,7 @@ FLAGS: dict[str, str] = {
 
 def flags(options: ClaudeCodeOptions) -> list[str]:
     """The options as arguments, each flag and its value in one, so that no value is taken for a flag."""
-    arguments = [
-        f"{flag}={value}" for name, flag in FLAGS.items() if (value := getattr(options, name)) is not None
-    ]
+    arguments = given_flags(options, FLAGS)
     if not options.session_persistence:
         arguments.append("--no-session-persistence")
     return arguments

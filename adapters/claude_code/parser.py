@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
-
 from adapters import events as ev
-from adapters.claude_code.fields import count, integer, number, optional_string, string
-from adapters.claude_code.lines import mended
 from adapters.claude_code.report import read_report
 from adapters.claude_code.tokens import read_tokens
 from adapters.claude_code.tool_errors import tool_error_text, tool_output
+from adapters.fields import count, integer, number, optional_string, string
+from adapters.lines import decode, malformed
+from adapters.texts import MAX_SUMMARY, summary_of_call
 from adapters.usage import ModelUsage, Tokens
 
-MAX_MALFORMED = 500  # characters
-MAX_SUMMARY = 200  # characters
 SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code makes up itself, such as API errors
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
@@ -70,14 +67,11 @@ class ClaudeCodeParser:
         if line.startswith(_STREAM_EVENT) and line.endswith(b"}") and not line.startswith(_STREAM_USAGE, _TYPE_AT):
             return _HEARTBEATS
         try:
-            try:
-                record = orjson.loads(line)
-            except ValueError:
-                record = mended(line)
+            record = decode(line)
             reader = self._readers.get(record.get("type"))
             return reader(record, at) if reader is not None else _HEARTBEATS
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return (_malformed(line),) if line.strip() else _HEARTBEATS
+            return (malformed(line),) if line.strip() else _HEARTBEATS
 
     # -- assistant messages: one line for each content block, all with the usage of `message_start`
 
@@ -103,7 +97,7 @@ class ClaudeCodeParser:
     def _tool_use(self, block: Record, subagent: bool, at: float | None) -> ev.Event:
         call, tool = string(block["id"]), string(block["name"])
         self._tools[call] = (tool, at)
-        return ev.ToolStarted(call, tool, _summary(block.get("input")), subagent)
+        return ev.ToolStarted(call, tool, summary_of_call(block.get("input"), _SUMMARY_KEYS), subagent)
 
     def _count(self, message: Record, call: str | None, at: float | None, happened: list[ev.Event]) -> None:
         """The tokens of an API message, when it is first seen."""
@@ -192,21 +186,6 @@ class ClaudeCodeParser:
                 number(info.get("utilization")),
             ),
         )
-
-
-def _malformed(line: bytes) -> ev.Event:
-    # A character is at most four bytes: no need to decode megabytes for 500 of them.
-    return ev.Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
-
-
-def _summary(arguments: object) -> str:
-    if not isinstance(arguments, dict):
-        return ""
-    for key in _SUMMARY_KEYS:
-        value = arguments.get(key)
-        if isinstance(value, str):
-            return value.partition("\n")[0][:MAX_SUMMARY]
-    return ""
 
 
 def _session_started(record: Record) -> ev.Event:

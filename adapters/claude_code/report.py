@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.claude_code.fields import integer, number, optional_string, string
 from adapters.claude_code.tokens import read_model_tokens, read_tokens
 from adapters.events import Report
+from adapters.fields import integer, number, optional_string, string
 from adapters.usage import ModelUsage, Tokens
 
 

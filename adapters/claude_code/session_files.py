@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adapters.claude_code.lines import decode
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.tokens import read_tokens
 from adapters.command import SessionFiles
 from adapters.fold import TurnState
+from adapters.lines import decode
 from adapters.usage import ModelUsage, Usage, UsageSource
 
 _SYNTHETIC = "<synthetic>"

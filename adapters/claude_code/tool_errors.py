@@ -1,15 +1,14 @@
-"""How the error of a tool call is cut down to what a person needs."""
+"""What a tool call of Claude Code has come to, cut down to what a person needs."""
 
 from __future__ import annotations
 
 import re
 
-MAX_ERROR_BYTES = 2048
+from adapters.texts import shorten, strip_ansi
+
 MAX_OUTPUT = 300  # characters
 
 _ENVELOPE = re.compile(r"\A\s*<tool_use_error>(.*)</tool_use_error>\s*\Z", re.DOTALL)
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # every CSI sequence, colours among them
-_GAP = "\n…\n"
 
 
 def tool_error_text(content: object) -> str:
@@ -36,20 +35,3 @@ def strip_envelope(text: str) -> str:
     """Remove the <tool_use_error> element around the whole text."""
     match = _ENVELOPE.match(text)
     return match[1] if match else text
-
-
-def strip_ansi(text: str) -> str:
-    """Remove terminal control sequences."""
-    return _ANSI.sub("", text)
-
-
-def shorten(text: str, limit: int = MAX_ERROR_BYTES) -> str:
-    """Keep the first line, which has the exit code, and the end, which has the failure."""
-    data = text.encode(errors="replace")
-    if len(data) <= limit:
-        return text
-    first, _, rest = data.partition(b"\n")
-    head = first[: limit // 2]
-    room = limit - len(head) - len(_GAP.encode())
-    tail = (rest or first)[-room:]
-    return head.decode(errors="ignore") + _GAP + tail.decode(errors="ignore")

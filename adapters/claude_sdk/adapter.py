@@ -124,7 +124,7 @@ def create(config: AgentConfig) -> ClaudeSdk:
     """The adapter as an operator has configured it. Raises InvalidRequest."""
     return ClaudeSdk(
         config.command or "claude",
-        ClaudeSdkOptions.parse(dict(config.options)),
+        ClaudeSdkOptions.parse(config.options),
         config.stop_grace_s,
         Toolbox.installed(config.tools),
     )

@@ -10,9 +10,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from adapters.claude_code.options import ClaudeCodeOptions, Text
+from adapters.claude_code.options import ClaudeCodeOptions
 from adapters.claude_sdk.policy import Rule
 from adapters.errors import InvalidRequest
+from adapters.options import Text
 from adapters.request import EnvName, Milliseconds, Name
 
 _MODEL_PARAMETERS = ("seed", "stop", "presence_penalty", "frequency_penalty")
@@ -137,7 +138,7 @@ class ClaudeSdkOptions(ClaudeCodeOptions):
     agents: dict[Name, Subagent] = Field(default={}, description="Subagents by name.")
 
     @classmethod
-    def parse(cls, options: dict[str, JsonValue]) -> Self:
+    def parse(cls, options: Mapping[str, JsonValue]) -> Self:
         """Validate; raises InvalidRequest with the option named."""
         for name in _MODEL_PARAMETERS:
             if name in options:

@@ -6,8 +6,8 @@ They come from what the agent prints alone, so a worker that takes over tells th
 from __future__ import annotations
 
 from adapters import events as ev
-from adapters.claude_code.fields import string
 from adapters.claude_code.parser import ClaudeCodeParser, Events, Record
+from adapters.fields import string
 
 _MOST_TEXT = 2000  # characters of one text in a tool's parameters or result
 _MOST_ITEMS = 50

@@ -2,7 +2,8 @@
 
 A rule is `Tool` or `Tool(pattern)`, as Claude Code writes them, in a subset that can be read without knowing a
 shell: `*` stands for anything, also in the tool's name (`mcp__files__*`), and `prefix:*` for the prefix alone or
-with arguments. The pattern is compared with the call's main argument: the command, path, URL or pattern.
+with arguments. The pattern is compared with the call's main argument: the command, path, URL or pattern;
+of several commands and paths, an allow rule has to cover all, a deny rule any.
 A pattern never allows a command that a shell would take apart or fill in; deny rules look at each of its parts.
 """
 
@@ -19,6 +20,7 @@ from pydantic import JsonValue
 _RULE = re.compile(r"(?P<tool>[A-Za-z_][\w.*-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 _ARGUMENTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "skill", "subagent_type")
 _PATHS = ("file_path", "notebook_path", "path")
+_ACTS = ("command", *_PATHS)
 _SHELL = re.compile(r"[;&|<>$`\n\\(){}]")  # what joins, redirects or fills in commands
 _PARTS = re.compile(r"[;&|\n`(){}]|\$\(")
 
@@ -45,7 +47,9 @@ class Rule:
             return False
         if self.pattern is None:
             return True
-        key, value = _main(arguments)
+        return all(self._covers(key, value) for key, value in _compared(arguments))
+
+    def _covers(self, key: str, value: str) -> bool:
         if key == "command" and _SHELL.search(value):
             return False
         return self._matches(normpath(value) if key in _PATHS else value)
@@ -56,7 +60,9 @@ class Rule:
             return False
         if self.pattern is None:
             return True
-        key, value = _main(arguments)
+        return any(self._meets(key, value) for key, value in _compared(arguments))
+
+    def _meets(self, key: str, value: str) -> bool:
         if key == "command":
             return any(self._matches(part.strip()) for part in (value, *_PARTS.split(value)))
         return self._matches(value) or (key in _PATHS and self._matches(normpath(value)))
@@ -93,9 +99,7 @@ class Policy:
         return any(rule.allows(tool, arguments) for rule in self.allow)
 
 
-def _main(arguments: Mapping[str, JsonValue]) -> tuple[str, str]:
-    for key in _ARGUMENTS:
-        value = arguments.get(key)
-        if isinstance(value, str):
-            return key, value
-    return "", ""
+def _compared(arguments: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
+    """The main argument, and all others that act: a third party's tool may take a second path or command."""
+    given = [(key, value) for key in _ARGUMENTS if isinstance(value := arguments.get(key), str)]
+    return given[:1] + [pair for pair in given[1:] if pair[0] in _ACTS] or [("", "")]

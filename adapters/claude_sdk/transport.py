@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 import anyio
 from claude_agent_sdk import CLIConnectionError, Transport
 
-from adapters.claude_code.lines import decode
 from adapters.claude_sdk.opening import Record
+from adapters.lines import decode
 from adapters.live import Wire
 
 _OURS = re.compile(

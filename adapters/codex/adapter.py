@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import orjson
@@ -14,11 +13,11 @@ from adapters.codex.rollout import read_usage, session_files
 from adapters.codex.tools import TOOLS
 from adapters.command import SPOOL, Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
+from adapters.faults import health_by_version
 from adapters.fold import Parser, TurnState
 from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 # OPENAI_API_KEY counts where config.toml names it as the `env_key` of a provider, and only there.
 _LOGIN = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
 _SCHEMA = "output-schema.json"
@@ -103,17 +102,10 @@ class Codex:
 
     def health(self, end: Exit, stdout: str) -> Health:
         """See `Adapter.health`."""
-        version = _VERSION.search(stdout)
-        if end.code == 0 and version:
-            return Health(True, version[0])
-        if end.code in (126, 127):
-            return Health(False, problem=f"{self.command} is not there or not executable; install Codex")
-        return Health(False, problem=f"{self.command} --version failed: {end.stderr.strip()[:200]}")
+        return health_by_version(end, stdout, self.command, "Codex")
 
     def _options(self, request: TurnRequest) -> CodexOptions:
-        own = CodexOptions.parse(request.options)
-        given = own.model_dump(include=own.model_fields_set)
-        return self.defaults.model_copy(update=given)
+        return self.defaults.overridden(request.options)
 
 
 def create(config: AgentConfig) -> Codex:

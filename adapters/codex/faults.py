@@ -9,6 +9,7 @@ import re
 
 from adapters import errors
 from adapters.errors import TurnError
+from adapters.faults import kind_of_status
 
 _STATUS = re.compile(r"status:? (\d{3})\b")
 _OVERLOADED = 503
@@ -25,16 +26,6 @@ _KINDS: tuple[tuple[str, type[TurnError]], ...] = (
     ("at capacity", errors.Overloaded),
     ("nsupported model", errors.InvalidRequest),
 )
-_STATUSES: dict[int, type[TurnError]] = {
-    400: errors.InvalidRequest,
-    401: errors.AuthenticationFailed,
-    402: errors.OutOfTokens,
-    403: errors.AuthenticationFailed,
-    404: errors.InvalidRequest,
-    413: errors.InvalidRequest,
-    429: errors.RateLimited,
-    503: errors.Overloaded,
-}
 _BROKEN = re.compile(r"stream disconnected|Connection failed|[Nn]etwork error|error sending request|timed? ?out")
 
 
@@ -54,5 +45,5 @@ def fault(text: str) -> TurnError:
             return kind(text)
     status = status_of(text)
     if status is not None:
-        return _STATUSES.get(status, errors.ApiUnreachable if status >= 500 else errors.AgentFailed)(text)
+        return kind_of_status(status)(text)
     return (errors.ApiUnreachable if _BROKEN.search(text) else errors.AgentFailed)(text)

@@ -10,7 +10,8 @@ from adapters import errors
 from adapters.codex.faults import fault
 from adapters.codex.rollout import next_files
 from adapters.contract import Exit, Judgement
-from adapters.errors import Retry, TurnError
+from adapters.errors import TurnError
+from adapters.faults import exit_error
 from adapters.fold import TurnState
 from adapters.usage import Usage, UsageSource
 
@@ -41,7 +42,7 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return fault(report.text)
     if state.expects_output and report.structured_output is None:
         return errors.StructuredOutputMissing()
-    return None if end.code in (0, None) else _exit_error(state, end)
+    return None if end.code in (0, None) else exit_error(state, end, _because(end))
 
 
 def _without_report(state: TurnState, end: Exit) -> TurnError:
@@ -49,19 +50,7 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
         return errors.SessionNotFound(_complaint(end.stderr))
     if end.code == 0:
         return errors.AgentFailed("the agent ended without a result" + _because(end))
-    return _exit_error(state, end)
-
-
-def _exit_error(state: TurnState, end: Exit) -> TurnError:
-    if end.code is None:
-        return errors.HostLost()
-    if end.signalled:
-        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
-    if end.code in (126, 127) and not state.started:
-        return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + _because(end))
-    # Before its first event it complains of its arguments or its surroundings: no use in trying again.
-    retry = Retry.BACKOFF if state.started else Retry.NEVER
-    return errors.PortExit(f"the agent exited with status {end.code}" + _because(end), retry=retry)
+    return exit_error(state, end, _because(end))
 
 
 def _because(end: Exit) -> str:

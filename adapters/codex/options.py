@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, Field, JsonValue
 
 from adapters.errors import InvalidRequest
-from adapters.request import invalid
+from adapters.options import MAX_ARGUMENT_BYTES, AgentOptions
 
-_LONGEST = 100_000  # bytes of all of `config`: the kernel refuses one argument of 128 KiB (E2BIG)
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 # Arguments can be read by everybody on a host. Names of variables that hold secrets are none.
 _SECRET = re.compile(r"(?i)key|token|secret|passw|credential|authorization|bearer|cookie|headers|^env$|^set$")
@@ -48,8 +47,8 @@ def _vetted(config: dict[str, JsonValue]) -> dict[str, JsonValue]:
             raise ValueError(
                 f"{name} may hold a secret, and arguments can be read by all: put it into config.toml on the host"
             )
-    if sum(len(argument.encode(errors="surrogatepass")) for argument in _overrides(config)) > _LONGEST:
-        raise ValueError(f"is longer than {_LONGEST:,} bytes")
+    if sum(len(argument.encode(errors="surrogatepass")) for argument in _overrides(config)) > MAX_ARGUMENT_BYTES:
+        raise ValueError(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes")
     return config
 
 
@@ -64,10 +63,8 @@ def _names(value: JsonValue) -> Iterator[str]:
             yield from _names(inner)
 
 
-class CodexOptions(BaseModel):
+class CodexOptions(AgentOptions):
     """What `options` of a request may hold for the agent `codex`. Left out: Codex's own default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = Field(
         default="workspace-write",
@@ -89,14 +86,6 @@ class CodexOptions(BaseModel):
     analytics: bool = Field(
         default=False, description="false: Codex reports nothing home, which costs 5 s a turn where it cannot."
     )
-
-    @classmethod
-    def parse(cls, options: Mapping[str, JsonValue]) -> CodexOptions:
-        """Validate; raises InvalidRequest with the option named."""
-        try:
-            return cls.model_validate(dict(options))
-        except ValidationError as error:
-            raise invalid(error, "options") from error
 
 
 def arguments(options: CodexOptions) -> list[str]:

@@ -17,15 +17,12 @@ from typing import Any
 import orjson
 
 from adapters import events as ev
-from adapters.claude_code.fields import optional_string, string
-from adapters.claude_code.lines import decode
-from adapters.claude_code.tool_errors import shorten, strip_ansi
 from adapters.codex.faults import status_of
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
+from adapters.fields import optional_string, string
+from adapters.lines import MAX_MALFORMED, decode, malformed
+from adapters.texts import shorten, strip_ansi, summary
 from adapters.usage import ModelUsage
-
-MAX_MALFORMED = 500  # characters
-MAX_SUMMARY = 200  # characters
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")  # it becomes part of a file's name and of an argument
@@ -64,7 +61,7 @@ class CodexParser:
             reader = self._readers.get(record.get("type"))
             return reader(record, at) if reader is not None else _HEARTBEATS
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return (_malformed(line),) if line.strip() else _HEARTBEATS
+            return (malformed(line),) if line.strip() else _HEARTBEATS
 
     def _item_started(self, record: Record, at: float | None) -> Events:
         item = record["item"]
@@ -83,9 +80,9 @@ class CodexParser:
         begun = () if call in self._tools else (self._start(item, tool, at),)
         return (*begun, self._finish(item, at))
 
-    def _start(self, item: Record, summary: Callable[[Record], str], at: float | None) -> ev.Event:
+    def _start(self, item: Record, tell: Callable[[Record], str], at: float | None) -> ev.Event:
         call = string(item["id"])
-        started = ev.ToolStarted(call, _tool_name(item), summary(item).partition("\n")[0][:MAX_SUMMARY])
+        started = ev.ToolStarted(call, _tool_name(item), summary(tell(item)))
         self._tools[call] = at
         return started
 
@@ -192,8 +189,3 @@ def _object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _malformed(line: bytes) -> ev.Event:
-    # A character is at most four bytes: no need to decode megabytes for 500 of them.
-    return ev.Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.claude_code.fields import string
-from adapters.claude_code.lines import decode
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
 from adapters.command import SessionFiles
 from adapters.contract import NextFiles
+from adapters.fields import string
 from adapters.fold import TurnState
+from adapters.lines import decode
 from adapters.prices import PriceTable
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
+from adapters.faults import health_by_version
 from adapters.fold import Parser, TurnState
 from adapters.gemini.judge import judge
 from adapters.gemini.options import GeminiOptions, flags
@@ -18,7 +18,6 @@ from adapters.gemini.tools import TOOLS
 from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 _LOGIN = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")
 # With these switches it logs in elsewhere; without them, a worker's cloud credentials are no business of its own.
 _PROVIDERS: dict[str, tuple[str, ...]] = {
@@ -56,7 +55,7 @@ class Gemini:
 
     def __init__(self, config: AgentConfig) -> None:
         self.command = config.command or "gemini"
-        self.defaults = GeminiOptions.parse(dict(config.options))
+        self.defaults = GeminiOptions.parse(config.options)
         self._prices = config.prices
         # On SIGINT as on SIGTERM it leaves at once, without a result, and its tools stay behind: TERM is sent to
         # them, too. Its session files tell what was billed.
@@ -120,17 +119,10 @@ class Gemini:
 
     def health(self, end: Exit, stdout: str) -> Health:
         """See `Adapter.health`."""
-        version = _VERSION.search(stdout)
-        if end.code == 0 and version:
-            return Health(True, version[0])
-        if end.code in (126, 127):
-            return Health(False, problem=f"{self.command} is not there or not executable; install the Gemini CLI")
-        return Health(False, problem=f"{self.command} --version failed: {end.stderr.strip()[:200]}")
+        return health_by_version(end, stdout, self.command, "the Gemini CLI")
 
     def _options(self, request: TurnRequest) -> GeminiOptions:
-        own = GeminiOptions.parse(request.options)
-        given = own.model_dump(include=own.model_fields_set)
-        return self.defaults.model_copy(update=given)
+        return self.defaults.overridden(request.options)
 
 
 def create(config: AgentConfig) -> Adapter:

@@ -4,8 +4,8 @@ The rules were measured on Gemini CLI 0.61.0. Its exit code is the HTTP status o
 one of its own; it is 0, too, for a turn that was ended by SIGINT or SIGTERM, and for an answer that was refused.
 Success is a result that says so, and no error before it.
 
-To read another failure: `_PHRASES` for what the result says, `_STATUSES` for an HTTP status, `_EXITS` for an exit
-code of its own.
+To read another failure: `_PHRASES` for what the result says, `_EXITS` for an exit code of its own,
+`adapters.faults` for an HTTP status.
 """
 
 from __future__ import annotations
@@ -16,20 +16,11 @@ from adapters import errors
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
+from adapters.faults import exit_error, kind_of_status
 from adapters.fold import TurnState
 from adapters.prices import PriceTable
 from adapters.usage import ModelUsage, Usage, UsageSource
 
-_STATUSES: dict[int, type[TurnError]] = {
-    400: errors.InvalidRequest,
-    401: errors.AuthenticationFailed,
-    402: errors.OutOfTokens,
-    403: errors.AuthenticationFailed,
-    404: errors.InvalidRequest,
-    413: errors.InvalidRequest,
-    429: errors.RateLimited,
-    503: errors.Overloaded,
-}
 _STATUS_OF_EXIT = {status % 256: status for status in (400, 401, 402, 403, 413, 429, 500, 502, 503, 504)}
 # Its texts in the place of the API's, and those of the API that one status has for several failures.
 _PHRASES: tuple[tuple[str, type[TurnError]], ...] = (
@@ -92,7 +83,7 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return _without_report(state, end)
     if report.is_error:
         return _reported(report, end)
-    return _exit_error(state, end) if end.code not in (0, None) else None
+    return exit_error(state, end, _because(end)) if end.code not in (0, None) else None
 
 
 # -- the agent reported a failure
@@ -106,8 +97,7 @@ def _reported(report: Report, end: Exit) -> TurnError:
     status = report.api_status or _STATUS_OF_EXIT.get(end.code or 0)
     if status is None:
         return errors.AgentFailed(text)
-    default = errors.ApiUnreachable if status >= 500 else errors.AgentFailed
-    return _STATUSES.get(status, default)(text)
+    return kind_of_status(status)(text)
 
 
 # -- the agent ended without a word
@@ -124,19 +114,7 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
         return errors.TurnCancelled("the agent was ended by a signal before it had a result", retry=Retry.BACKOFF)
     if end.code == 0:
         return errors.AgentFailed("the agent ended without a result" + _because(end))
-    return _exit_error(state, end)
-
-
-def _exit_error(state: TurnState, end: Exit) -> TurnError:
-    if end.code is None:
-        return errors.HostLost()
-    if end.signalled:
-        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
-    if end.code in (126, 127) and not state.started:
-        return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + _because(end))
-    # Before its first event it complains of its arguments or its surroundings: no use in trying again.
-    retry = Retry.BACKOFF if state.started else Retry.NEVER
-    return errors.PortExit(f"the agent exited with status {end.code}" + _because(end), retry=retry)
+    return exit_error(state, end, _because(end))
 
 
 def _because(end: Exit) -> str:

@@ -6,30 +6,15 @@ alone is not here: it reads only those of root, its user and the workspace (0.61
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import Field
 
-from adapters.request import invalid
-
-MAX_ARGUMENT_BYTES = 100_000  # the kernel refuses one argument of 128 KiB (E2BIG)
+from adapters.options import AgentOptions, Text, given_flags
 
 
-def _fits_argv(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("holds a NUL character; remove it")
-    if len(text.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
-        raise ValueError(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes, which no process can be given")
-    return text
-
-
-Text = Annotated[str, Field(min_length=1), AfterValidator(_fits_argv)]
-
-
-class GeminiOptions(BaseModel):
+class GeminiOptions(AgentOptions):
     """What `options` of a request may hold for the agent `gemini`. Left out: the Gemini CLI's own default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     approval_mode: Literal["default", "auto_edit", "yolo", "plan"] = Field(
         default="yolo",
@@ -57,14 +42,6 @@ class GeminiOptions(BaseModel):
         "keeps it text.",
     )
 
-    @classmethod
-    def parse(cls, options: dict[str, JsonValue]) -> GeminiOptions:
-        """Validate; raises InvalidRequest with the option named."""
-        try:
-            return cls.model_validate(options)
-        except ValidationError as error:
-            raise invalid(error, "options") from error
-
 
 FLAGS: dict[str, str] = {
     "approval_mode": "--approval-mode",
@@ -78,9 +55,7 @@ FLAGS: dict[str, str] = {
 
 def flags(options: GeminiOptions) -> list[str]:
     """The options as arguments, each flag and its value in one, so that no value is taken for a flag."""
-    arguments = [
-        f"{flag}={value}" for name, flag in FLAGS.items() if (value := getattr(options, name)) is not None
-    ]
+    arguments = given_flags(options, FLAGS)
     if options.sandbox is not None:
         arguments.append(f"--sandbox={str(options.sandbox).lower()}")
     return arguments

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from adapters import events as ev
-from adapters.claude_code.tool_errors import shorten, strip_ansi
+from adapters.fields import string
 from adapters.gemini.report import read_report
-
-MAX_MALFORMED = 500  # characters
-MAX_SUMMARY = 200  # characters
+from adapters.lines import decode, malformed
+from adapters.texts import MAX_SUMMARY, shorten, strip_ansi, summary_of_call
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _SUMMARY_KEYS = ("command", "file_path", "absolute_path", "path", "dir_path", "pattern", "query", "prompt", "url",
@@ -45,7 +42,7 @@ class GeminiParser:
     def feed(self, line: bytes, at: float | None) -> Events:
         """Read one line; see `adapters.fold.Parser`."""
         try:
-            record = orjson.loads(line)
+            record = decode(line)
             kind = record.get("type")
             if kind == "message":
                 return self._message(record)
@@ -54,12 +51,12 @@ class GeminiParser:
                 return _HEARTBEATS
             happened = reader(record, at)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return (_malformed(line),) if line.strip() else _HEARTBEATS
+            return (malformed(line),) if line.strip() else _HEARTBEATS
         return (*self._answered(), *happened)
 
     def _message(self, record: Record) -> Events:
         if record["role"] == "assistant":
-            self._answer.append(_string(record["content"]))
+            self._answer.append(string(record["content"]))
             self._stopped = ""
         return _HEARTBEATS
 
@@ -71,16 +68,16 @@ class GeminiParser:
 
     def _init(self, record: Record, _: float | None) -> Events:
         model = record.get("model")
-        return (ev.SessionStarted(_string(record["session_id"]), model if isinstance(model, str) else None),)
+        return (ev.SessionStarted(string(record["session_id"]), model if isinstance(model, str) else None),)
 
     def _tool_use(self, record: Record, at: float | None) -> Events:
-        call, tool = _string(record["tool_id"]), _string(record["tool_name"])
+        call, tool = string(record["tool_id"]), string(record["tool_name"])
         self._tools[call] = (tool, at)
         self._stopped = ""
-        return (ev.ToolStarted(call, tool, _summary(record.get("parameters"))),)
+        return (ev.ToolStarted(call, tool, summary_of_call(record.get("parameters"), _SUMMARY_KEYS)),)
 
     def _tool_result(self, record: Record, at: float | None) -> Events:
-        call, error = _string(record["tool_id"]), None
+        call, error = string(record["tool_id"]), None
         if record["status"] != "success":
             error = shorten(strip_ansi(_tool_error(record)))
         tool, started_at = self._tools.pop(call, ("", None))
@@ -88,7 +85,7 @@ class GeminiParser:
         return (ev.ToolFinished(call, tool, duration, error),)
 
     def _error(self, record: Record, _: float | None) -> Events:
-        severity, message = _string(record["severity"]), _string(record["message"])
+        severity, message = string(record["severity"]), string(record["message"])
         self._stopped = message
         if severity == "error":
             return (ev.ApiFailure("error", message),)
@@ -97,27 +94,6 @@ class GeminiParser:
     def _result(self, record: Record, _: float | None) -> Events:
         report = read_report(record, self._stopped)
         return (ev.TurnFailed(report) if report.is_error else ev.TurnCompleted(report),)
-
-
-def _string(value: object) -> str:
-    if type(value) is not str:
-        raise TypeError("not a string")
-    return value
-
-
-def _malformed(line: bytes) -> ev.Event:
-    # A character is at most four bytes: no need to decode megabytes for 500 of them.
-    return ev.Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
-
-
-def _summary(parameters: object) -> str:
-    if not isinstance(parameters, dict):
-        return ""
-    for key in _SUMMARY_KEYS:
-        value = parameters.get(key)
-        if isinstance(value, str):
-            return value.partition("\n")[0][:MAX_SUMMARY]
-    return ""
 
 
 def _tool_error(record: Record) -> str:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from adapters.command import SessionFiles
 from adapters.fold import TurnState
 from adapters.gemini.tokens import of_message
 from adapters.gemini.tools import ASKING
+from adapters.lines import decode
 from adapters.prices import PriceTable
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 
@@ -48,7 +47,7 @@ class _Records:
         self.ends_with_answer = False  # False: the model was being asked
         for line in lines:
             try:
-                self._read(orjson.loads(line))
+                self._read(decode(line))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue  # the last line of a killed process may be half a record
 

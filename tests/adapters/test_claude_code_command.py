@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from adapters.claude_code.adapter import ClaudeCode
-from adapters.claude_code.options import FLAGS, MAX_ARGUMENT_BYTES, ClaudeCodeOptions
+from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, Exit, Session
 from adapters.errors import InvalidRequest
+from adapters.options import MAX_ARGUMENT_BYTES
 from adapters.registry import Registry
 from adapters.request import TurnRequest
 

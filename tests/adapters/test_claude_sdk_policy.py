@@ -59,6 +59,15 @@ def test_paths_are_denied_however_they_are_written() -> None:
     assert not policy.denied("Read", {"file_path": "/w/etc"})
 
 
+def test_another_argument_hides_nothing_from_the_rules() -> None:
+    policy = Policy.of(["mcp__files__*(/w/*)"], ["mcp__files__*(/etc/*)"])
+    assert policy.denied("mcp__files__read", {"command": "x", "path": "/etc/passwd"})
+    assert policy.allowed("mcp__files__read", {"path": "/w/a"})
+    for other in ({"path": "/home/a"}, {"command": "x"}):
+        assert not policy.allowed("mcp__files__read", {"file_path": "/w/a", **other})
+    assert Policy.of(["Grep(/w/*)"], []).allowed("Grep", {"path": "/w/a", "pattern": "x"})
+
+
 @pytest.mark.parametrize("text", ["", "rm -rf", "Bash(", "(x)", "Bash()"])
 def test_no_rule(text: str) -> None:
     with pytest.raises(ValueError, match="is no rule"):

@@ -110,3 +110,11 @@ def test_events_are_the_same_however_the_lines_arrive(name: str, seed: int) -> N
 )
 def test_odd_line(line: bytes, name: str) -> None:
     assert [event.name for event in agent().parser().feed(line, None)] == [name]
+
+
+def test_text_that_was_cut_within_a_character_is_read() -> None:
+    parser = agent().parser()
+
+    parser.feed(rb'{"type":"message","role":"assistant","content":"cut \ud83d"}', None)
+
+    assert parser.feed(rb'{"type":"init","session_id":"s"}', None)[0] == ev.AssistantText("cut ?")

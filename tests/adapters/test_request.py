@@ -109,6 +109,8 @@ def nested(levels: int) -> dict[str, object]:
         ("output_schema", {"$schema": 5}, "not a JSON Schema"),
         ("output_schema", {"type": "array"}, "must describe an object"),
         ("output_schema", nested(110), "nested too deeply"),
+        ("output_schema", {"properties": {"n": {"$ref": "#/$defs/n"}}}, "leads nowhere: #/$defs/n"),
+        ("output_schema", {"properties": {"n": {"$ref": "http://127.0.0.1:9/n"}}}, "leads nowhere: http"),
     ],
 )
 def test_bad_input_is_refused_by_the_name_of_its_field(field: str, value: object, says: str) -> None:
@@ -350,3 +352,23 @@ def test_request_cannot_be_changed() -> None:
 def test_structured_output_is_held_against_its_schema(output: object, fault: str | None) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     assert output_fault(schema, output) == fault
+
+
+def test_output_is_compared_with_what_its_schema_refers_to_and_nothing_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fetched: list[object] = []
+    monkeypatch.setattr("urllib.request.urlopen", fetched.append)
+    schema: dict[str, Any] = {"$defs": {"n": {"type": "integer"}}, "properties": {"n": {"$ref": "#/$defs/n"}}}
+    schema["default"] = {"$ref": "nowhere"}
+    TurnRequest.parse(LEAST | {"output_schema": schema})
+    assert output_fault(schema, {"n": 1}) is None
+    assert output_fault(schema, {"n": "x"}) == "n: 'x' is not of type 'integer'"
+    standard = {"$ref": "https://json-schema.org/draft/2020-12/schema"}
+    TurnRequest.parse(LEAST | {"output_schema": standard})
+    assert output_fault(standard, {"type": 5}) is not None
+    # Behind an $id, references are not looked at before.
+    hidden = {"properties": {"n": {"$id": "http://127.0.0.1:9/", "$ref": "n"}}}
+    TurnRequest.parse(LEAST | {"output_schema": hidden})
+    assert output_fault(hidden, {"n": 1}) == "n, to which output_schema refers, is not there"
+    assert not fetched

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.claude_code.tool_errors import MAX_ERROR_BYTES, shorten, strip_ansi, strip_envelope, tool_error_text
+from adapters.claude_code.tool_errors import strip_envelope, tool_error_text
+from adapters.texts import MAX_ERROR_BYTES, shorten, strip_ansi
 
 
 @pytest.mark.parametrize(

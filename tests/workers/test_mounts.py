@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,17 @@ def test_root_may_be_a_link_itself(allowed: Path) -> None:
     (allowed.parent / "way in").symlink_to(allowed)
     mount = HostMount(host_path=str(allowed.parent / "way in" / "project" / "run"))
     assert len(chosen([mount], [allowed.parent / "way in"])) == 1
+
+
+def test_directories_too_deep_to_be_walked_are_refused(allowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(allowed)
+    for _ in range(1000):  # as no path could name them at once
+        Path("d").mkdir()
+        os.chdir("d")
+    monkeypatch.chdir(allowed)
+    refused = refusal(allowed, "d")
+    assert (refused.field, "nested too deeply" in refused.message) == ("mounts.0.host_path", True)
+    subprocess.run(["rm", "-rf", allowed / "d"], check=True)  # pytest could not
 
 
 def test_budget_is_for_what_would_be_copied(allowed: Path) -> None:

@@ -1,4 +1,4 @@
-"""Claude Code's lines, decoded."""
+"""The lines that an agent prints, decoded."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ from typing import Any
 
 import orjson
 
+from adapters.events import Malformed
+
+MAX_MALFORMED = 500  # characters
+
 
 def decode(line: bytes) -> Any:
     """Decode a line of JSON; raises ValueError if it is none."""
     try:
         return orjson.loads(line)
     except ValueError:
-        return mended(line)
+        return _mended(line)
 
 
-def mended(line: bytes) -> Any:
+def malformed(line: bytes) -> Malformed:
+    """The event for a line that cannot be read."""
+    # A character is at most four bytes: no need to decode megabytes for 500 of them.
+    return Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
+
+
+def _mended(line: bytes) -> Any:
     """Decode a line that is no valid JSON as it stands; raises ValueError if it cannot be mended.
 
-    Claude Code cuts texts without looking: half a surrogate pair is no Unicode, and becomes a question mark.
+    Agents cut texts without looking: half a surrogate pair is no Unicode, and becomes a question mark.
     """
     if b"\\ud" not in line and b"\\uD" not in line:
         raise ValueError("not JSON")

@@ -1,0 +1,52 @@
+"""What failures mean, whichever agent has them: an HTTP status, an exit code, a program that does not start."""
+
+from __future__ import annotations
+
+import re
+
+from adapters import errors
+from adapters.contract import Exit, Health
+from adapters.errors import Retry, TurnError
+from adapters.fold import TurnState
+
+_STATUSES: dict[int, type[TurnError]] = {
+    400: errors.InvalidRequest,
+    401: errors.AuthenticationFailed,
+    402: errors.OutOfTokens,
+    403: errors.AuthenticationFailed,
+    404: errors.InvalidRequest,
+    413: errors.InvalidRequest,
+    429: errors.RateLimited,
+    503: errors.Overloaded,
+    529: errors.Overloaded,  # Anthropic's own
+}
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_NOT_STARTED = (126, 127)  # what shells exit with then
+
+
+def kind_of_status(status: int) -> type[TurnError]:
+    """The error that an HTTP status of a model's API means."""
+    return _STATUSES.get(status, errors.ApiUnreachable if status >= 500 else errors.AgentFailed)
+
+
+def exit_error(state: TurnState, end: Exit, because: str) -> TurnError:
+    """Why an agent failed of which only its end tells; `because` is what it has said of it, or blank."""
+    if end.code is None:
+        return errors.HostLost()
+    if end.signalled:
+        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
+    if end.code in _NOT_STARTED and not state.started:
+        return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + because)
+    # Before its first event it complains of its arguments or its surroundings: no use in trying again.
+    retry = Retry.BACKOFF if state.started else Retry.NEVER
+    return errors.PortExit(f"the agent exited with status {end.code}" + because, retry=retry)
+
+
+def health_by_version(end: Exit, stdout: str, command: str, product: str) -> Health:
+    """Read what `command --version` came to; `product` is what to install where there is no such command."""
+    version = _VERSION.search(stdout)
+    if end.code == 0 and version:
+        return Health(True, version[0])
+    if end.code in _NOT_STARTED:
+        return Health(False, problem=f"{command} is not there or not executable; install {product}")
+    return Health(False, problem=f"{command} --version failed: {end.stderr.strip()[:200]}")
