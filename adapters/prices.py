@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from adapters.request import invalid
 from adapters.usage import Tokens
 
 _DATED = re.compile(r"-\d{4}-\d{2}-\d{2}$")
@@ -96,9 +97,7 @@ class PriceTable:
         try:
             return cls(_Document.model_validate(tomllib.loads(text)).price, today)
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = ".".join(str(part) for part in fault["loc"])
-            raise ValueError(f"{place}: {fault['msg']}") from error
+            raise ValueError(invalid(error).message) from error
 
     @classmethod
     def builtin(cls, today: Callable[[], date]) -> PriceTable:

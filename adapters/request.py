@@ -34,6 +34,15 @@ from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, pr
 AUTO = "auto"  # in the place of an agent's name
 _DATA = ("const", "default", "enum", "examples")  # of a JSON Schema: what looks like a $ref there is none
 _DEPTH = 6  # of a faulty field's name, in dots
+# What pydantic says in words of Python, by its type of fault.
+_SAID = {
+    "extra_forbidden": "is no known field",
+    "missing": "is missing",
+    **dict.fromkeys(
+        ("dict_type", "mapping_type", "model_type", "model_attributes_type"), "has to be a JSON object"
+    ),
+    **dict.fromkeys(("tuple_type", "list_type"), "has to be a JSON list"),
+}
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
@@ -337,8 +346,7 @@ def invalid(error: ValidationError, prefix: str = "") -> InvalidRequest:
     faults = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         name = ".".join([prefix] * bool(prefix) + [str(part) for part in fault["loc"][:_DEPTH]]) or "request"
-        unknown = fault["type"] == "extra_forbidden"
-        faults.append((name, "is no known field" if unknown else fault["msg"].removeprefix("Value error, ")))
+        faults.append((name, _SAID.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")))
     field, text = faults[0]
     others = "".join(f"; {name}: {message}" for name, message in faults[1:])
     return InvalidRequest(text + others, field=field)

@@ -92,11 +92,13 @@ class SessionRequest(BaseModel):
     @model_validator(mode="after")
     def _can_end(self) -> Self:
         if not self.test_commands and self.done_field is None:
-            raise ValueError("nothing would tell that it is done; give test_commands or done_field")
+            raise ValueError("nothing would tell that it is done; give test_commands (--test), or done_field")
         if self.done_field is not None and self.turn.output_schema is None:
             raise ValueError("done_field needs an output_schema in turn, to be a field of")
         if self.turn.brings_workspace and not self.turn.keep_workspace:
-            raise ValueError("all turns work in the workspace that turn brings: it needs keep_workspace")
+            raise ValueError(
+                "all turns work in the workspace that turn brings: it needs keep_workspace (--keep-workspace)"
+            )
         endless = self.deadline is None and self.max_total_tokens is None and self.max_cost_usd is None
         if self.max_sessions == 0 and endless:
             raise ValueError(

@@ -163,4 +163,7 @@ class Toolbox:
         try:
             return ToolFunction(name, getattr(importlib.import_module(module), attribute))
         except _RAISED as error:
-            raise InvalidRequest(f"tool {name!r} cannot be loaded: {error}", field="options.tools") from error
+            raise InvalidRequest(
+                f"tool {name!r} cannot be loaded: {error}; the worker's Python has to be able to import {module}",
+                field="options.tools",
+            ) from error

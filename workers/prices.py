@@ -15,7 +15,10 @@ def price_table(settings: Settings) -> PriceTable:
         return PriceTable.builtin(_today)
     try:
         return PriceTable.parse(settings.prices_file.read_text("utf-8"), _today)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        text = f"{settings.prices_file} cannot be read: {error.strerror}"
+        raise SettingsError(text, field="prices_file", where="settings") from error
+    except ValueError as error:
         raise SettingsError(f"{settings.prices_file}: {error}", field="prices_file", where="settings") from error
 
 

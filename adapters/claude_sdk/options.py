@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from adapters.claude_code.options import ClaudeCodeOptions
 from adapters.claude_sdk.policy import Rule
@@ -47,6 +47,22 @@ class RemoteServer(_Part):
     type: Literal["sse", "http"] = Field(description="How it is spoken to.")
     url: Text = Field(description="As the host reaches it.")
     headers: dict[Text, str] = Field(default={}, description="Of each request; kept as `env` is.")
+
+
+def _kind(server: object) -> str | None:
+    """Which of the two is meant, so that only its faults are told; None: neither."""
+    kind = server.get("type", "stdio") if isinstance(server, Mapping) else getattr(server, "type", None)
+    return {"stdio": "stdio", "sse": "remote", "http": "remote"}.get(str(kind))
+
+
+McpServer = Annotated[
+    Annotated[StdioServer, Tag("stdio")] | Annotated[RemoteServer, Tag("remote")],
+    Discriminator(
+        _kind,
+        custom_error_type="mcp_server",
+        custom_error_message="has to be a JSON object, its type stdio, sse or http",
+    ),
+]
 
 
 class Permissions(_Part):
@@ -102,7 +118,7 @@ class Subagent(_Part):
 class ClaudeSdkOptions(ClaudeCodeOptions):
     """What `options` of a request may hold for the agent `claude-sdk`. Left out: Claude Code's own default."""
 
-    mcp_servers: dict[Name, StdioServer | RemoteServer] = Field(
+    mcp_servers: dict[Name, McpServer] = Field(
         default={}, description="MCP servers by name: `stdio`, `sse` or `http`."
     )
     tools: tuple[Name, ...] = Field(

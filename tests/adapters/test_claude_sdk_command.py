@@ -196,6 +196,10 @@ def test_a_prompt_with_a_slash_is_text() -> None:
         *(({name: 1}, f"options.{name}", "no parameter of Claude Code") for name in ("seed", "presence_penalty")),
         *(({name: []}, f"options.{name}", "no parameter") for name in ("stop", "frequency_penalty")),
         ({"nonsense": 1}, "options.nonsense", "is no known field"),
+        ({"permissions": "ask"}, "options.permissions", "has to be a JSON object"),
+        ({"tools": "customer"}, "options.tools", "has to be a JSON list"),
+        ({"mcp_servers": {"x": {}}}, "options.mcp_servers.x.stdio.command", "is missing"),
+        ({"mcp_servers": {"x": {"type": "ftp"}}}, "options.mcp_servers.x", "its type stdio, sse or http"),
         ({"permissions": {"deny": ["rm -rf"]}}, "options.permissions.deny", "is no rule"),
         (
             {"permissions": {}, "permission_prompt_tool_name": "mcp__x__y"},
@@ -210,7 +214,6 @@ def test_a_prompt_with_a_slash_is_text() -> None:
         ({"tools": ["subtract"]}, "options.tools", "no tool 'subtract'; registered: add"),
         ({"tools": ["add"], "mcp_config": "m.json"}, "options.mcp_config", "cannot be combined"),
         ({"mcp_servers": {"runturn": {"command": "x"}}}, "options.mcp_servers.runturn", "in-process tools"),
-        ({"mcp_servers": {"x": {"type": "ftp"}}}, "options.mcp_servers.x", "Input should be"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(options: Mapping[str, Any], field: str, message: str) -> None:

@@ -55,8 +55,8 @@ def test_request_with_a_task_reads_back_as_what_it_became() -> None:
     ("document", "message"),
     [
         ({"task": WHOLE, "prompt": "x"}, "give either prompt or task, not both"),
-        ({}, "prompt: Field required"),
-        ({"task": {}}, "task.description: Field required"),
+        ({}, "prompt: is missing"),
+        ({"task": {}}, "task.description: is missing"),
         ({"task": {"description": " "}}, "task.description: is empty"),
         ({"task": {**WHOLE, "test_commands": ["make", ""]}}, "task.test_commands.1: is empty"),
         ({"task": {**WHOLE, "priority": 1}}, "task.priority: is no known field"),
