@@ -10,6 +10,7 @@ from remote.run import Output, run_script
 from remote.shell import assignment, library
 from remote.spool import Spool
 
+_KILLED = 137
 _MARGIN_S = 60.0  # for the channel, and for ending what is left of it
 
 
@@ -25,7 +26,10 @@ async def run_check(
     locale = b"export " + assignment("LC_ALL", env["LC_ALL"]) if "LC_ALL" in env else b"LC_ALL=$1\n"
     text = (environment + locale).decode("utf-8", "surrogateescape")
     args = (spool.root, spool.id, directory, str(math.ceil(timeout_s)), str(tail), command, text)
-    return await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
+    output = await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
+    if output.exit == _KILLED:  # it may have been whoever was to clear up after it
+        await end_checks(host, spool)
+    return output
 
 
 async def end_checks(host: Host, spool: Spool) -> None:

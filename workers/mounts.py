@@ -6,11 +6,14 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from adapters.errors import InvalidRequest
 from adapters.workspace import HostMount, matcher
 from remote.tar_stream import Entry
+
+_MOST = 1_000_000  # entries of one mount: links that lead to links of directories multiply without end
 
 
 def check_mounts(mounts: Sequence[HostMount], roots: Sequence[Path]) -> None:
@@ -25,7 +28,10 @@ def chosen(mounts: Sequence[HostMount], roots: Sequence[Path]) -> list[Entry]:
     allowed = _Allowed.of(roots)
     entries: list[Entry] = []
     for index, mount in enumerate(mounts):
-        found = list(_Walk(mount, allowed, f"mounts.{index}").entries())
+        found = list(islice(_Walk(mount, allowed, f"mounts.{index}").entries(), _MOST + 1))
+        if len(found) > _MOST:
+            text = f"{mount.host_path} has more than {_MOST:,} files and directories to copy; leave some out"
+            raise InvalidRequest(text, field=f"mounts.{index}.host_path")
         size = sum(entry.size for entry in found)
         if mount.max_bytes is not None and size > mount.max_bytes:
             text = f"{mount.host_path} has {size:,} bytes to copy, more than {mount.max_bytes:,}; leave some out"

@@ -108,6 +108,17 @@ def test_what_lies_elsewhere_or_nowhere_is_refused(allowed: Path, path: str) -> 
     assert "does not exist" in error.message if "gone" in path else "mount_roots" in error.message
 
 
+def test_links_that_multiply_come_to_an_end(allowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.mounts._MOST", 1000)
+    for depth in range(30):  # 2**30 ways down
+        (allowed / f"d{depth}").mkdir()
+        for name in "ab":
+            (allowed / f"d{depth}" / name).symlink_to(allowed / f"d{depth + 1}")
+    (allowed / "d30").mkdir()
+    refused = refusal(allowed, "d0", follow_symlinks=True)
+    assert (refused.field, "more than 1,000 files" in refused.message) == ("mounts.0.host_path", True)
+
+
 def test_path_that_cannot_be_looked_at_is_refused(allowed: Path) -> None:
     mount = HostMount(host_path=str(allowed / ("n" * 300)))
     for look in (check_mounts, chosen):
