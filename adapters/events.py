@@ -167,6 +167,9 @@ class Interrupted:
     name: ClassVar[str] = "interrupted"
 
 
+MCP_SERVER = "mcp_server"  # the topic of a notification: one that the turn has to do without
+
+
 @dataclass(slots=True)
 class Notification:
     """Something else that the agent said about itself."""

@@ -309,8 +309,8 @@ class AttemptRun:
         if self._follower.said is None:
             return ()
         if self._command is not None and self._claim.open is None:
-            return self._command.stdin.splitlines()  # this very attempt is ours from its first line
-        return (await read_input(self._host.host, self._host.spool(self._attempt.spool_id))).splitlines()
+            return _lines(self._command.stdin)  # this very attempt is ours from its first line
+        return _lines(await read_input(self._host.host, self._host.spool(self._attempt.spool_id)))
 
     def _known_cost_usd(self) -> float:
         price = self._adapter.price
@@ -355,6 +355,11 @@ class AttemptRun:
         if self._claim.cancel_requested:
             return errors.TurnCancelled()
         return self._watch.exceeded(now) or (asked.error if asked is not None else self._watch.fell_silent())
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Without their newlines; a carriage return ends none."""
+    return data.split(b"\n")[:-1]
 
 
 def _refusal(adapter: Adapter, registry: Registry) -> str | None:

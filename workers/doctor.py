@@ -13,6 +13,7 @@ from celery import Celery
 
 from adapters.errors import InvalidRequest
 from adapters.registry import Registry
+from adapters.tool_functions import Toolbox
 from ops.errors import ArchiveUnavailable
 from ops.ledger import Ledger
 from ops.settings import Settings
@@ -78,6 +79,8 @@ def examine(installation: Installation, only: str | None = None) -> Iterator[Che
 def _own(installation: Installation) -> Iterator[Check]:
     if installation.registry.failed:
         yield _unloadable(installation.registry)
+    if installation.settings.tools:
+        yield bounded("tool functions", partial(_tool_functions, installation.settings))
     yield (state := bounded("state directory", partial(_state_dir, installation)))
     if not state.ok:
         return
@@ -156,6 +159,16 @@ def _dead_letters(installation: Installation) -> Check:
     waiting = installation.ledger.dead_letters.count()
     remedy = "see what they are, and retry or remove them: runturn dead list" if waiting else ""
     return Check("dead letters", not waiting, f"{waiting} waiting", remedy)
+
+
+def _tool_functions(settings: Settings) -> Check:
+    toolbox = Toolbox.installed(settings.tools)
+    try:
+        toolbox.load(toolbox.names)
+    except InvalidRequest as error:
+        remedy = "install the package that has it for the workers, or correct the setting tools"
+        return Check("tool functions", False, error.message.removeprefix("options.tools: "), remedy)
+    return Check("tool functions", True, ", ".join(toolbox.names))
 
 
 def _transcripts(installation: Installation) -> Check:

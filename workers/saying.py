@@ -29,7 +29,7 @@ _CONNECT_S = 4.0
 _REPLY_S = 1.0  # a worker replies at once; if none does, one may be about to take the turn over
 _GRACE_S = 2.0  # for the word that it was not done in time
 
-_WITH_VALUE = {Control.SEND: "a text", Control.SET_MODEL: "a model", Control.SET_PERMISSION_MODE: "a mode"}
+_WITH_VALUE = {Control.SEND: "text", Control.SET_MODEL: "model", Control.SET_PERMISSION_MODE: "mode"}
 _STANDS = {
     State.QUEUED: "waits for a worker: no agent runs for it yet",
     State.WAITING: "waits for its next attempt: no agent runs for it just now",
@@ -44,9 +44,9 @@ def message(
     if isinstance(what, ControlRequest):
         wanted = _WITH_VALUE.get(what.control)
         if wanted is not None and not what.value:
-            raise InvalidRequest(f"{what.control} needs {wanted}", field="value")
+            raise InvalidRequest("is empty", field=wanted)
         if len((what.value or "").encode()) > MAX_PROMPT_BYTES:
-            raise InvalidRequest(f"is longer than {MAX_PROMPT_BYTES:,} bytes; put it in a file", field="value")
+            raise InvalidRequest(f"is longer than {MAX_PROMPT_BYTES:,} bytes; put it in a file", field=wanted)
         if wanted is None and what.value is not None:
             raise InvalidRequest(f"{what.control} takes no value", field="value")
     return Said(turn_id, request_id or uuid4().hex, by or whoami(), time.time() + timeout_s, what)

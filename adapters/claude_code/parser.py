@@ -7,7 +7,7 @@ object or lacks what its type always has is `Malformed`. To read a new one: add 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from adapters import events as ev
@@ -160,9 +160,11 @@ class ClaudeCodeParser:
         reader = self._system_readers.get(subtype)
         if reader is None:
             return (_notification(record),)
-        if subtype == "init" and at is not None:
+        if subtype != "init":
+            return (reader(record),)
+        if at is not None:
             self._asked_at[None] = at
-        return (reader(record),)
+        return (reader(record), *_lost_servers(record))
 
     def _task(self, record: Record) -> ev.Event:
         task = string(record["task_id"])
@@ -195,6 +197,14 @@ def _session_started(record: Record) -> ev.Event:
         optional_string(record.get("claude_code_version")),
         "StructuredOutput" in (record.get("tools") or ()),
     )
+
+
+def _lost_servers(record: Record) -> Iterator[ev.Event]:
+    """MCP servers that the turn has to do without: the agent goes on, and says nothing else of them."""
+    servers = record.get("mcp_servers")
+    for server in servers if isinstance(servers, list) else ():
+        if isinstance(server, dict) and server.get("status") == "failed":
+            yield ev.Notification(ev.MCP_SERVER, f"{server.get('name')} failed"[:MAX_SUMMARY])
 
 
 def _made_up(record: Record, message: Record, subagent: bool) -> ev.Event:

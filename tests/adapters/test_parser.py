@@ -65,6 +65,14 @@ def test_init_with_the_tool_for_structured_output_expects_one() -> None:
     assert read(init) == [ev.SessionStarted("s", expects_output=True)]
 
 
+def test_mcp_servers_that_are_not_there_are_told() -> None:
+    servers = [{"name": "docs", "status": "failed"}, {"name": "web", "status": "connected"}, {}, "nonsense"]
+    init = line(type="system", subtype="init", session_id="s", mcp_servers=servers)
+
+    assert read(init)[1:] == [ev.Notification(ev.MCP_SERVER, "docs failed")]
+    assert len(read(line(type="system", subtype="init", session_id="s", mcp_servers=7))) == 1
+
+
 def test_api_retry_has_attempt_delay_and_status() -> None:
     retry = line(
         type="system",

@@ -64,6 +64,7 @@ def test_missing_agent_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
         ("RUNTURN_BROKER_URL", "redis://127.0.0.1:1/0", "broker", "no broker answers"),
         ("RUNTURN_BROKER_URL", "pigeon://x", "broker", "RUNTURN_BROKER_URL"),
         ("RUNTURN_LEDGER_URL", "sqlite:////nowhere/ledger", "ledger", "ledger"),
+        ("RUNTURN_TOOLS", '["nowhere:lookup"]', "tool functions", "tool 'lookup' cannot be loaded"),
         ("PATH", "/nowhere", "tools", "no shell"),
     ],
 )

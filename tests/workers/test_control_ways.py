@@ -153,8 +153,8 @@ def test_who_cannot_be_reached_is_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("control", "value", "why"),
     [
-        (Control.SEND, None, "send needs a text"),
-        (Control.SET_MODEL, "", "set_model needs a model"),
+        (Control.SEND, None, "text: is empty"),
+        (Control.SET_MODEL, "", "model: is empty"),
         (Control.INTERRUPT, "now", "interrupt takes no value"),
         (Control.SEND, "x" * (MAX_PROMPT_BYTES + 1), "is longer than"),
     ],

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from adapters.events import MCP_SERVER
 from adapters.usage import Tokens
 from workers.cli.show import STYLES, money, number, printable
 from workers.lifecycle import AttemptEnded, TurnSettled
@@ -148,6 +149,10 @@ class TurnView:
 
     def _on_model_fallback(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  … {event['original']} → {event['fallback']} ({event['trigger']})", style="yellow")
+
+    def _on_notification(self, event: dict[str, Any]) -> Iterator[Text]:
+        if event["topic"] == MCP_SERVER:
+            yield Text(f"  … MCP server {printable(event['text'])}: its tools are missing", style="yellow")
 
     def _on_rate_limit(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  … account limit {event['limit']}: {event['status']}", style="yellow")
