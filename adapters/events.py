@@ -165,6 +165,7 @@ class Interrupted:
     """The agent was told to stop; it may end without a final word."""
 
     name: ClassVar[str] = "interrupted"
+    amid_tool: bool = False  # it had its tools' results to send, and sends them no more
 
 
 MCP_SERVER = "mcp_server"  # the topic of a notification: one that the turn has to do without

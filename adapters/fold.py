@@ -144,8 +144,10 @@ class TurnState:
         if event.status in _STOPPED:
             self.answer_lost = True
 
-    def _interrupted(self, _: ev.Interrupted) -> None:
+    def _interrupted(self, event: ev.Interrupted) -> None:
         self.interrupted = True
+        if event.amid_tool:
+            self._requested = False
 
     def _malformed(self, _: ev.Malformed) -> None:
         self.malformed += 1

@@ -26,6 +26,7 @@ _STREAM_EVENT = b'{"type":"stream_event","event":{"type":"'
 _TYPE_AT = len(_STREAM_EVENT)
 _STREAM_USAGE = (b"message_start", b"message_delta")
 _INTERRUPTED = "[Request interrupted by user"
+_INTERRUPTED_TOOL = f"{_INTERRUPTED} for tool use"
 _SUMMARY_KEYS = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 Record = dict[str, Any]  # a decoded line; every access below is checked or caught
@@ -127,7 +128,8 @@ class ClaudeCodeParser:
             if block["type"] == "tool_result":
                 happened.append(self._tool_result(block, at))
             elif block["type"] == "text" and block["text"].startswith(_INTERRUPTED):
-                happened.append(ev.Interrupted())
+                amid_tool = block["text"].startswith(_INTERRUPTED_TOOL) and not record.get("parent_tool_use_id")
+                happened.append(ev.Interrupted(amid_tool))
         return tuple(happened) or _HEARTBEATS
 
     def _tool_result(self, block: Record, at: float | None) -> ev.Event:

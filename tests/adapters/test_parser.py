@@ -264,9 +264,12 @@ def test_answer_that_was_not_streamed_tells_that_one_was_lost() -> None:
     ]
 
 
-@pytest.mark.parametrize("words", ["[Request interrupted by user]", "[Request interrupted by user for tool use]"])
-def test_interrupt_is_told(words: str) -> None:
-    assert read(user({"type": "text", "text": words})) == [ev.Interrupted()]
+@pytest.mark.parametrize(
+    ("words", "amid_tool"),
+    [("[Request interrupted by user]", False), ("[Request interrupted by user for tool use]", True)],
+)
+def test_interrupt_is_told(words: str, amid_tool: bool) -> None:
+    assert read(user({"type": "text", "text": words})) == [ev.Interrupted(amid_tool)]
 
 
 def test_prompt_in_the_stream_is_a_heartbeat() -> None:

@@ -146,3 +146,23 @@ def test_sum_with_an_unpriced_part_is_unpriced() -> None:
 
     assert priced + unpriced == ModelUsage(Tokens(3), None)
     assert priced + priced == ModelUsage(Tokens(2), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "complete"),
+    [
+        ("2.1.197/n_SIGINT_midtool", True),
+        ("2.1.330/n_SIGINT_midtool", True),
+        ("2.1.330/n_SIGINT_midstream", False),
+        ("2.1.330/n_SIGINT_subagent_midstream", False),
+    ],
+)
+def test_interrupted_agent_that_leaves_without_its_last_word(name: str, complete: bool) -> None:
+    """As Claude Code 2.1.330 does now and then. Amid a tool, no answer of its model is under way."""
+    recording = load(name)
+    lines = [line for line in recording.lines if not line.startswith(b'{"type":"result"')]
+    usage = read_usage(recording.session_lines, folded(lines, Exit(0)).state)
+
+    assert usage.complete is complete
+    if complete:
+        assert {model: used.tokens for model, used in usage.by_model.items()} == recording.bill
