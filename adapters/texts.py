@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 MAX_ERROR_BYTES = 2048
 MAX_SUMMARY = 200  # characters
+MAX_OUTPUT = 300  # characters
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # every CSI sequence, colours among them
 _GAP = "\n…\n"
@@ -15,6 +16,21 @@ _GAP = "\n…\n"
 def strip_ansi(text: str) -> str:
     """Remove terminal control sequences."""
     return _ANSI.sub("", text)
+
+
+def beginning(text: str) -> str:
+    """How what a tool gave begins, without colours."""
+    return strip_ansi(text[:MAX_OUTPUT])
+
+
+def texts_of(content: object) -> str:
+    """The text of a result's content: a string, or a list of blocks, as MCP has them."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [block.get("text") for block in content if isinstance(block, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return ""
 
 
 def shorten(text: str, limit: int = MAX_ERROR_BYTES) -> str:

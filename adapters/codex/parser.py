@@ -21,7 +21,7 @@ from adapters.codex.faults import status_of
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
 from adapters.fields import optional_string, string
 from adapters.lines import MAX_MALFORMED, decode, malformed
-from adapters.texts import shorten, strip_ansi, summary
+from adapters.texts import beginning, shorten, strip_ansi, summary, texts_of
 from adapters.usage import ModelUsage
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
@@ -88,7 +88,8 @@ class CodexParser:
 
     def _finish(self, item: Record, at: float | None) -> ev.Event:
         call = string(item["id"])
-        finished = ev.ToolFinished(call, _tool_name(item), error=_tool_error(item))
+        error = _tool_error(item)
+        finished = ev.ToolFinished(call, _tool_name(item), error=error, output="" if error else _output(item))
         since = self._tools.pop(call, None)
         if at is not None and since is not None:
             finished.duration_ms = round((at - since) * 1000)
@@ -155,6 +156,13 @@ def _tool_error(item: Record) -> str | None:
     code = item.get("exit_code")
     head = f"Exit code {code}\n" if isinstance(code, int) and code else ""
     return shorten(strip_ansi(head + (optional_string(said) or ""))) or string(item["status"])
+
+
+def _output(item: Record) -> str:
+    result = item.get("result")
+    return beginning(
+        texts_of(result.get("content") if isinstance(result, dict) else item.get("aggregated_output"))
+    )
 
 
 # -- everything else

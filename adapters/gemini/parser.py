@@ -14,7 +14,7 @@ from adapters import events as ev
 from adapters.fields import string
 from adapters.gemini.report import read_report
 from adapters.lines import decode, malformed
-from adapters.texts import MAX_SUMMARY, shorten, strip_ansi, summary_of_call
+from adapters.texts import MAX_SUMMARY, beginning, shorten, strip_ansi, summary_of_call, texts_of
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _SUMMARY_KEYS = ("command", "file_path", "absolute_path", "path", "dir_path", "pattern", "query", "prompt", "url",
@@ -82,7 +82,8 @@ class GeminiParser:
             error = shorten(strip_ansi(_tool_error(record)))
         tool, started_at = self._tools.pop(call, ("", None))
         duration = round((at - started_at) * 1000) if at is not None and started_at is not None else None
-        return (ev.ToolFinished(call, tool, duration, error),)
+        output = "" if error else beginning(texts_of(record.get("output")))
+        return (ev.ToolFinished(call, tool, duration, error, output),)
 
     def _error(self, record: Record, _: float | None) -> Events:
         severity, message = string(record["severity"]), string(record["message"])

@@ -126,7 +126,8 @@ def test_tools_texts_and_errors_become_events() -> None:
         "session_started", "notification", "thinking", "text",
         "tool_started", "tool_finished", "tool_started", "tool_finished", "text", "turn_completed",
     ]  # fmt: skip
-    failed = [event for event in events if isinstance(event, ev.ToolFinished)][-1]
+    worked, failed = [event for event in events if isinstance(event, ev.ToolFinished)]
+    assert (worked.output, failed.output) == ("hello-from-tool\n", "")
     assert failed.error == "Exit code 2\nls: cannot access '/nonexistent-dir-xyz': No such file or directory\n"
 
 
@@ -140,6 +141,11 @@ def test_tools_of_all_kinds_are_told() -> None:
     assert [event.error for event in finished] == [
         None, None, "MCP tool call requires approval, but approval policy is never",
     ]  # fmt: skip
+
+
+def test_results_of_mcp_tools_are_told() -> None:
+    _, events, _ = folded("items-mcp")
+    assert [event.output for event in events if isinstance(event, ev.ToolFinished)][-1] == "echo:hi"
 
 
 def test_notices_of_reconnecting_are_no_sign_of_life() -> None:

@@ -95,6 +95,12 @@ def test_events_of_a_turn_with_tools() -> None:
     assert (turn.state.session_id, turn.state.model) == ("c6f3c0b5-2b5e-467a-a78b-952384c9a057", "gemini-2.5-pro")
 
 
+def test_what_a_tool_gave_is_told() -> None:
+    events = folded(load("tools")).events
+    outputs = [event.output for event in events if isinstance(event, ev.ToolFinished)]
+    assert outputs == ["hello-from-tool", "ls: cannot access '/nonexistent-dir-xyz': No such file or directory"]
+
+
 def test_refused_tool_is_told_with_its_error() -> None:
     events = folded(load("approval-default")).events
     errors = [event.error for event in events if isinstance(event, ev.ToolFinished)]
