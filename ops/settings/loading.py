@@ -1,0 +1,99 @@
+"""How settings are read: where the file is, names that are no settings, and what is wrong in words for people."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path
+from pydantic import ValidationError
+from pydantic_settings import SettingsError as Unreadable
+
+from ops import secret_files
+from ops.errors import SettingsError
+from ops.settings.settings import PREFIX, Settings
+
+FILE = "runturn.toml"
+# Not settings: where the files are, and what hosts leave in the environment of agents, who may call runturn, too.
+RESERVED = frozenset(
+    {"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT", secret_files.DIRECTORY}
+)
+
+
+def load_settings() -> Settings:
+    """Read the environment and the file; raises SettingsError with the setting and its place named."""
+    path = _path()
+    document = _read(path) if path is not None else {}
+    secrets = secret_files.directory(os.environ)
+    _refuse_unknown([*os.environ, *(secret_files.settings_in(secrets, PREFIX) if secrets else ())])
+    try:
+        return Settings(**document)
+    except ValidationError as error:
+        raise _explained(error, document, path) from None
+    except Unreadable as error:  # its text quotes the field, and there is nothing else to learn it from
+        field = str(error).split('"')[1]
+        raise SettingsError("is not a JSON object", field=field, where=PREFIX + field.upper()) from None
+
+
+def _path() -> Path | None:
+    named = os.environ.get("RUNTURN_CONFIG")
+    if named:
+        return Path(named)
+    places = (Path(FILE), user_config_path("runturn") / FILE)
+    return next((place for place in places if place.is_file()), None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot be read: {error.strerror}", field="RUNTURN_CONFIG", where=str(path)) from None
+    except ValueError as error:  # not TOML, not UTF-8
+        raise SettingsError(f"is not TOML: {error}", field="file", where=str(path)) from None
+    own = Settings.model_fields.keys() - {"agents"}
+    agents = {key: table for key, table in document.items() if key not in own and isinstance(table, dict)}
+    return {key: value for key, value in document.items() if key not in agents} | {"agents": agents}
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    for name in names:
+        if name.startswith(PREFIX) and name not in RESERVED:
+            field = name.removeprefix(PREFIX).lower().split("__")[0]
+            if field not in Settings.model_fields:
+                raise SettingsError(
+                    f"there is no such setting; there are: {', '.join(_known())}", field=field, where=name
+                )
+
+
+def _known() -> Iterator[str]:
+    for name in Settings.model_fields:
+        yield PREFIX + name.upper() + ("__…" if name in ("agent", "ssh") else "")
+
+
+def _explained(error: ValidationError, document: Mapping[str, Any], path: Path | None) -> SettingsError:
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    # A default that is made from other settings is only missed because of those.
+    fault, *others = (each for each in faults if each["type"] != "default_factory_not_called")
+    field = _field(fault["loc"], document)
+    variable = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
+    named = {name.upper() for name in os.environ}
+    where = variable if variable in named else str(path) if path is not None else "environment"
+    text = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        text = "there is no such setting; remove it or correct its name"
+    if others:
+        text += f". Also wrong: {', '.join(dict.fromkeys(_field(other['loc'], document) for other in others))}"
+    return SettingsError(text, field=field, where=where)
+
+
+def _field(loc: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
+    """A setting as people look for it: a host by its name, where it has one."""
+    match loc:
+        case ("ssh_hosts", int(index), *rest):
+            with contextlib.suppress(LookupError, TypeError):
+                return ".".join(map(str, ("ssh_hosts", document["ssh_hosts"][index]["name"], *rest)))
+    return ".".join(map(str, loc))

@@ -1,0 +1,31 @@
+"""What settings are made of: kinds of values, each with its check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+def _printable(text: str) -> str:
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ValueError("holds a control character")
+    return text
+
+
+def _is_absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("must be an absolute path on the host")
+    return path
+
+
+Milliseconds = Annotated[int, Field(ge=1)]
+Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+LocalPath = Annotated[Path, AfterValidator(_absolute)]  # on this machine
+HostPath = Annotated[Printable, AfterValidator(_is_absolute)]  # on the host that agents run on
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]
