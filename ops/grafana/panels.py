@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from string import ascii_uppercase
-from typing import TypeVar
+from collections.abc import Mapping
 
 from grafana_foundation_sdk.builders import (
     bargauge,
     common,
     dashboard,
     heatmap,
-    prometheus,
     stat,
     statetimeline,
     table,
@@ -24,65 +20,11 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heatmap_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from ops.grafana.colours import BY_THRESHOLD, COLOURS, GREEN, PLAIN, RED, Steps, named, no_value, thresholds
+from ops.grafana.query import DATASOURCE, Column, Query, lettered, target
+from ops.grafana.units import COUNT, UP
+
 Panel = Builder[model.Panel]
-T = TypeVar("T")
-
-# The boards' variable, so that they can be imported beside any Prometheus.
-DATASOURCE = shapes.DataSourceRef(type_val="prometheus", uid="${datasource}")
-
-COUNT = "short"
-SECONDS = "s"
-SHARE = "percentunit"
-USD = "currencyUSD"
-USD_PER_HOUR = "suffix: $/h"
-PER_MINUTE = "suffix: /min"
-TOKENS_PER_MINUTE = "suffix: tok/min"
-BYTES = "bytes"
-CORES = "suffix: cores"
-UP = "bool_on_off"
-
-GREEN, YELLOW, ORANGE, RED, BLUE = "green", "yellow", "orange", "red", "blue"
-
-# From which value on a panel has a colour.
-Steps = Sequence[tuple[float | None, str]]
-PLAIN: Steps = ((None, BLUE),)
-ANY_IS_BAD: Steps = ((None, GREEN), (1, RED))
-ANY_IS_ODD: Steps = ((None, GREEN), (1, ORANGE))
-
-_BY_THRESHOLD = dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS)
-_GREY = "#4a4d55"
-
-# The colours of outcomes and kinds of tokens, on all boards.
-COLOURS = {
-    "completed": "green",
-    "turn_cancelled": "text",
-    "ok": "green",
-    "error": "red",
-    "input": "blue",
-    "output": "orange",
-    "cache_read": "green",
-    "cache_creation": "purple",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One query of a panel, and what its series are called."""
-
-    expr: str
-    legend: str = ""
-    exemplars: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: a query that has one value a row."""
-
-    title: str
-    expr: str
-    unit: str
-    steps: Steps | None = None
-    decimals: int | None = None
 
 
 def number(
@@ -106,10 +48,10 @@ def number(
         .description(description)
         .datasource(DATASOURCE)
         .unit(unit)
-        .with_target(_target(Query(expr), instant=not trend))
-        .thresholds(_thresholds(steps))
-        .color_scheme(_BY_THRESHOLD)
-        .mappings([_nothing(none)])
+        .with_target(target(Query(expr), instant=not trend))
+        .thresholds(thresholds(steps))
+        .color_scheme(BY_THRESHOLD)
+        .mappings([no_value(none)])
         .color_mode(_colour_mode(steps))
         .graph_mode(shapes.BigValueGraphMode.AREA if trend else shapes.BigValueGraphMode.NONE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -158,10 +100,10 @@ def graph(
             common.VizTooltipOptions().mode(shapes.TooltipDisplayMode.MULTI).sort(shapes.SortOrder.DESCENDING)
         )
     )
-    for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter))
+    for letter, query in lettered(queries):
+        panel.with_target(target(query, letter))
     if limit is not None:
-        panel.thresholds(_thresholds(((None, GREEN), (limit, RED))))
+        panel.thresholds(thresholds(((None, GREEN), (limit, RED))))
         panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(shapes.GraphThresholdsStyleMode.DASHED))
     if top is not None:
         panel.max(top)
@@ -193,9 +135,9 @@ def ranking(
         .datasource(DATASOURCE)
         .unit(unit)
         .min(0)
-        .with_target(_target(query, instant=True))
-        .thresholds(_thresholds(steps))
-        .color_scheme(_BY_THRESHOLD)
+        .with_target(target(query, instant=True))
+        .thresholds(thresholds(steps))
+        .color_scheme(BY_THRESHOLD)
         .orientation(shapes.VizOrientation.HORIZONTAL)
         .display_mode(shapes.BarGaugeDisplayMode.BASIC)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -216,7 +158,7 @@ def rows(
     none: str = "none",
 ) -> Panel:
     """A table with one row for each combination of labels. `keys` names the labels' columns."""
-    renamed = {f"Value #{letter}": column.title for letter, column in _lettered(columns)}
+    renamed = {f"Value #{letter}": column.title for letter, column in lettered(columns)}
     if len(columns) == 1:  # Grafana numbers the values of several queries only
         renamed = {"Value": columns[0].title}
     order = [*keys, *renamed]
@@ -242,13 +184,13 @@ def rows(
             )
         )
     )
-    for letter, column in _lettered(columns):
-        panel.with_target(_target(Query(column.expr), letter, instant=True, form=PromQueryFormat.TABLE))
+    for letter, column in lettered(columns):
+        panel.with_target(target(Query(column.expr), letter, instant=True, form=PromQueryFormat.TABLE))
         properties = [_property("unit", column.unit)]
         if column.decimals is not None:
             properties.append(_property("decimals", column.decimals))
         if column.steps:
-            properties.append(_property("thresholds", _thresholds(column.steps).build().to_json()))
+            properties.append(_property("thresholds", thresholds(column.steps).build().to_json()))
             properties.append(_property("color", {"mode": "thresholds"}))
             properties.append(_property("custom.cellOptions", {"type": "color-text"}))
         panel.override_by_name(column.title, properties)
@@ -265,9 +207,9 @@ def states(title: str, description: str, *queries: Query, width: int = 12, heigh
         .description(description)
         .datasource(DATASOURCE)
         .unit(UP)
-        .mappings([_value("0", "down", RED, 0), _value("1", "up", GREEN, 1)])
-        .thresholds(_thresholds(((None, RED), (1, GREEN))))
-        .color_scheme(_BY_THRESHOLD)
+        .mappings([named("0", "down", RED, 0), named("1", "up", GREEN, 1)])
+        .thresholds(thresholds(((None, RED), (1, GREEN))))
+        .color_scheme(BY_THRESHOLD)
         .show_value(shapes.VisibilityMode.NEVER)
         .merge_values(True)
         .fill_opacity(80)
@@ -279,8 +221,8 @@ def states(title: str, description: str, *queries: Query, width: int = 12, heigh
             .show_legend(False)
         )
     )
-    for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter))
+    for letter, query in lettered(queries):
+        panel.with_target(target(query, letter))
     return panel
 
 
@@ -303,35 +245,13 @@ def distribution(title: str, description: str, unit: str, query: Query, *, width
         .description(description)
         .datasource(DATASOURCE)
         .unit(COUNT)
-        .with_target(_target(query, form=PromQueryFormat.HEATMAP))
+        .with_target(target(query, form=PromQueryFormat.HEATMAP))
         .calculate(False)
         .color(colours)
         .y_axis(heatmap.YAxisConfig().unit(unit))
         .filter_values(heatmap.FilterValueRange().le(1e-9))
         .hide_legend()
     )
-
-
-def _target(
-    query: Query,
-    letter: str = "A",
-    *,
-    instant: bool = False,
-    form: PromQueryFormat = PromQueryFormat.TIME_SERIES,
-) -> prometheus.Dataquery:
-    target = prometheus.Dataquery().expr(query.expr).ref_id(letter).format(form).datasource(DATASOURCE)
-    target = target.instant() if instant else target.range()
-    target.legend_format(query.legend or "__auto")
-    return target.exemplar(query.exemplars)
-
-
-def _lettered(items: Sequence[T]) -> Iterator[tuple[str, T]]:
-    return zip(ascii_uppercase, items, strict=False)
-
-
-def _thresholds(steps: Steps) -> dashboard.ThresholdsConfig:
-    found = [model.Threshold(value=value, color=colour) for value, colour in steps]
-    return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(found)
 
 
 def _colour_mode(steps: Steps) -> shapes.BigValueColorMode:
@@ -341,14 +261,3 @@ def _colour_mode(steps: Steps) -> shapes.BigValueColorMode:
 
 def _property(name: str, value: object) -> model.DynamicConfigValue:
     return model.DynamicConfigValue(id_val=name, value=value)
-
-
-def _nothing(text: str) -> model.SpecialValueMap:
-    """Grafana would give the colour of the lowest values, often red, to what has no value."""
-    result = model.ValueMappingResult(text=text, color=_GREY, index=0)
-    options = model.DashboardSpecialValueMapOptions(match=model.SpecialValueMatch.NULL_AND_NAN, result=result)
-    return model.SpecialValueMap(options=options)
-
-
-def _value(number: str, text: str, colour: str, place: int) -> model.ValueMap:
-    return model.ValueMap(options={number: model.ValueMappingResult(text=text, color=colour, index=place)})

@@ -3,26 +3,8 @@
 from __future__ import annotations
 
 from ops.grafana.board import Board, Section
-from ops.grafana.panels import (
-    ANY_IS_BAD,
-    ANY_IS_ODD,
-    BYTES,
-    CORES,
-    COUNT,
-    GREEN,
-    ORANGE,
-    PER_MINUTE,
-    RED,
-    SECONDS,
-    SHARE,
-    USD,
-    USD_PER_HOUR,
-    Column,
-    Query,
-    graph,
-    number,
-    rows,
-)
+from ops.grafana.colours import ANY_IS_BAD, ANY_IS_ODD, GREEN, ORANGE, RED
+from ops.grafana.panels import graph, number, rows
 from ops.grafana.promql import (
     AGENT,
     COMPLETED,
@@ -40,6 +22,8 @@ from ops.grafana.promql import (
     select,
     worst,
 )
+from ops.grafana.query import Column, Query
+from ops.grafana.units import BYTES, CORES, COUNT, PER_MINUTE, SECONDS, SHARE, USD, USD_PER_HOUR
 
 _PROCESSES = 'job=~"runturn-.+"'
 _FIRING = 'ALERTS{alertname=~"Runturn.+",alertstate="firing"}'

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from ops.grafana.board import Board, Section
-from ops.grafana.panels import (
-    ANY_IS_BAD,
-    COUNT,
-    GREEN,
-    ORANGE,
-    PER_MINUTE,
-    RED,
-    SECONDS,
-    SHARE,
-    Column,
-    Query,
-    distribution,
-    graph,
-    number,
-    ranking,
-    rows,
-    states,
-)
+from ops.grafana.colours import ANY_IS_BAD, GREEN, ORANGE, RED
+from ops.grafana.panels import distribution, graph, number, ranking, rows, states
 from ops.grafana.promql import HOST, buckets, fullest, increase, mean, or_zero, quantile, rate, ratio, worst
+from ops.grafana.query import Column, Query
+from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _UP = worst("runturn_host_up", HOST, by="host")
 # Every worker knows how many agents a host may run; how many are there, only the ledger does.

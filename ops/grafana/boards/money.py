@@ -3,24 +3,8 @@
 from __future__ import annotations
 
 from ops.grafana.board import Board, Section
-from ops.grafana.panels import (
-    COUNT,
-    GREEN,
-    ORANGE,
-    PER_MINUTE,
-    RED,
-    SECONDS,
-    SHARE,
-    USD,
-    USD_PER_HOUR,
-    Column,
-    Query,
-    distribution,
-    graph,
-    number,
-    ranking,
-    rows,
-)
+from ops.grafana.colours import GREEN, ORANGE, RED
+from ops.grafana.panels import distribution, graph, number, ranking, rows
 from ops.grafana.promql import (
     AGENT,
     COMPLETED,
@@ -35,6 +19,8 @@ from ops.grafana.promql import (
     rate,
     ratio,
 )
+from ops.grafana.query import Column, Query
+from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE, USD, USD_PER_HOUR
 
 _COST = "runturn_cost_usd_total"
 _TURNS = booked("runturn_settled_turns_total", AGENT, COMPLETED)

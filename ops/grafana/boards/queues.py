@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from ops.grafana.board import Board, Section
-from ops.grafana.panels import (
-    ANY_IS_ODD,
-    COUNT,
-    GREEN,
-    ORANGE,
-    PER_MINUTE,
-    RED,
-    SECONDS,
-    SHARE,
-    Query,
-    distribution,
-    graph,
-    number,
-    ranking,
-)
+from ops.grafana.colours import ANY_IS_ODD, GREEN, ORANGE, RED
+from ops.grafana.panels import distribution, graph, number, ranking
 from ops.grafana.promql import buckets, ledger, ledger_rate, or_zero, quantile, ratio
+from ops.grafana.query import Query
+from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _QUEUED = "runturn_queued_turns"
 _OLDEST = "runturn_oldest_queued_turn_seconds"

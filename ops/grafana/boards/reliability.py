@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from ops.grafana.board import Board, Section
-from ops.grafana.panels import (
-    ANY_IS_BAD,
-    ANY_IS_ODD,
-    COUNT,
-    PER_MINUTE,
-    SECONDS,
-    Query,
-    graph,
-    number,
-    ranking,
-    states,
-)
+from ops.grafana.colours import ANY_IS_BAD, ANY_IS_ODD
+from ops.grafana.panels import graph, number, ranking, states
 from ops.grafana.promql import AGENT, booked, increase, ledger, or_zero, rate
+from ops.grafana.query import Query
+from ops.grafana.units import COUNT, PER_MINUTE, SECONDS
 
 _RETRIES = "runturn_turn_retries_total"
 _REATTACHED = "runturn_reattachments_total"

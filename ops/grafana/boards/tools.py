@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from ops.grafana.board import Board, Section
-from ops.grafana.panels import (
-    COUNT,
-    GREEN,
-    ORANGE,
-    PER_MINUTE,
-    RED,
-    SECONDS,
-    SHARE,
-    Column,
-    Query,
-    distribution,
-    graph,
-    number,
-    ranking,
-    rows,
-)
+from ops.grafana.colours import GREEN, ORANGE, RED
+from ops.grafana.panels import distribution, graph, number, ranking, rows
 from ops.grafana.promql import AGENT, booked, buckets, increase, mean, or_zero, quantile, rate, ratio
+from ops.grafana.query import Column, Query
+from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _CALLS = "runturn_tool_calls_total"
 _TOOK = "runturn_tool_duration_seconds"

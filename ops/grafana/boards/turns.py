@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 from ops.grafana.board import Board, Section
-from ops.grafana.panels import (
-    COUNT,
-    GREEN,
-    ORANGE,
-    PER_MINUTE,
-    RED,
-    SECONDS,
-    SHARE,
-    Query,
-    distribution,
-    graph,
-    number,
-    ranking,
-)
+from ops.grafana.colours import GREEN, ORANGE, RED
+from ops.grafana.panels import distribution, graph, number, ranking
 from ops.grafana.promql import (
     AGENT,
     COMPLETED,
@@ -30,6 +18,8 @@ from ops.grafana.promql import (
     rate,
     ratio,
 )
+from ops.grafana.query import Query
+from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _SETTLED = "runturn_settled_turns_total"
 _TURNS = "runturn_turns_total"

@@ -1,0 +1,58 @@
+"""The queries of panels, and how Grafana is to ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import TypeVar
+
+from grafana_foundation_sdk.builders import prometheus
+from grafana_foundation_sdk.models import common as shapes
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from ops.grafana.colours import Steps
+
+T = TypeVar("T")
+
+# The boards' variable, so that they can be imported beside any Prometheus.
+DATASOURCE = shapes.DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a panel, and what its series are called."""
+
+    expr: str
+    legend: str = ""
+    exemplars: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: a query that has one value a row."""
+
+    title: str
+    expr: str
+    unit: str
+    steps: Steps | None = None
+    decimals: int | None = None
+
+
+def target(
+    query: Query,
+    letter: str = "A",
+    *,
+    instant: bool = False,
+    form: PromQueryFormat = PromQueryFormat.TIME_SERIES,
+) -> prometheus.Dataquery:
+    """The query as Grafana takes it; `instant`: for its value now."""
+    asked = prometheus.Dataquery().expr(query.expr).ref_id(letter).format(form).datasource(DATASOURCE)
+    asked = asked.instant() if instant else asked.range()
+    asked.legend_format(query.legend or "__auto")
+    return asked.exemplar(query.exemplars)
+
+
+def lettered(items: Sequence[T]) -> Iterator[tuple[str, T]]:
+    """With the letters that Grafana tells a panel's queries apart by."""
+    return zip(ascii_uppercase, items, strict=False)

@@ -1,0 +1,12 @@
+"""What panels count in, as Grafana calls it."""
+
+COUNT = "short"
+SECONDS = "s"
+SHARE = "percentunit"
+USD = "currencyUSD"
+USD_PER_HOUR = "suffix: $/h"
+PER_MINUTE = "suffix: /min"
+TOKENS_PER_MINUTE = "suffix: tok/min"
+BYTES = "bytes"
+CORES = "suffix: cores"
+UP = "bool_on_off"
