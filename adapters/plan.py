@@ -15,8 +15,9 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from adapters.contract import Adapter
+from adapters.documents import invalid
 from adapters.errors import StructuredOutputMissing
-from adapters.request import TurnRequest, invalid
+from adapters.request import TurnRequest
 
 _FENCED = re.compile(r"^[ \t]*```[A-Za-z]*[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Literal, Self
 
-import jsonschema
-from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -22,27 +20,14 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
-from referencing import Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
-from adapters.errors import InvalidRequest
+from adapters.documents import read_document
 from adapters.needs import Needs
+from adapters.output_schema import checked_schema
 from adapters.task import Task, with_prompt
 from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
 
 AUTO = "auto"  # in the place of an agent's name
-_DATA = ("const", "default", "enum", "examples")  # of a JSON Schema: what looks like a $ref there is none
-_DEPTH = 6  # of a faulty field's name, in dots
-# What pydantic says in words of Python, by its type of fault.
-_SAID = {
-    "extra_forbidden": "is no known field",
-    "missing": "is missing",
-    **dict.fromkeys(
-        ("dict_type", "mapping_type", "model_type", "model_attributes_type"), "has to be a JSON object"
-    ),
-    **dict.fromkeys(("tuple_type", "list_type"), "has to be a JSON list"),
-}
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
@@ -53,8 +38,6 @@ Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
 _TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"  # https://www.w3.org/TR/trace-context/
 _MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact
 Milliseconds = Annotated[int, Field(ge=1, le=_MOST)]
-
-M = TypeVar("M", bound=BaseModel)
 
 
 def _encoded(text: str) -> bytes:
@@ -85,61 +68,6 @@ def _valid_traceparent(value: str) -> str:
     if not int(trace_id, 16) or not int(span_id, 16):
         raise ValueError("has an id that is all zeros")
     return value
-
-
-def _json_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if not isinstance(schema.get("$schema", ""), str):
-        raise ValueError("is not a JSON Schema: its $schema is not a string")  # noqa: TRY004  # pydantic wants this one
-    try:
-        jsonschema.validators.validator_for(schema).check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise ValueError(f"is not a JSON Schema: {error.message}") from error
-    except RecursionError as error:
-        raise ValueError("is nested too deeply") from error
-    if (reference := _leads_nowhere(schema)) is not None:
-        raise ValueError(f"has a $ref that leads nowhere: {reference[:100]}; put what it means into $defs")
-    if schema.get("type", "object") != "object":
-        raise ValueError('must describe an object ("type": "object")')
-    return schema
-
-
-def _leads_nowhere(schema: dict[str, JsonValue]) -> str | None:
-    """A reference that is neither to a part of the schema nor to a standard. Below an $id, none is looked at."""
-    root = Resource.from_contents(schema, default_specification=DRAFT202012)
-    resolver = REGISTRY.resolver_with_root(root)
-    for reference in _references(schema, top=True):
-        try:
-            resolver.lookup(reference)
-        except Unresolvable:
-            return reference
-    return None
-
-
-def _references(part: JsonValue, *, top: bool = False) -> Iterator[str]:
-    if isinstance(part, dict):
-        if "$id" in part and not top:
-            return
-        if isinstance(reference := part.get("$ref"), str):
-            yield reference
-        part = [value for name, value in part.items() if name not in _DATA]
-    children = part if isinstance(part, list) else ()
-    for child in children:
-        yield from _references(child)
-
-
-def output_fault(schema: Mapping[str, JsonValue], output: object) -> str | None:
-    """What is wrong with a structured output; None: it is as the schema wants it."""
-    try:
-        # With a registry of its own, it fetches nothing from the network.
-        jsonschema.validators.validator_for(schema)(schema, registry=REGISTRY).validate(cast(Any, output))
-    except jsonschema.ValidationError as error:
-        where = ".".join(str(part) for part in error.absolute_path) or "the whole"
-        return f"{where}: {error.message[:300]}"
-    except RecursionError:
-        return "it is nested too deeply"
-    except Unresolvable as error:
-        return f"{str(error.ref)[:100]}, to which output_schema refers, is not there"
-    return None
 
 
 Traceparent = Annotated[str, StringConstraints(pattern=_TRACEPARENT), AfterValidator(_valid_traceparent)]
@@ -228,7 +156,7 @@ class TurnRequest(BaseModel):
         default=(), description="Names of the worker's environment variables that this turn may see."
     )
     options: dict[str, JsonValue] = Field(default={}, description="The agent's own options; see its docs.")
-    output_schema: Annotated[dict[str, JsonValue], AfterValidator(_json_schema)] | None = Field(
+    output_schema: Annotated[dict[str, JsonValue], AfterValidator(checked_schema)] | None = Field(
         default=None, description="JSON Schema of the structured output that the agent has to give."
     )
     turn_timeout_ms: Milliseconds | None = Field(default=None, description="For one attempt.")
@@ -325,28 +253,3 @@ class TurnRequest(BaseModel):
         Raises InvalidRequest with every faulty field named.
         """
         return read_document(cls, document, turn_id=turn_id)
-
-
-def read_document(kind: type[M], document: object, **missing: str | None) -> M:
-    """Validate a producer's document; `missing` fills in for fields that it leaves out, where it is not None.
-
-    Raises InvalidRequest with every faulty field named.
-    """
-    if not isinstance(document, Mapping):
-        raise InvalidRequest("the request must be one JSON object", field="request")
-    fields = {name: value for name, value in missing.items() if value is not None}
-    try:
-        return kind.model_validate({**fields, **document})
-    except ValidationError as error:
-        raise invalid(error) from error
-
-
-def invalid(error: ValidationError, prefix: str = "") -> InvalidRequest:
-    """Say in one line what is wrong with which field."""
-    faults = []
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        name = ".".join([prefix] * bool(prefix) + [str(part) for part in fault["loc"][:_DEPTH]]) or "request"
-        faults.append((name, _SAID.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")))
-    field, text = faults[0]
-    others = "".join(f"; {name}: {message}" for name, message in faults[1:])
-    return InvalidRequest(text + others, field=field)

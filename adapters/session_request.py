@@ -19,7 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from adapters.request import Milliseconds, TurnRequest, read_document
+from adapters.documents import read_document
+from adapters.request import Milliseconds, TurnRequest
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,111}$"  # its turns are named after it and their numbers
 MOST_COMMANDS = 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -23,19 +22,17 @@ from remote.errors import LineTooLong
 from remote.follower import Follower, Lease, follow
 from remote.spool import Batch, Exit
 from remote.upkeep import STDERR_TAIL_BYTES, read_input, read_stderr_tail
+from workers.ending import Ending
 from workers.equipment import Equipment
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
 from workers.lifecycle import AttemptStarted
-from workers.limits import Limits, SoftStop, Watch
+from workers.limits import Limits, Watch
 from workers.live import LiveTurn, Office
 from workers.narrator import Narrator
-from workers.patience import Detached
 from workers.talk import Talk
 from workers.tally import Tally
 
-_CHECK_S = 0.5  # how often limits are looked at
-_FROZEN_S = 5.0  # between two looks: this process, or its machine, was stopped meanwhile
 _FIRST_LOOK_S = 30.0  # how long a host is tried that nothing was started on yet
 _SECOND_LOOK_S = 10.0  # and one that was out of reach the last time
 
@@ -49,7 +46,7 @@ class Ended:
 
 
 class AttemptRun:
-    """Follows one attempt. `stop` and `detach` may be called at any time from the same loop."""
+    """Follows one attempt, on one loop, until its `ending` has it left or the agent has ended."""
 
     def __init__(
         self,
@@ -80,13 +77,9 @@ class AttemptRun:
             ends_by_itself=can.live or adapter.soft_stop("") is not None,
         )
         self._watch = Watch(limits, attempt.started_at, equipment.clock())
+        self.ending = Ending(claim, adapter, self._watch, equipment.clock)
         self._follower: Follower | None = None
         self._reached = False
-        self._asked: TurnError | None = None
-        self._soft_stop: SoftStop | None = None
-        self._softening: asyncio.Task[None] | None = None
-        self._detaching = False
-        self._stopping: asyncio.Task[None] | None = None
         self._stderr_tail: bytes | None = None
         self._tally = Tally(equipment, claim, attempt)
         self._live = LiveTurn(adapter, claim.request, self._office()) if adapter.capabilities.live else None
@@ -102,19 +95,6 @@ class AttemptRun:
     def output_schema(self) -> dict[str, JsonValue] | None:
         """JSON Schema of the output that its agent was asked for."""
         return self._claim.request.output_schema
-
-    @property
-    def why(self) -> TurnError | None:
-        """Why the agent is to end."""
-        return self._asked
-
-    @property
-    def refusal(self) -> str | None:
-        """Why its agent is to use no tool any more, in the words that it is told; None: it may."""
-        self._ask_to_end(self._watch.ending(self._equipment.clock()))
-        if self._soft_stop is not None:
-            return self._soft_stop.reason
-        return None if self._asked is None else self._asked.message
 
     @property
     def over(self) -> bool:
@@ -160,9 +140,8 @@ class AttemptRun:
             lease=self._lease(),
             patience=self._patience(),
         )
-        self._pass_on()  # what was asked before
         try:
-            async with self._checking_limits(), self._attached(follower):
+            async with self.ending.seen_to(follower, self._live), self._attached(follower):
                 await self._read(follower)
         finally:
             if follower.exit is None:
@@ -172,22 +151,9 @@ class AttemptRun:
                 await self._live.close(ended=follower.exit is not None)
             self.narrator.close()
         if follower.exit is None:
-            if self._asked is not None and self._never_started(follower):
-                raise self._asked
-            raise Detached
+            raise self.ending.left()
         self._tally.ended(follower.exit)
-        return Ended(follower.exit, self._asked or self._asked_before(follower.exit))
-
-    def stop(self, why: TurnError) -> None:
-        """Have the agent ended; the first reason stands."""
-        if self._asked is None:
-            self._asked = why
-            self._pass_on()
-
-    def detach(self) -> None:
-        """Leave the agent to the next worker."""
-        self._detaching = True
-        self._pass_on()
+        return Ended(follower.exit, self.ending.of(follower.exit))
 
     async def stderr_tail(self) -> bytes:
         """The end of what the agent wrote to stderr, after its end. Raises HostError."""
@@ -256,25 +222,6 @@ class AttemptRun:
             await follower.cancel()  # nobody can read on
             raise
 
-    def _pass_on(self) -> None:
-        """Tell the follower what was asked; calls into it are bounded and never raise."""
-        if self._follower is None:
-            return
-        if self._detaching or (self._asked is not None and self._never_started(self._follower)):
-            self._stopping = asyncio.create_task(self._follower.detach())
-        elif self._asked is not None:
-            self._stopping = asyncio.create_task(self._cancel(self._follower))
-
-    async def _cancel(self, follower: Follower) -> None:
-        """Have the agent ended; one that can be talked to is told before it is signalled."""
-        if self._live is not None and follower.attached:
-            await self._live.interrupt()
-        await follower.cancel()
-
-    def _never_started(self, follower: Follower) -> bool:
-        """Whether the host has not heard of this attempt: there is nothing to be ended."""
-        return self._claim.open is None and not follower.asked
-
     def _take(self, batch: Batch) -> None:
         lines = [self.redactor.line(line) for line in batch.lines if line]
         # Of lines that were printed before we looked, nobody knows when.
@@ -291,11 +238,11 @@ class AttemptRun:
 
     def _office(self) -> Office:
         return Office(
-            refusal=lambda: self.refusal,
+            refusal=self.ending.refusal,
             remaining_tokens=self._remaining_tokens,
             ask=self.talk.ask,
             opened=self.talk.open,
-            failed=self.stop,
+            failed=self.ending.stop,
             said=self._said,
         )
 
@@ -315,46 +262,6 @@ class AttemptRun:
     def _known_cost_usd(self) -> float:
         price = self._adapter.price
         return sum(price(model, tokens) or 0.0 for model, tokens in self.state.seen.items())
-
-    @contextlib.asynccontextmanager
-    async def _checking_limits(self) -> AsyncIterator[None]:
-        checks = asyncio.create_task(self._check_limits())
-        try:
-            yield
-        finally:
-            checks.cancel()
-
-    async def _check_limits(self) -> None:
-        # Most of the time nothing happens; that is what is looked for.
-        looked_at = self._equipment.clock()
-        while (reached := self._watch.exceeded(looked_at)) is None:
-            self._ask_to_end(self._watch.ending(looked_at))
-            await asyncio.sleep(_CHECK_S)
-            now = self._equipment.clock()
-            cut_off = self._follower is not None and not self._follower.attached
-            if cut_off or now - looked_at > _FROZEN_S or (self._live is not None and self._live.waits_for_us):
-                self._watch.woken(now)
-            looked_at = now
-        self.stop(reached)
-
-    def _ask_to_end(self, why: SoftStop | None) -> None:
-        """Have the agent end by itself; it may have been asked before us."""
-        if why is None or self._soft_stop is not None:
-            return
-        self._soft_stop = why
-        text = self._adapter.soft_stop(why.reason)
-        if text is not None and self._follower is not None:
-            self._softening = asyncio.create_task(self._follower.soft_stop(text))
-
-    def _asked_before(self, end: Exit) -> TurnError | None:
-        """Why the agent was asked to end, or an earlier worker had it ended: it did not live to say so."""
-        now = self._equipment.clock()
-        asked = self._soft_stop or self._watch.ending(now)
-        if end.reason != "cancel":
-            return asked.error if asked is not None else None
-        if self._claim.cancel_requested:
-            return errors.TurnCancelled()
-        return self._watch.exceeded(now) or (asked.error if asked is not None else self._watch.fell_silent())
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -64,13 +64,13 @@ class Checks:
         finally:
             # A worker before us may have stored more of them than we have run.
             self._run.narrator.go_on_from(first_seq + max(len(checks), stored))
-        return replace(judged, error=judged.error or self._run.why), tuple(checks)
+        return replace(judged, error=judged.error or self._run.ending.why), tuple(checks)
 
     async def _run_all(self, command: Command, checks: list[Check]) -> None:
         session = await self._patiently(self._equipment.ledger.session_run, self._claim.session_run or "")
         assert session is not None and session.request is not None  # noqa: S101 - its turn is open
         for each in session.request.test_commands:
-            if self._run.why is not None:
+            if self._run.ending.why is not None:
                 return
             check = await self._check(each, session.request, command.cwd)
             if check is None:
@@ -91,7 +91,7 @@ class Checks:
             run_check(self._host.host, self._spool, directory, text, env, timeout_s=limit_s, tail=_READ)
         )
         try:
-            while not running.done() and self._run.why is None and not self._patiently.leaving:
+            while not running.done() and self._run.ending.why is None and not self._patiently.leaving:
                 await asyncio.wait((running,), timeout=_LOOK_S)
             if not running.done():
                 await tolerant(end_checks(self._host.host, self._spool), None)

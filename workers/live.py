@@ -104,10 +104,13 @@ class LiveTurn:
         conversation, task = self._conversation, self._task
         if conversation is None or task is None or task.done():
             return
-        with contextlib.suppress(TimeoutError, TurnError):
-            async with asyncio.timeout(_INTERRUPT_S):
-                await conversation.control(ControlRequest(Control.INTERRUPT))
-                await asyncio.wait((task,))
+        try:
+            with contextlib.suppress(TimeoutError, TurnError):
+                async with asyncio.timeout(_INTERRUPT_S):
+                    await conversation.control(ControlRequest(Control.INTERRUPT))
+                    await asyncio.wait((task,))
+        except Exception:
+            log.exception("an agent could not be told to break off; it is signalled")
 
     async def close(self, *, ended: bool) -> None:
         """The agent has ended, or is left to the next worker."""

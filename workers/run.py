@@ -96,7 +96,7 @@ class TurnRun:
         self._asked = self._asked or errors.TurnCancelled()
         self._workspaces.stop()
         if self._attempt_run is not None:
-            self._attempt_run.stop(self._asked)
+            self._attempt_run.ending.stop(self._asked)
 
     def reply(self, said: Said) -> Reply | None:
         """What a producer is told at once that says something to the agent; None: that is about to come.
@@ -115,7 +115,7 @@ class TurnRun:
         self._patiently.leave()
         self._workspaces.stop()
         if self._attempt_run is not None:
-            self._attempt_run.detach()
+            self._attempt_run.ending.detach()
 
     def lose(self) -> None:
         """The claim was taken over: leave everything to its new owner."""
@@ -205,9 +205,9 @@ class TurnRun:
             self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held
         )
         if self._asked is not None:
-            run.stop(self._asked)
+            run.ending.stop(self._asked)
         if self._patiently.leaving:
-            run.detach()
+            run.ending.detach()
         if self.claim.open is not None and adapter.capabilities.live:
             run.talk.resume(await self._patiently(self._ledger.events, self.claim.turn_id, attempt.first_seq - 1))
         if attempt.unreachable_since is not None:
@@ -241,21 +241,21 @@ class TurnRun:
 
     async def _detached(self, run: AttemptRun) -> Parked:
         """Leave, if the worker is to. Else the turn was to end just when its host set out to start the agent."""
-        if self._patiently.leaving or run.why is None:
+        if self._patiently.leaving or run.ending.why is None:
             raise Detached
-        return await self._conclusion.park(run.why, RetryDecision(self._equipment.clock(), counts=False))
+        return await self._conclusion.park(run.ending.why, RetryDecision(self._equipment.clock(), counts=False))
 
     async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> RunOutcome:
         """The host answers, and there is nothing more to be read of the attempt; it may never have started it."""
         started = not isinstance(fault, SpawnRefused) or fault.code == "spool_missing"
-        return await self._conclusion.of_unread(attempt, run.why or turn_error(fault), started=started)
+        return await self._conclusion.of_unread(attempt, run.ending.why or turn_error(fault), started=started)
 
     async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> RunOutcome:
         """The host does not let us in. What may be running there is left to its lease, and to our coming back."""
         now = self._equipment.clock()
         if self.claim.open is None and not run.heard:
             # The host has never heard of this attempt.
-            unheard = Judgement(run.why or turn_error(fault), NO_USAGE)
+            unheard = Judgement(run.ending.why or turn_error(fault), NO_USAGE)
             return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, unheard, spool_stays=True)
         since = attempt.unreachable_since if not run.heard else None
         since = now - run.out_of_reach_s if since is None else since
@@ -271,8 +271,8 @@ class TurnRun:
         """Why the attempt is not waited for any longer, its agent having been ended by its host for certain."""
         if out_of_reach_s < Hold.on(attempt, self._equipment.settings.agent).fence_s:
             return None
-        if run.why is not None:
-            return run.why
+        if run.ending.why is not None:
+            return run.ending.why
         if self.claim.request.on_host_lost == "same_host":
             return None
         return errors.HostLost(f"out of reach for longer than its lease; {fault}")

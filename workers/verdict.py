@@ -14,7 +14,7 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
-from adapters.request import output_fault
+from adapters.output_schema import output_fault
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool

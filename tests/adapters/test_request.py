@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import InvalidRequest
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest, output_fault
+from adapters.output_schema import output_fault
+from adapters.request import MAX_PROMPT_BYTES, TurnRequest
 from adapters.workspace import matcher
 
 LEAST: dict[str, Any] = {"prompt": "Fix the bug", "workspace": "/srv/repo"}

@@ -45,6 +45,7 @@ from workers.errands import Errands
 from workers.fencing import Hold
 from workers.hosts import Hosts, TurnHost
 from workers.keeper import Keeper
+from workers.limits import Watch
 from workers.run import RunOutcome, TurnRun
 from workers.runtime import Runtime
 from workers.tidying import tidy
@@ -358,6 +359,28 @@ class running:
 
 async def _keep_untidy(_: Equipment) -> None:
     """See `keep_tidy`."""
+
+
+def test_turn_whose_limits_cannot_be_looked_at_is_set_aside_and_its_agent_kept(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes back to it looks at them again: no agent runs on without its limits."""
+    turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))}, max_total_tokens=4000)
+
+    def fail(watch: Watch, now: float) -> None:
+        if len(site.events(turn_id)) > 2:
+            raise ZeroDivisionError
+
+    with monkeypatch.context() as broken, capture_logs() as logs:
+        broken.setattr(Watch, "exceeded", fail)
+        outcome = asyncio.run(site.work(turn_id))
+    assert isinstance(outcome, Parked)
+    assert site.ledger.turn(turn_id).wait_reason == "internal_error"
+    assert site.ledger.open_attempts() == {"local": 1}
+    said = [entry["event"] for entry in logs if entry["log_level"] == "error"]
+    assert said == ["an attempt's end could not be seen to", "a turn's worker failed"]
+    result = asyncio.run(settle(site, turn_id))
+    assert (kind(result), result.attempts, site.starts) == ("budget_exceeded", 1, 1)
 
 
 def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_put_aside(site: Site) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated, TypeVar
 import click
 from pydantic import Field, TypeAdapter, ValidationError
 
+from adapters.documents import invalid
 from adapters.errors import InvalidRequest
-from adapters.request import Label, Name, invalid
+from adapters.request import Label, Name
 from ops.ledger import Budget, BudgetKey, Period
 from workers.budgets import PER, moment, usd
 from workers.cli.context import Context, pass_context
