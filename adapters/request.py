@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-import jsonschema
-from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -22,17 +20,14 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
-from referencing import Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
 from adapters.errors import InvalidRequest
 from adapters.needs import Needs
+from adapters.output import checked_schema
 from adapters.task import Task, with_prompt
 from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
 
 AUTO = "auto"  # in the place of an agent's name
-_DATA = ("const", "default", "enum", "examples")  # of a JSON Schema: what looks like a $ref there is none
 _DEPTH = 6  # of a faulty field's name, in dots
 # What pydantic says in words of Python, by its type of fault.
 _SAID = {
@@ -85,61 +80,6 @@ def _valid_traceparent(value: str) -> str:
     if not int(trace_id, 16) or not int(span_id, 16):
         raise ValueError("has an id that is all zeros")
     return value
-
-
-def _json_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if not isinstance(schema.get("$schema", ""), str):
-        raise ValueError("is not a JSON Schema: its $schema is not a string")  # noqa: TRY004  # pydantic wants this one
-    try:
-        jsonschema.validators.validator_for(schema).check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise ValueError(f"is not a JSON Schema: {error.message}") from error
-    except RecursionError as error:
-        raise ValueError("is nested too deeply") from error
-    if (reference := _leads_nowhere(schema)) is not None:
-        raise ValueError(f"has a $ref that leads nowhere: {reference[:100]}; put what it means into $defs")
-    if schema.get("type", "object") != "object":
-        raise ValueError('must describe an object ("type": "object")')
-    return schema
-
-
-def _leads_nowhere(schema: dict[str, JsonValue]) -> str | None:
-    """A reference that is neither to a part of the schema nor to a standard. Below an $id, none is looked at."""
-    root = Resource.from_contents(schema, default_specification=DRAFT202012)
-    resolver = REGISTRY.resolver_with_root(root)
-    for reference in _references(schema, top=True):
-        try:
-            resolver.lookup(reference)
-        except Unresolvable:
-            return reference
-    return None
-
-
-def _references(part: JsonValue, *, top: bool = False) -> Iterator[str]:
-    if isinstance(part, dict):
-        if "$id" in part and not top:
-            return
-        if isinstance(reference := part.get("$ref"), str):
-            yield reference
-        part = [value for name, value in part.items() if name not in _DATA]
-    children = part if isinstance(part, list) else ()
-    for child in children:
-        yield from _references(child)
-
-
-def output_fault(schema: Mapping[str, JsonValue], output: object) -> str | None:
-    """What is wrong with a structured output; None: it is as the schema wants it."""
-    try:
-        # With a registry of its own, it fetches nothing from the network.
-        jsonschema.validators.validator_for(schema)(schema, registry=REGISTRY).validate(cast(Any, output))
-    except jsonschema.ValidationError as error:
-        where = ".".join(str(part) for part in error.absolute_path) or "the whole"
-        return f"{where}: {error.message[:300]}"
-    except RecursionError:
-        return "it is nested too deeply"
-    except Unresolvable as error:
-        return f"{str(error.ref)[:100]}, to which output_schema refers, is not there"
-    return None
 
 
 Traceparent = Annotated[str, StringConstraints(pattern=_TRACEPARENT), AfterValidator(_valid_traceparent)]
@@ -228,7 +168,7 @@ class TurnRequest(BaseModel):
         default=(), description="Names of the worker's environment variables that this turn may see."
     )
     options: dict[str, JsonValue] = Field(default={}, description="The agent's own options; see its docs.")
-    output_schema: Annotated[dict[str, JsonValue], AfterValidator(_json_schema)] | None = Field(
+    output_schema: Annotated[dict[str, JsonValue], AfterValidator(checked_schema)] | None = Field(
         default=None, description="JSON Schema of the structured output that the agent has to give."
     )
     turn_timeout_ms: Milliseconds | None = Field(default=None, description="For one attempt.")
