@@ -16,6 +16,7 @@ from ops.tracing import Tracing
 from ops.transcripts import Archive
 from workers.agent_health import AgentHealth
 from workers.hosts import Hosts
+from workers.outputs import Outputs
 from workers.pump import EventPump
 from workers.retry import RetryPolicy
 
@@ -36,6 +37,7 @@ class Equipment:
     # What the worker knows: its agents run as the same user, and may look into it.
     secrets: Redactor = field(default_factory=lambda: Redactor({}))
     health: AgentHealth = field(default_factory=AgentHealth)
+    outputs: Outputs = field(default_factory=Outputs)
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)

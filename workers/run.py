@@ -223,7 +223,8 @@ class TurnRun:
     ) -> RunOutcome:
         try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
-            judged = _doubted(await judge(adapter, run, ended, command, host.host, host.spool(attempt.spool_id)))
+            spool, outputs = host.spool(attempt.spool_id), self._equipment.outputs
+            judged = _doubted(await judge(adapter, run, ended, command, host.host, spool, outputs))
             await self._workspaces.collect(host, run.redactor)
             checked = Checks(self._equipment, self.claim, attempt, run, self._patiently)
             judged, checks = await checked.after(judged, command)

@@ -14,12 +14,12 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
-from adapters.output_schema import output_fault
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
 from remote.upkeep import free_bytes, read_session_files
 from workers.attempt import AttemptRun, Ended
+from workers.outputs import Outputs
 
 _MOST_READS = 50  # of session files, each of which names the next ones
 _ENOUGH_BYTES = 65_536  # free under the spool, below which an agent cannot be expected to print
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 async def judge(
-    adapter: Adapter, run: AttemptRun, ended: Ended, command: Command, host: Host, spool: Spool
+    adapter: Adapter, run: AttemptRun, ended: Ended, command: Command, host: Host, spool: Spool, outputs: Outputs
 ) -> Judgement:
     """Judge an attempt; where the stream does not tell its usage, read the session files on the host.
 
@@ -38,7 +38,7 @@ async def judge(
     stderr = await tolerant(run.stderr_tail(), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
     judged = await observe(adapter, run.state, end, command, host, spool)
-    why = _why(judged.error or await _output_error(run), ended, end)
+    why = _why(judged.error or await _output_error(run, outputs), ended, end)
     if isinstance(why, errors.PortExit | errors.HostLost) and await _disk_is_full(host, spool):
         why = errors.SpoolUnwritable(f"host {host.name}: the disk of {spool.root} is full; free some space there")
     if isinstance(why, errors.AgentNotFound):
@@ -46,12 +46,12 @@ async def judge(
     return replace(judged, error=why)
 
 
-async def _output_error(run: AttemptRun) -> TurnError | None:
+async def _output_error(run: AttemptRun, outputs: Outputs) -> TurnError | None:
     """What is wrong with the structured output of an agent that reports success and gives one."""
     schema, report = run.output_schema, run.state.report
     if schema is None or report is None or report.structured_output is None:
         return None
-    fault = await asyncio.to_thread(output_fault, schema, report.structured_output)
+    fault = await outputs.fault(schema, report.structured_output)
     if fault is None:
         return None
     return errors.StructuredOutputMissing(f"the structured output is not as output_schema wants it: {fault}")

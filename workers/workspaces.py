@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 import structlog
 
 from adapters import errors
+from adapters.contract import Session
 from adapters.errors import InvalidRequest, TurnError
 from adapters.request import TurnRequest
 from adapters.result import Collected, TurnResult
@@ -114,12 +115,19 @@ class Workspaces:
 
     async def _collected_late(self, host: TurnHost) -> Collected:
         """Of a turn whose agent nobody has followed to its end."""
-        environ = self._equipment.environ  # whatever of it the agent was given
         try:
-            await self.collect(host, self._equipment.secrets.and_of_environment(environ))
-        except HostError as fault:
+            await self.collect(host, self._redactor())
+        except (HostError, TurnError) as fault:
             return Collected(problem=str(fault))
         return self._collected or Collected()
+
+    def _redactor(self) -> Redactor:
+        """Of all secrets that an agent of this turn can have been given. Raises TurnError if that is not known."""
+        assert self._at is not None  # noqa: S101 - an agent was somewhere
+        adapter = self._equipment.registry.get(self._request.agent)
+        command = adapter.build(self._request.working_in(self._at[1]), Session("", resume=False))
+        known = self._equipment.secrets.and_of_environment(self._equipment.environ)
+        return known.and_of_environment(command.env).and_of_files(command.files)
 
     async def _make(self, attempt: Attempt, host: TurnHost) -> str:
         """Make it in time, unless told to stop."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import InvalidRequest
-from adapters.output_schema import output_fault
+from adapters.output_schema import is_plain, output_fault
 from adapters.request import MAX_PROMPT_BYTES, TurnRequest
 from adapters.workspace import matcher
 
@@ -373,3 +373,40 @@ def test_output_is_compared_with_what_its_schema_refers_to_and_nothing_is_fetche
     TurnRequest.parse(LEAST | {"output_schema": hidden})
     assert output_fault(hidden, {"n": 1}) == "n, to which output_schema refers, is not there"
     assert not fetched
+
+
+def test_a_schema_whose_pattern_repeats_too_often_is_refused() -> None:
+    schema = {"properties": {"n": {"pattern": "a{99999999999999}"}}}
+    with pytest.raises(InvalidRequest, match="too large"):
+        TurnRequest.parse(LEAST | {"output_schema": schema})
+
+
+def test_a_pattern_that_an_old_draft_lets_pass_is_a_fault_of_the_output() -> None:
+    schema: dict[str, Any] = {"$schema": "http://json-schema.org/draft-04/schema#", "patternProperties": {"(": {}}}
+    TurnRequest.parse(LEAST | {"output_schema": schema})
+    assert "cannot be applied" in (output_fault(schema, {"n": 1}) or "")
+
+
+_TREE = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "right": {"$ref": "#/$defs/tree"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "plain"),
+    [
+        ({"type": "object", "properties": {"id": {"type": "string"}, "pattern": {"enum": ["a"]}}}, True),
+        ({"$defs": {"n": {"type": "integer"}}, "properties": {"n": {"anyOf": [{"$ref": "#/$defs/n"}]}}}, True),
+        ({"properties": {"n": {"items": {"pattern": "a"}}}}, False),
+        ({"patternProperties": {"a": {}}}, False),
+        ({"properties": {"n": {"uniqueItems": True}}}, False),
+        ({"$defs": {"tree": _TREE}, "$ref": "#/$defs/tree"}, False),
+        ({"$ref": "https://json-schema.org/draft/2020-12/schema"}, False),
+        ({"properties": {"n": {"$id": "http://127.0.0.1:9/", "type": "integer"}}}, False),
+    ],
+)
+def test_a_schema_is_plain_where_its_cost_shows(schema: dict[str, Any], plain: bool) -> None:
+    assert is_plain(schema) is plain
+
+
+def test_a_schema_that_doubles_at_each_reference_is_not_plain() -> None:
+    defined = {f"n{n}": {"allOf": [{"$ref": f"#/$defs/n{n + 1}"}] * 2} for n in range(40)}
+    assert not is_plain({"$defs": {**defined, "n40": {"type": "object"}}, "$ref": "#/$defs/n0"})

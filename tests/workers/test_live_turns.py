@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,24 @@ from workers.errors import ControlRefused, ControlTimeout
 
 pytestmark = pytest.mark.timeout(180)
 
-LEASE_S = 22  # longer than a dead worker's claim
+LEASE_S = 26  # longer than a dead worker's claim
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+# What the producer answers while the link is down; then it is there again, and so is the worker, or another one.
+VERDICTS = {"no": Verdict(False, "not today"), "yes": Verdict(True)}
+LOSSES = ("link", "worker")
 ASKING = {"permissions": {"ask": True, "ask_timeout_ms": 120_000}}
 TOUCH, DONE = Usage(100, 20, 30, 4), Reply((Text("done"),), Usage(50, 30, 40, 6))
 
 
-def _touching(name: str, hold: Hold | None = None) -> Script:
-    """Wants to leave a file named like the script, and is done then."""
-    return Script(name, (Reply((replies.bash(f"touch {name}"),), TOUCH, hold=hold), DONE))
+def _touching(name: str, hold: Hold | None = None, end: Hold | None = None) -> Script:
+    """Wants to leave a line in a file named like the script, and is done then."""
+    return Script(name, (Reply((replies.bash(f"echo ran >>{name}"),), TOUCH, hold=hold), replace(DONE, hold=end)))
 
 
 SCRIPTS = (
     _touching("denied", Hold("denied")),
     *(_touching(name) for name in ("overspent-local", "overspent-h1", "answered", "abandoned", "cancelled")),
+    *(_touching(f"{name}-{loss}", end=Hold(f"{name}-{loss}")) for loss in LOSSES for name in VERDICTS),
     *(
         Script(
             f"tools-{host}",
@@ -99,6 +103,7 @@ class Place:
     api: ModelApi
     orphan: str = ""  # a turn on h1 whose worker was killed over a question
     abandoned: str = ""  # and one on h2, which nobody reaches any more
+    decided: dict[str, str] = field(default_factory=dict)  # on h1, answered before that, while the link was down
 
     def ask(self, script: str, options: dict[str, Any] | None = None, **fields: Any) -> TurnRequest:
         """A request whose API calls go to that script."""
@@ -121,6 +126,31 @@ class Place:
     def printed(self, turn_id: str, text: str) -> bool:
         """Whether its agent on the SSH host has printed that."""
         return text in (self.login.spools / f"{turn_id}.1" / "events").read_text()
+
+    def asking(self, loss: str) -> dict[str, str]:
+        """Turns on h1 that have asked, by what they are going to be answered."""
+        turns = {name: self.begin(f"{name}-{loss}", ASKING, host="h1") for name in VERDICTS}
+        for turn_id in turns.values():
+            self.asks(turn_id)
+        return turns
+
+    def decide(self, turns: dict[str, str]) -> None:
+        """Answer them; of each answer, half may have arrived when the link went down."""
+        for name, turn_id in turns.items():
+            answer = self.fleet.client.answer(turn_id, self.asks(turn_id), VERDICTS[name])
+            assert answer["allowed"] is VERDICTS[name].allowed
+            with (self.login.spools / f"{turn_id}.1" / "prompt").open("ab") as prompt:
+                prompt.write(b'{"type": "control_response", "resp')
+
+    def told(self, turn_id: str, text: str) -> int:
+        """How many lines with that its agent on h1 was told."""
+        lines = (self.login.spools / f"{turn_id}.1" / "prompt").read_text().splitlines()
+        return sum(text in json.dumps(json.loads(line)) for line in lines)
+
+    def runs(self, name: str) -> int:
+        """How often the tool has run that leaves lines in that file."""
+        file = self.fleet.workspace / name
+        return len(file.read_text().splitlines()) if file.exists() else 0
 
     def left(self, name: str) -> bool:
         """Whether a tool has left that file."""
@@ -154,10 +184,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         place = Place(fleet, login, lost, api)
         place.orphan = place.begin("answered", {**ASKING, "tools": ["add"]}, host="h1")
         place.abandoned = place.begin("abandoned", ASKING, host="h2")
+        place.decided = place.asking("worker")
         place.asks(place.orphan)
         place.asks(place.abandoned)
         lost.sshd.stop()
+        login.sshd.stop()
+        place.decide(place.decided)
         fleet.workers[-1].kill()
+        login.sshd.start()
         fleet.start_worker()
         yield place
 
@@ -193,7 +227,7 @@ def test_budget_that_is_used_up_denies_the_next_tool(place: Place, host: str) ->
 
 
 def test_hook_that_nobody_hears_stays_closed_until_somebody_denies_it(place: Place) -> None:
-    turn_id = place.begin("denied", {"permissions": {"deny": ["Bash(touch:*)"]}}, host="h1")
+    turn_id = place.begin("denied", {"permissions": {"deny": ["Bash(echo:*)"]}}, host="h1")
     place.api.gate("denied").wait_until_reached()
     place.login.sshd.stop()
     place.api.gate("denied").release()
@@ -205,6 +239,31 @@ def test_hook_that_nobody_hears_stays_closed_until_somebody_denies_it(place: Pla
     assert "A rule of this turn denies Bash" in finished["error"]
     assert not place.left("denied")
     place.assert_booked(turn_id, "denied")
+
+
+def test_answer_given_while_the_link_is_down_stands_and_arrives_once(place: Place) -> None:
+    turns = place.asking("link")
+    place.login.sshd.stop()
+    place.decide(turns)
+    place.login.sshd.start()
+    _assert_answered_once(place, turns, "link")
+
+
+def _assert_answered_once(place: Place, turns: dict[str, str], loss: str) -> None:
+    for name, turn_id in turns.items():
+        script = f"{name}-{loss}"
+        place.api.gate(script).wait_until_reached(60.0)  # the tool has run, or was denied
+        assert place.told(turn_id, '"behavior":') == 1
+        place.api.gate(script).release()
+        result = place.fleet.result(turn_id)
+        assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "done", 1), result.error
+        assert place.runs(script) == (name == "yes")
+        assert (
+            len(place.named(turn_id, "permission_requested"))
+            == len(place.named(turn_id, "permission_answered"))
+            == 1
+        )
+        place.assert_booked(turn_id, script)
 
 
 def test_message_that_was_sent_is_answered_before_the_end(place: Place) -> None:
@@ -235,6 +294,10 @@ def test_cancelled_while_it_asks(place: Place) -> None:
     result = place.fleet.result(turn_id)
     assert (result.status, result.exit_code) == (Status.CANCELLED, 1), "it was interrupted, and ended by itself"
     assert not place.left("cancelled")
+
+
+def test_answer_outlives_the_worker_that_was_killed_before_it_could_pass_it_on(place: Place) -> None:
+    _assert_answered_once(place, place.decided, "worker")
 
 
 def test_question_outlives_the_worker_that_was_killed_over_it(place: Place) -> None:

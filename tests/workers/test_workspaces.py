@@ -231,7 +231,8 @@ class Editing(Counted):
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
         command = super().build(request, session)
-        return replace(command, argv=("sh", "-c", '. ./todo; exec "$@"', "agent", *command.argv))
+        argv = ("sh", "-c", '. ./todo; exec "$@"', "agent", *command.argv)
+        return replace(command, argv=argv, files={"mcp.json": b'{"env": {"MCP_TOKEN": "of-the-server"}}'})
 
 
 class Stage(Site):
@@ -296,8 +297,8 @@ def test_worker_killed_at_any_step_is_succeeded_in_the_same_workspace(stage: Sta
     assert stage.made == []
 
 
-def test_turn_that_is_cancelled_while_it_waits_brings_home_what_it_has(stage: Stage) -> None:
-    (stage.project / "todo").write_text("echo tried >>tries; kill -KILL $$")
+def test_turn_that_is_cancelled_while_it_waits_brings_home_what_it_has_without_secrets(stage: Stage) -> None:
+    (stage.project / "todo").write_text('cat "$RUNTURN_SPOOL/mcp.json" >>tries; kill -KILL $$')
     turn_id = stage.bring(max_attempts=5)
 
     async def play() -> TurnResult:
@@ -307,7 +308,7 @@ def test_turn_that_is_cancelled_while_it_waits_brings_home_what_it_has(stage: St
 
     result = asyncio.run(play())
     assert result.status is Status.CANCELLED
-    assert home_of(result).files["tries"].text == "tried\n"
+    assert home_of(result).files["tries"].text == '{"env": {"MCP_TOKEN": "[redacted:MCP_TOKEN]"}}'
     assert stage.made == []
 
 

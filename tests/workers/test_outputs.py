@@ -1,0 +1,54 @@
+"""Structured outputs are held against any schema, and none holds up the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from workers.outputs import Outputs
+
+PATTERN = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^[a-z]+$"}}}
+ENDLESS = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
+_TWICE = {f"n{n}": {"allOf": [{"$ref": f"#/$defs/n{n + 1}"}] * 2} for n in range(40)}
+DOUBLING: dict[str, Any] = {"$defs": {**_TWICE, "n40": {"type": "object"}}, "$ref": "#/$defs/n0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "output", "fault"),
+    [
+        ({"properties": {"n": {"type": "integer"}}}, {"n": "x"}, "n: 'x' is not of type 'integer'"),
+        (PATTERN, {"n": "abc"}, None),
+        (PATTERN, {"n": "A\u00e9"}, "n: 'A\u00e9' does not match '^[a-z]+$'"),
+    ],
+)
+def test_an_output_is_held_against_its_schema(schema: dict[str, Any], output: object, fault: str | None) -> None:
+    assert asyncio.run(_fault(schema, output)) == fault
+
+
+def test_schemas_without_an_end_are_a_fault_while_all_else_goes_on() -> None:
+    faults, rounds = asyncio.run(_meanwhile((ENDLESS, {"n": "a" * 64 + "!"}), (DOUBLING, {})))
+    assert all("takes more than 1 s" in (fault or "") for fault in faults), faults
+    assert rounds > 5
+
+
+def test_an_output_that_is_nested_too_deeply_is_a_fault() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"n": deep}
+    assert asyncio.run(_fault(PATTERN, deep)) == "it is nested too deeply"
+
+
+async def _fault(schema: dict[str, Any], output: object) -> str | None:
+    return await Outputs().fault(schema, output)
+
+
+async def _meanwhile(*asked: tuple[dict[str, Any], object]) -> tuple[list[str | None], int]:
+    """The faults, and how often something else on the loop had its turn."""
+    outputs, rounds = Outputs(most_s=1), 0
+    checking = asyncio.gather(*(outputs.fault(schema, output) for schema, output in asked))
+    while not checking.done():
+        await asyncio.sleep(0.05)
+        rounds += 1
+    return await checking, rounds
