@@ -43,7 +43,8 @@ from pydantic_settings import (
 )
 
 from adapters.contract import Billing
-from adapters.request import EnvName, Label, Name
+from adapters.nearby import meant, meant_field
+from adapters.request import UNKNOWN, EnvName, Label, Name
 from ops import secret_files
 from ops.errors import SettingsError
 
@@ -407,9 +408,8 @@ def _refuse_unknown(names: Iterable[str]) -> None:
         if name.startswith(PREFIX) and name not in RESERVED:
             field = name.removeprefix(PREFIX).lower().split("__")[0]
             if field not in Settings.model_fields:
-                raise SettingsError(
-                    f"there is no such setting; there are: {', '.join(_known())}", field=field, where=name
-                )
+                near = meant(field, Settings.model_fields, PREFIX) or f"; there are: {', '.join(_known())}"
+                raise SettingsError(f"there is no such setting{near}", field=field, where=name)
 
 
 def _known() -> Iterator[str]:
@@ -426,8 +426,9 @@ def _explained(error: ValidationError, document: Mapping[str, Any], path: Path |
     named = {name.upper() for name in os.environ}
     where = variable if variable in named else str(path) if path is not None else "environment"
     text = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        text = "there is no such setting; remove it or correct its name"
+    if fault["type"] == UNKNOWN:
+        near = meant_field(Settings, fault["loc"]) or "; remove it or correct its name"
+        text = f"there is no such setting{near}"
     if others:
         text += f". Also wrong: {', '.join(dict.fromkeys(_field(other['loc'], document) for other in others))}"
     return SettingsError(text, field=field, where=where)
