@@ -8,11 +8,14 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from adapters.errors import InvalidRequest
+from adapters.nearby import meant_field
 
+UNKNOWN = "extra_forbidden"  # what pydantic calls the fault of a field that is not there
+_GUESSES = 5  # at what was meant: whoever sends a document of nothing but unknown fields is not served sooner
 _DEPTH = 6  # of a faulty field's name, in dots
 # What pydantic says in words of Python, by its type of fault.
 _SAID = {
-    "extra_forbidden": "is no known field",
+    UNKNOWN: "is no known field",
     "missing": "is missing",
     **dict.fromkeys(
         ("dict_type", "mapping_type", "model_type", "model_attributes_type"), "has to be a JSON object"
@@ -34,15 +37,18 @@ def read_document(kind: type[M], document: object, **missing: str | None) -> M:
     try:
         return kind.model_validate({**fields, **document})
     except ValidationError as error:
-        raise invalid(error) from error
+        raise invalid(error, kind=kind) from error
 
 
-def invalid(error: ValidationError, prefix: str = "") -> InvalidRequest:
-    """Say in one line what is wrong with which field."""
+def invalid(error: ValidationError, prefix: str = "", *, kind: type[BaseModel] | None = None) -> InvalidRequest:
+    """Say in one line what is wrong with which field; of a `kind` of document also which may have been meant."""
     faults = []
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+    for number, fault in enumerate(error.errors(include_url=False, include_context=False, include_input=False)):
         name = ".".join([prefix] * bool(prefix) + [str(part) for part in fault["loc"][:_DEPTH]]) or "request"
-        faults.append((name, _SAID.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")))
+        text = _SAID.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+        if kind is not None and fault["type"] == UNKNOWN and number < _GUESSES:
+            text += meant_field(kind, fault["loc"])
+        faults.append((name, text))
     field, text = faults[0]
     others = "".join(f"; {name}: {message}" for name, message in faults[1:])
     return InvalidRequest(text + others, field=field)

@@ -34,7 +34,7 @@ class AgentOptions(BaseModel):
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
-            raise invalid(error, "options") from error
+            raise invalid(error, "options", kind=cls) from error
 
     def overridden(self, options: Mapping[str, JsonValue]) -> Self:
         """These, with a request's own in their places. Raises InvalidRequest with the option named."""

@@ -97,7 +97,7 @@ class PriceTable:
         try:
             return cls(_Document.model_validate(tomllib.loads(text)).price, today)
         except ValidationError as error:
-            raise ValueError(invalid(error).message) from error
+            raise ValueError(invalid(error, kind=_Document).message) from error
 
     @classmethod
     def builtin(cls, today: Callable[[], date]) -> PriceTable:

@@ -1,7 +1,7 @@
 """A turn as text, event by event: Markdown for chat threads and logs.
 
 Events come as they are on the wire: with their names, as dictionaries. To show another one, add a function and its
-name to `_TEXTS`.
+name to `_TEXTS`. What depends on the events before is up to `Transcript`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,35 @@ def transcript_text(event: Event) -> str | None:
     """What to say of an event; None: nothing."""
     reader = _TEXTS.get(event["event"])
     return reader(event) or None if reader is not None else None
+
+
+class Transcript:
+    """The texts of a turn's events, one after the other: nothing is said twice, and no end is left out.
+
+    An agent's last text is its result as well, and of an end that others have made it reports nothing.
+    """
+
+    def __init__(self) -> None:
+        self._said = ""  # by the agent, last
+        self._reported = False  # whether it has told of its end, in this attempt
+        self._why = ""  # the last attempt has failed
+
+    def text(self, event: Event) -> str | None:
+        """What to say of the next event; None: nothing."""
+        match event["event"]:
+            case "text" if not event["subagent"]:
+                self._said = event["text"].strip()
+            case "turn_completed" | "turn_failed":
+                self._reported = True
+                if self._said and event["report"]["text"].strip() == self._said:
+                    return transcript_text({**event, "report": {**event["report"], "text": ""}})
+            case "attempt_started":
+                self._reported = False
+            case "attempt_ended":
+                self._why = f": {event['message']}" if event["message"] else ""
+            case "turn_settled" if event["error_kind"] and not self._reported:
+                return f"**{event['status'].capitalize()}:** {event['error_kind']}{self._why}"
+        return transcript_text(event)
 
 
 def _text(event: Event) -> str:

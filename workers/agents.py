@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from adapters.contract import AgentConfig
+from adapters.nearby import meant
 from adapters.prices import PriceTable
 from adapters.registry import BUILT_IN, GROUP, Registry, discover
 from ops.errors import SettingsError
@@ -55,8 +56,8 @@ def _config(settings: Settings, prices: PriceTable, name: str) -> AgentConfig:
 def _check_table(settings: Settings, registry: Registry, name: str) -> None:
     """Raises SettingsError for the table of no agent, and for billing that its agent does not know."""
     if name not in registry.names:
-        known = ", ".join(registry.names)
-        raise SettingsError(f"there is no such agent or setting; agents: {known}", field=name, where="settings")
+        near = meant(name, [*registry.names, *Settings.model_fields]) or f"; agents: {', '.join(registry.names)}"
+        raise SettingsError(f"there is no such agent or setting{near}", field=name, where="settings")
     billing, possible = settings.agents[name].billing, registry.get(name).capabilities.billing
     if billing is not None and billing not in possible:
         text = f"agent {name} knows only {', '.join(sorted(possible))}"

@@ -17,7 +17,7 @@ from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
 from adapters.session_run import turn_id as turn_of
-from adapters.transcript_view import transcript_text
+from adapters.transcript_view import Transcript
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger
 from workers.bus import Batch
@@ -114,9 +114,10 @@ class AsyncClient:
         """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
         session = await self._ask(self._ledger.session_run, turn_id)
         async for each in _only(turn_id) if session is None else self.session_turns(turn_id):
+            transcript = Transcript()
             async with contextlib.aclosing(self.events(each)) as events:
                 async for event in events:
-                    if text := transcript_text(event):
+                    if text := transcript.text(event):
                         yield text
 
     async def session_turns(self, run_id: str) -> AsyncGenerator[str, None]:

@@ -17,7 +17,7 @@ from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
 from adapters.session_run import turn_id as turn_of
-from adapters.transcript_view import transcript_text
+from adapters.transcript_view import Transcript
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger, SessionRun, State
 from workers.bus import Subscription
@@ -85,7 +85,7 @@ class Client:
         """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
         session = self._ledger.session_run(turn_id)
         for each in (turn_id,) if session is None else self.session_turns(turn_id):
-            yield from filter(None, map(transcript_text, self.events(each)))
+            yield from filter(None, map(Transcript().text, self.events(each)))
 
     def enqueue_session(self, request: SessionRequest) -> str:
         """Queue a session of turns; returns its id. Raises BrokerUnavailable."""

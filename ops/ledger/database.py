@@ -75,7 +75,7 @@ class Database:
         except (IntegrityError, DataError):
             raise  # not the database's fault but ours
         except DBAPIError as error:
-            raise LedgerUnavailable(f"ledger {self.name}: {_reason(error.orig)}") from error
+            raise LedgerUnavailable(f"ledger {self.name}: {_reason(error.orig)}{_advice(error.orig)}") from error
         except sqlite3.Error as error:
             raise LedgerUnavailable(f"ledger {self.name}: {_reason(error)}") from error
         except TimeoutError as error:
@@ -145,6 +145,13 @@ def _begin(connection: Connection) -> None:
     # Two deferred transactions that both read and then write fail at once; immediate ones queue up.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _advice(error: BaseException | None) -> str:
+    """A server that has not answered at all has given no code for its error, as SQL has them."""
+    if getattr(error, "sqlstate", "") is not None:
+        return ""
+    return "; start it, or correct RUNTURN_LEDGER_URL"
 
 
 def _reason(error: BaseException | None) -> str:

@@ -76,7 +76,10 @@ def _private(database: Database, path: Path) -> int:
     try:
         return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        advice = "does its directory exist, and may this user write in it?"
+        advice = (
+            "does its directory exist, and may this user write in it? RUNTURN_LEDGER_URL names it; without that, "
+            "it lies in RUNTURN_STATE_DIR"
+        )
         raise LedgerUnavailable(f"ledger {database.name}: {path}: {error.strerror}; {advice}") from error
 
 

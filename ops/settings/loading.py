@@ -13,6 +13,8 @@ from platformdirs import user_config_path
 from pydantic import ValidationError
 from pydantic_settings import SettingsError as Unreadable
 
+from adapters.documents import UNKNOWN
+from adapters.nearby import meant, meant_field
 from ops import secret_files
 from ops.errors import SettingsError
 from ops.settings.settings import PREFIX, Settings
@@ -64,9 +66,8 @@ def _refuse_unknown(names: Iterable[str]) -> None:
         if name.startswith(PREFIX) and name not in RESERVED:
             field = name.removeprefix(PREFIX).lower().split("__")[0]
             if field not in Settings.model_fields:
-                raise SettingsError(
-                    f"there is no such setting; there are: {', '.join(_known())}", field=field, where=name
-                )
+                near = meant(field, Settings.model_fields, PREFIX) or f"; there are: {', '.join(_known())}"
+                raise SettingsError(f"there is no such setting{near}", field=field, where=name)
 
 
 def _known() -> Iterator[str]:
@@ -83,8 +84,9 @@ def _explained(error: ValidationError, document: Mapping[str, Any], path: Path |
     named = {name.upper() for name in os.environ}
     where = variable if variable in named else str(path) if path is not None else "environment"
     text = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        text = "there is no such setting; remove it or correct its name"
+    if fault["type"] == UNKNOWN:
+        near = meant_field(Settings, fault["loc"]) or "; remove it or correct its name"
+        text = f"there is no such setting{near}"
     if others:
         text += f". Also wrong: {', '.join(dict.fromkeys(_field(other['loc'], document) for other in others))}"
     return SettingsError(text, field=field, where=where)

@@ -9,7 +9,7 @@ import pytest
 from adapters import events as ev
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.fold import TurnState, fold
-from adapters.transcript_view import transcript_text
+from adapters.transcript_view import Transcript, transcript_text
 from adapters.usage import ModelUsage, Tokens
 from tests.adapters.recordings import DATA
 from workers.lifecycle import AnyEvent, AttemptEnded, AttemptStarted, CheckFinished, TurnSettled, to_wire
@@ -22,6 +22,11 @@ BY_MODEL = {
 
 def text_of(event: AnyEvent) -> str | None:
     return transcript_text(json.loads(to_wire(event, 1, 0.0)))
+
+
+def transcript_of(*events: AnyEvent) -> list[str]:
+    transcript = Transcript()
+    return [text for event in events if (text := transcript.text(json.loads(to_wire(event, 1, 0.0))))]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +87,30 @@ def test_nothing_is_said_of_others(event: AnyEvent) -> None:
 def test_recorded_turn_reads_like_a_conversation() -> None:
     lines = (DATA / "a_parallel_tools.jsonl").read_bytes().splitlines()
     happened = fold(ClaudeCodeParser(), TurnState(), lines)
-    texts = [text for event in happened if event is not ev.HEARTBEAT and (text := text_of(event))]
+    texts = transcript_of(*(event for event in happened if event is not ev.HEARTBEAT))
     assert texts[:3] == ["I will run two.", "**[Bash:echo one]**", "**[Bash:echo two]**"]
     assert sorted(texts[3:5]) == ["```\none\n```", "```\ntwo\n```"]
     assert texts[5] == "Done both."
-    assert texts[6].startswith("Done both.\n\n$0.")
+    assert texts[6].startswith("$0.")  # the result's text has just been said
     assert len(texts) == 7
+
+
+def test_result_that_was_not_said_before_is_told() -> None:
+    said = (ev.AssistantText("Counted."), ev.AssistantText("by a subagent", subagent=True))
+    assert transcript_of(*said, ev.TurnCompleted(ev.Report("success", text="Counted.\n"))) == [
+        "Counted.",
+        "by a subagent",
+    ]
+    assert transcript_of(*said, ev.TurnCompleted(ev.Report("success", text="Done.")))[2:] == ["Done."]
+
+
+def test_end_that_the_agent_has_not_told_is_told() -> None:
+    started, why = AttemptStarted(1, "claude-code", "local"), "there is no directory /srv/x"
+    ended, settled = (
+        AttemptEnded(1, "invalid_workspace_cwd", why, None),
+        TurnSettled("failed", "invalid_workspace_cwd"),
+    )
+    assert transcript_of(started, ended, settled) == [f"**Failed:** invalid_workspace_cwd: {why}"]
+    assert transcript_of(TurnSettled("cancelled", "turn_cancelled")) == ["**Cancelled:** turn_cancelled"]
+    reported = ev.TurnFailed(ev.Report("error_max_turns", is_error=True))
+    assert transcript_of(started, reported, ended, settled) == ["**Error:** error_max_turns"]

@@ -123,7 +123,7 @@ def test_asyncio_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
 
 def test_transcript_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
     said = said_by(run_by("test_transcript_program_runs", "python"), claude[0])
-    assert re.fullmatch(r"A README\.\nA README\.\n\n\$0\.\d{4} · 120 tokens\n", said)
+    assert re.fullmatch(r"A README\.\n\$0\.\d{4} · 120 tokens\n", said)
 
 
 def test_session_program_runs(claude: tuple[Fleet, ModelApi]) -> None:

@@ -99,7 +99,7 @@ def test_url_of_no_use_is_refused(url: str) -> None:
 
 
 def test_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerUnavailable, match="No such file or directory; does its directory exist"):
+    with pytest.raises(LedgerUnavailable, match=r"No such file or directory; does its dir.*RUNTURN_LEDGER_URL"):
         Ledger.open(f"sqlite:///{tmp_path}/nowhere/ledger.sqlite3")
 
 
@@ -113,6 +113,7 @@ def test_unreachable_server_is_named_without_its_password(tmp_path: Path) -> Non
     with pytest.raises(LedgerUnavailable) as caught:
         Ledger.open(f"postgresql://me:hunter22@/db?host={tmp_path}")
     assert "ledger postgresql://me:***@/db" in str(caught.value)
+    assert str(caught.value).endswith("; start it, or correct RUNTURN_LEDGER_URL")
     assert "hunter22" not in str(caught.value)
 
 
@@ -142,8 +143,9 @@ def test_row_locked_by_a_frozen_worker_is_unavailable(
     with Ledger.open(url) as ledger, engine_of(url).connect() as frozen:
         ledger.submit(a_request(), 1.0)
         frozen.execute(sa.text("SELECT * FROM turns FOR UPDATE"))
-        with pytest.raises(LedgerUnavailable, match="canceling statement due to lock timeout"):
+        with pytest.raises(LedgerUnavailable, match="canceling statement due to lock timeout") as caught:
             ledger.claim("t1", "w1", 1.0, 10.0)
+        assert "RUNTURN_LEDGER_URL" not in str(caught.value)  # it is there, and the right one
 
 
 def test_full_disk_is_unavailable_and_loses_nothing(sqlite_url: str) -> None:

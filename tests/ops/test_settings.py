@@ -127,9 +127,14 @@ def test_passwords_are_in_no_repr(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "RUNTURN_BROKER_ULR",
             "x",
-            "RUNTURN_BROKER_ULR: broker_ulr: there is no such setting; there are: RUNTURN_",
+            "RUNTURN_BROKER_ULR: broker_ulr: there is no such setting; did you mean RUNTURN_BROKER_URL?",
         ),
-        ("RUNTURN_AGENT__LEASE", "9", "RUNTURN_AGENT__LEASE: agent.lease: there is no such setting"),
+        ("RUNTURN_COLOUR", "x", "RUNTURN_COLOUR: colour: there is no such setting; there are: RUNTURN_"),
+        (
+            "RUNTURN_AGENT__LEASE",
+            "9",
+            "RUNTURN_AGENT__LEASE: agent.lease: there is no such setting; did you mean lease_ms?",
+        ),
         (
             "RUNTURN_AGENT__LEASE_MS",
             "soon",
@@ -159,7 +164,11 @@ def test_bad_variable_is_named(variable: str, value: str, message: str, monkeypa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[agent]\nturn_timeout = 5", "runturn.toml: agent.turn_timeout: there is no such setting; remove it"),
+        (
+            "[agent]\nturn_timeout = 5",
+            "runturn.toml: agent.turn_timeout: there is no such setting; did you mean turn_t",
+        ),
+        ("[agent]\ncolour = 5", "runturn.toml: agent.colour: there is no such setting; remove it"),
         ("[agent]\nturn_timeout_ms = 0", "runturn.toml: agent.turn_timeout_ms: Input should be greater"),
         ('colour = "blue"', "runturn.toml: colour: there is no such setting"),
         ("host_name = 'a b'", "runturn.toml: host_name: String should match"),
@@ -207,7 +216,7 @@ def test_ssh_hosts_are_addresses_or_tables(nowhere: Path) -> None:
     [
         ('["-oProxyCommand=x y@"]', "ssh_hosts.0"),
         ('["a", "b@a"]', "the name a is given twice"),
-        ('[{"name":"a","prot":22}]', "ssh_hosts.0.prot: there is no such setting"),
+        ('[{"name":"a","prot":22}]', "ssh_hosts.0.prot: there is no such setting; did you mean port?"),
         ('[{"name":"a","port":0}]', "ssh_hosts.0.port"),
         ('[{"name":"a","workspace_roots":["srv"]}]', "must be an absolute path"),
         ('[{"name":"a","workspace_roots":["/srv\\n/etc"]}]', "holds a control character"),

@@ -76,7 +76,8 @@ def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
 
 
 def _history_row(row: TurnRow) -> tuple[str | Text, ...]:
-    state = row.error_kind or row.status or row.wait_reason or row.state
+    waits = f"{row.state}: {row.wait_reason}" if row.wait_reason else row.state
+    state = row.error_kind or row.status or waits
     started = time.strftime("%m-%d %H:%M:%S", time.localtime(row.started_at)) if row.started_at else ""
     took = f"{row.settled_at - row.started_at:.1f} s" if row.started_at and row.settled_at else ""
     used = row.spent.tokens.total

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import cached_property
 
 import click
@@ -19,6 +21,7 @@ from ops.settings import Settings, load_settings
 from ops.state_dir import StateDir
 from workers.agents import build_registry
 from workers.app import create_app
+from workers.cli.waiting import reason_to_wait
 from workers.client import Client
 from workers.embedded import EmbeddedBroker
 from workers.errors import BrokerUnavailable, NoWorker
@@ -106,6 +109,10 @@ class Context:
             return self.registry.get(agent).price(model, tokens)
         except InvalidRequest:  # another runturn's agent, in a ledger that we share
             return None
+
+    def waits_for(self, turn_id: str) -> Callable[[], str | None]:
+        """Says what has to happen before a turn starts; see `workers.cli.waiting`."""
+        return lambda: reason_to_wait(self.ledger, turn_id, time.time())
 
     def _configured(self) -> Celery:
         """The application, not connected. Raises SettingsError naming the URL that makes no sense."""

@@ -16,7 +16,7 @@ from adapters.errors import KINDS, RequestError
 from adapters.plan import Plan
 from adapters.result import Collected, Status, TokenCounts, TurnResult
 from adapters.session_result import SessionResult, SessionStatus
-from adapters.transcript_view import transcript_text
+from adapters.transcript_view import Transcript
 from adapters.usage import UsageSource
 from workers.cli.status import BAD_INPUT, COMPLETED, FAILED
 
@@ -76,11 +76,12 @@ def exit_status(result: TurnResult) -> int:
 
 
 def print_events(events: Iterable[Mapping[str, Any]], form: str) -> None:
-    """Print events as they come: as `markdown`, or as they are, one JSON object a line."""
+    """Print a turn's events as they come: as `markdown`, or as they are, one JSON object a line."""
+    transcript = Transcript()
     for event in events:
         if form == "jsonl":
             sys.stdout.buffer.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
-        elif text := transcript_text(event):
+        elif text := transcript.text(event):
             sys.stdout.write(f"{printable(text)}\n\n")
         sys.stdout.flush()
 

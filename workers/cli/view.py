@@ -5,6 +5,7 @@ Events come as they are on the wire. To show another one, add a method `_on_` an
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,7 +18,9 @@ from rich.text import Text
 
 from adapters.events import MCP_SERVER
 from adapters.usage import Tokens
+from ops.errors import OpsError
 from workers.cli.show import STYLES, money, number, printable
+from workers.cli.waiting import with_notice
 from workers.lifecycle import AttemptEnded, TurnSettled
 
 Price = Callable[[str, str, Tokens], float | None]  # what tokens of an agent's model cost in US dollars
@@ -218,15 +221,23 @@ def show_live(
     turn_id: str = "ID",
     console: Console | None = None,
     clock: Callable[[], float] = time.time,
+    waits_for: Callable[[], str | None] | None = None,
 ) -> None:
     """Draw a turn's events until they end; the result is left to the caller.
 
     Without a terminal, nothing moves: the lines are printed one after another. `turn_id` stands in what to do.
+    `waits_for` is asked, on another thread, if the turn does not start soon.
     """
     console = console or Console(stderr=True, highlight=False)
     view = TurnView(price, clock, turn_id)
+
+    def explain() -> None:
+        with contextlib.suppress(OpsError):
+            if reason := waits_for and waits_for():
+                console.print(Text(f"  … {printable(reason)}", style="yellow"), soft_wrap=not console.is_terminal)
+
     with Live(view, console=console, refresh_per_second=8, transient=True):
-        for event in events:
+        for event in with_notice(events, explain):
             for line in view.take(event):
                 console.print(line, soft_wrap=not console.is_terminal)
 
