@@ -111,10 +111,11 @@ class AttemptRun:
     @property
     def refusal(self) -> str | None:
         """Why its agent is to use no tool any more, in the words that it is told; None: it may."""
-        self._ask_to_end(self._watch.ending(self._equipment.clock()))
+        now = self._equipment.clock()
+        self._ask_to_end(self._watch.ending(now))
         if self._soft_stop is not None:
             return self._soft_stop.reason
-        return None if self._asked is None else self._asked.message
+        return self._watch.forbids(now) or (None if self._asked is None else self._asked.message)
 
     @property
     def over(self) -> bool:
