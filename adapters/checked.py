@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TypeVar, cast, get_args
 
 from pydantic import JsonValue
@@ -55,7 +56,10 @@ class Checked:
 
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
-        return self._returned(Command, "build", lambda: self._adapter.build(request, session))
+        command = self._returned(Command, "build", lambda: self._adapter.build(request, session))
+        if PurePosixPath(command.cwd) != PurePosixPath(request.workspace):
+            raise _fault(self.name, "build().cwd", "is not the workspace of the request")
+        return command
 
     def parser(self) -> Parser:
         """See `Adapter.parser`."""

@@ -5,6 +5,7 @@ Agents that know structured output get `SCHEMA`; what the others write is search
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -56,7 +57,12 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
 Id = Annotated[str, Field(min_length=1), BeforeValidator(_text)]
+Complexity = Annotated[Literal["low", "medium", "high"], BeforeValidator(_lower)]
 
 
 class PlannedTask(BaseModel):
@@ -67,7 +73,7 @@ class PlannedTask(BaseModel):
     id: Id
     title: str = Field(min_length=1)
     description: str = ""
-    complexity: Literal["low", "medium", "high"] = "medium"
+    complexity: Complexity = "medium"
     dependencies: tuple[Id, ...] = ()  # ids of tasks that have to be done before
 
 
@@ -97,7 +103,7 @@ def read_plan(structured: object, text: str) -> Plan:
         raise StructuredOutputMissing("Missing tasks array: the plan is no JSON object with a list of tasks")
     named = [{"id": f"t{n}", **task} if isinstance(task, dict) else task for n, task in enumerate(tasks, 1)]
     try:
-        plan = Plan.model_validate({"tasks": named})
+        plan = _with_ids(Plan.model_validate({"tasks": named}))
     except ValidationError as error:
         raise StructuredOutputMissing(f"the plan is not valid: {invalid(error).message}") from error
     _check_references(plan)
@@ -105,14 +111,30 @@ def read_plan(structured: object, text: str) -> Plan:
 
 
 def _json_in(text: str) -> object:
-    """The JSON in an answer: in a fence, the whole, or from the first brace to the last."""
-    found = [fenced.strip() for fenced in _FENCED.findall(text)]
-    for candidate in (*reversed(found), text.strip(), text[text.find("{") : text.rfind("}") + 1]):
-        try:
-            return orjson.loads(candidate)
-        except orjson.JSONDecodeError:
-            continue
-    raise StructuredOutputMissing("Invalid JSON: the answer to a plan turn holds no JSON; its text has all of it")
+    """The JSON in an answer: in a fence, the whole, or from the first brace to the last; what has tasks, first."""
+    fenced = [block.strip() for block in _FENCED.findall(text)]
+    found: list[object] = []
+    for candidate in (*reversed(fenced), text.strip(), text[text.find("{") : text.rfind("}") + 1]):
+        with contextlib.suppress(orjson.JSONDecodeError):
+            found.append(orjson.loads(candidate))
+    if not found:
+        raise StructuredOutputMissing(
+            "Invalid JSON: the answer to a plan turn holds no JSON; its text has all of it"
+        )
+    return next((each for each in found if isinstance(each, dict) and "tasks" in each), found[0])
+
+
+def _with_ids(plan: Plan) -> Plan:
+    """The plan with ids where a dependency is told by the title of its task."""
+    ids = {task.id for task in plan.tasks}
+    titles = Counter(task.title for task in plan.tasks)
+    by_title = {task.title: task.id for task in plan.tasks if titles[task.title] == 1}
+
+    def named(task: PlannedTask) -> PlannedTask:
+        told = tuple(name if name in ids else by_title.get(name, name) for name in task.dependencies)
+        return task.model_copy(update={"dependencies": told})
+
+    return plan.model_copy(update={"tasks": tuple(map(named, plan.tasks))})
 
 
 def _check_references(plan: Plan) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
+from types import MappingProxyType
 
 from adapters.checked import Checked
 from adapters.contract import Adapter, AgentConfig
@@ -46,9 +47,15 @@ class Failed:
 class Registry:
     """The agents that a worker can run, by name, and those that it could not load."""
 
-    def __init__(self, adapters: Iterable[Adapter], failed: Iterable[Failed] = ()) -> None:
+    def __init__(
+        self,
+        adapters: Iterable[Adapter],
+        failed: Iterable[Failed] = (),
+        sources: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._adapters: Mapping[str, Adapter] = {adapter.name: adapter for adapter in adapters}
         self.failed = tuple(failed)
+        self.sources = sources  # by name: the package, with its version
 
     def __iter__(self) -> Iterator[Adapter]:
         return iter(self._adapters.values())
@@ -95,22 +102,26 @@ def discover(
     The returns of agents that are not `built_in` are checked.
     """
     trusted, found, failed = frozenset(built_in), dict[str, Adapter](), list[Failed]()
+    sources = dict[str, str]()
     for entry in entries:
         options_refused = False
         try:
             if entry.name in found:
                 raise ValueError("another agent has this name; uninstall one of them")  # noqa: TRY301
             found[entry.name] = _load(entry, config(entry.name), trusted=entry.name in trusted)
+            sources[entry.name] = source(entry)
         except (Exception, SystemExit) as error:
             options_refused = isinstance(error, InvalidRequest) and bool(config(entry.name).options)
             reason = error.message if isinstance(error, TurnError) else f"{type(error).__name__}: {error}"
             failed.append(Failed(entry.name, source(entry), reason, options_refused))
-    return Registry(found.values(), failed)
+    return Registry(found.values(), failed, sources)
 
 
 def source(entry: EntryPoint) -> str:
     """Where an agent comes from."""
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+    if entry.dist is not None:
+        return f"{entry.dist.name} {entry.dist.version}"
+    return f"runturn {version('runturn')}" if entry in BUILT_IN else entry.value
 
 
 def _load(entry: EntryPoint, config: AgentConfig, *, trusted: bool) -> Adapter:

@@ -18,12 +18,13 @@ from adapters.registry import Registry
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.backoff import Patience
-from remote.errors import LineTooLong
+from remote.errors import LineTooLong, SpawnRefused
 from remote.follower import Follower, Lease, follow
 from remote.spool import Batch, Exit
 from remote.upkeep import STDERR_TAIL_BYTES, read_input, read_stderr_tail
 from workers.ending import Ending
 from workers.equipment import Equipment
+from workers.faults import turn_error
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
 from workers.lifecycle import AttemptStarted
@@ -143,6 +144,10 @@ class AttemptRun:
         try:
             async with self.ending.seen_to(follower, self._live), self._attached(follower):
                 await self._read(follower)
+        except SpawnRefused as refusal:
+            if self._live is not None:
+                self.narrator.tell([AgentStatus("error", turn_error(refusal).message)])
+            raise
         finally:
             if follower.exit is None:
                 await follower.detach()

@@ -79,10 +79,11 @@ class Ending:
 
         The limits are looked at for it, so an agent that is refused one has been asked to end.
         """
-        self._ask_to_end(self._watch.ending(self._clock()))
+        now = self._clock()
+        self._ask_to_end(self._watch.ending(now))
         if self._soft_stop is not None:
             return self._soft_stop.reason
-        return None if self.why is None else self.why.message
+        return self._watch.forbids(now) or (None if self.why is None else self.why.message)
 
     def of(self, end: Exit) -> TurnError | None:
         """Why the agent was ended, or asked to end, by us or by an earlier worker; None: it ended by itself."""

@@ -10,6 +10,7 @@ from adapters.request import TurnRequest
 from ops.settings import AgentSettings
 
 _DEADLINE_SHARE = 0.1  # of an attempt's time, at most, is for its soft stop
+_TOO_LATE = "Deadline exceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,19 @@ class Watch:
         if limits.deadline_at is not None:
             share = (limits.deadline_at - self._started_at) * _DEADLINE_SHARE
             if now >= limits.deadline_at - min(limits.soft_stop_s, share):
-                return SoftStop(errors.DeadlineExceeded(), "Deadline exceeded")
+                return SoftStop(errors.DeadlineExceeded(), _TOO_LATE)
         overspent = self._overspent()
         if overspent is not None and self._overspent_at is None:
             self._overspent_at = now
         return overspent
+
+    def forbids(self, now: float) -> str | None:
+        """Why no tool may run any more, in the words that the agent is told, even one that is given no time."""
+        limits = self._limits
+        if limits.deadline_at is not None and now >= limits.deadline_at:
+            return _TOO_LATE
+        overspent = self._overspent()
+        return None if overspent is None else overspent.reason
 
     def exceeded(self, now: float) -> TurnError | None:
         """The limit that has been reached, if any, for which the agent has to be ended.

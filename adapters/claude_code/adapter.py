@@ -132,7 +132,11 @@ class ClaudeCode:
         return health_by_version(end, stdout, self.command, "Claude Code")
 
     def _options(self, request: TurnRequest) -> ClaudeCodeOptions:
-        return self.defaults.overridden(request.options)
+        options = self.defaults.overridden(request.options)
+        if not request.plan:
+            return options
+        # What would change anything has to be asked for, and nobody is there to be asked; reading is free.
+        return options.model_copy(update={"permission_mode": "default", "allowed_tools": None})
 
 
 def create(config: AgentConfig) -> ClaudeCode:

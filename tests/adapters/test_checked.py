@@ -79,6 +79,7 @@ def test_agent_that_keeps_to_the_contract_is_as_it_was() -> None:
         ({"build": returning(Command(("a", 5), "/w"))}, "build", "build() .argv[1] is no str: int"),
         ({"build": returning(Command(("a\0b",), "/w"))}, "build", "holds a NUL character"),
         ({"build": returning(Command(("a",), "w"))}, "build", "build() .cwd is no absolute path"),
+        ({"build": returning(Command(("a",), "/"))}, "build", "build().cwd is not the workspace of the request"),
         ({"build": returning(Command(("a",), "/w", stdin="x"))}, "build", "build() .stdin is no bytes: str"),
         ({"build": returning(Command(("a",), "/w", env={"A": 1}))}, "build", "build() .env['A'] is no str: int"),
         ({"build": returning(Command(("a",), "/w", stop=()))}, "build", "build() .stop is empty"),

@@ -55,6 +55,12 @@ def test_least_command_line() -> None:
     )
 
 
+def test_plan_turn_may_read_alone() -> None:
+    options = {"permission_mode": "bypassPermissions", "allowed_tools": "Bash", "disallowed_tools": "WebFetch"}
+    argv = command(plan=True, options=options).argv
+    assert argv[7:] == ("--permission-mode=default", "--disallowedTools=WebFetch")
+
+
 def test_first_turn_names_its_session_and_later_ones_resume_it() -> None:
     assert command(NEW).argv[5:7] == ("--session-id", NEW.session_id)
     assert command(OLD).argv[5:7] == ("--resume", NEW.session_id)

@@ -27,6 +27,7 @@ from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.command import SPOOL
 from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentFailed, AgentNotFound, InvalidRequest
+from adapters.events import AgentStatus
 from adapters.request import TurnRequest
 from adapters.tool_functions import Toolbox
 from tests.adapters.wires import Desk
@@ -78,6 +79,17 @@ PRESET = {"type": "preset", "preset": "claude_code"}
             ),
         ),
         (
+            {"sandbox": {"allowed_domains": []}},
+            {},
+            NEW,
+            ClaudeAgentOptions(
+                system_prompt=PRESET,
+                permission_mode="bypassPermissions",
+                session_id=NEW.session_id,
+                sandbox={"enabled": True, "network": {"allowedDomains": []}},
+            ),
+        ),
+        (
             {
                 "model": "opus",
                 "fallback_model": "sonnet",
@@ -87,7 +99,12 @@ PRESET = {"type": "preset", "preset": "claude_code"}
                 "disallowed_tools": "WebFetch",
                 "system_prompt": "be brief",
                 "permissions": {"ask": True},
-                "sandbox": {"allowed_domains": [], "excluded_commands": ["docker"]},
+                "sandbox": {
+                    "allowed_domains": ["example.org"],
+                    "allow_unix_sockets": ["/run/docker.sock"],
+                    "allow_unsandboxed_commands": False,
+                    "excluded_commands": ["docker"],
+                },
             },
             {"max_cost_usd": 0.5, "max_total_tokens": 1000, "output_schema": {"type": "object"}},
             OLD,
@@ -104,7 +121,12 @@ PRESET = {"type": "preset", "preset": "claude_code"}
                 resume=OLD.session_id,
                 max_budget_usd=0.5,
                 include_partial_messages=True,
-                sandbox={"enabled": True, "network": {"allowedDomains": []}, "excludedCommands": ["docker"]},
+                sandbox={
+                    "enabled": True,
+                    "network": {"allowedDomains": ["example.org"], "allowUnixSockets": ["/run/docker.sock"]},
+                    "allowUnsandboxedCommands": False,
+                    "excludedCommands": ["docker"],
+                },
                 output_format={"type": "json_schema", "schema": {"type": "object"}},
             ),
         ),
@@ -260,6 +282,12 @@ class OldWire(NoWire):
         response = {"subtype": "success", "request_id": "handshake", "response": {"commands": []}}
         yield json.dumps({"type": "control_response", "response": response}).encode()
         await asyncio.Event().wait()
+
+
+def test_handshake_that_fails_is_the_agents_error() -> None:
+    response = {"subtype": "error", "request_id": "handshake", "error": "no such hook"}
+    line = json.dumps({"type": "control_response", "response": response}).encode()
+    assert ClaudeSdk().parser().feed(line, None) == (AgentStatus("error", "no such hook"),)
 
 
 async def test_an_agent_whose_hooks_would_fail_open_is_refused() -> None:

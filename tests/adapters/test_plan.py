@@ -49,8 +49,9 @@ def test_plan_has_a_form_of_its_own() -> None:
         f"```json\n{answer(FIRST, SECOND)}\n```",
         f"Here it is:\n\n```\n{answer(FIRST, SECOND)}\n```\nShall I begin?",
         f"Here it is: {answer(FIRST, SECOND)} Shall I begin?",
+        f'```json\n{answer(FIRST, SECOND)}\n```\nIts first step gives:\n```json\n{{"read": 3}}\n```',
     ],
-    ids=["bare", "fenced", "fenced in prose", "in prose"],
+    ids=["bare", "fenced", "fenced in prose", "in prose", "beside other JSON"],
 )
 def test_plan_is_read_from_text_with_its_fences_stripped(text: str) -> None:
     plan = read_plan(None, text)
@@ -68,6 +69,14 @@ def test_tasks_get_ids_and_defaults_where_the_agent_gave_none() -> None:
         ("t2", "medium", ("t1",)),
     ]
     assert read_plan(None, answer({"id": 7, "title": "a"}, {"title": "b", "dependencies": [7]})).tasks[0].id == "7"
+
+
+def test_complexity_is_read_in_any_case_and_dependencies_by_titles_too() -> None:
+    tasks = {"title": "a", "complexity": "High"}, {"title": "b", "dependencies": ["a"]}
+    plan = read_plan(None, answer(*tasks))
+    assert [(task.complexity, task.dependencies) for task in plan.tasks] == [("high", ()), ("medium", ("t1",))]
+    with pytest.raises(StructuredOutputMissing, match="'t3' depends on 'a'"):  # which of the two?
+        read_plan(None, answer({"title": "a"}, {"title": "a"}, {"title": "c", "dependencies": ["a"]}))
 
 
 @pytest.mark.parametrize(

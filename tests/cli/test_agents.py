@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret-secret-secret")
     agent = _agents(cli)["claude-code"]
     assert (agent["healthy"], agent["version"], agent["warning"]) == (True, "2.1.330", None)
+    assert agent["source"] == f"runturn {version('runturn')}"
     assert (agent["host"], agent["path"], agent["problem"]) == ("local", str(program), None)
     assert agent["credentials"]["forwarded"] == ["ANTHROPIC_API_KEY"]
     assert agent["billing"] == ["api", "subscription"]

@@ -91,6 +91,13 @@ def test_it_tells_what_runs_what_waits_and_what_was_spent(ledger: Ledger) -> Non
     ]
 
 
+def test_a_cancel_that_was_asked_for_shows_at_once(ledger: Ledger) -> None:
+    fill(ledger, NOON)
+    ledger.cancel("runs", NOON)
+    doing = {turn.turn_id: turn.doing for turn in Survey(ledger, price, {}).look(NOON, 100).turns}
+    assert doing["runs"] == "is to be cancelled"
+
+
 def test_a_second_look_reads_only_what_is_new(ledger: Ledger) -> None:
     fill(ledger, NOON)
     survey = Survey(ledger, price, {})

@@ -19,6 +19,7 @@ from ssh_laboratory import SshLab, loop_complaints, nap, opened, rest, run
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
 from remote.ssh.connector import Connector
 from remote.ssh.host_keys import HostKeys
+from remote.ssh.login import prepare
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.ssh import keys
@@ -66,6 +67,14 @@ async def refusal(site: SshLab, target: Target, *others: Target, **options: Any)
             await pool.open_shell()
     assert refused.value.host == target.name
     return refused.value
+
+
+def test_a_login_asks_nobody_and_a_dead_connection_is_found_out(tmp_path: Path) -> None:
+    config = tmp_path / "ssh_config"
+    config.touch()
+    options = prepare(Target("worker", "box"), config, 30.0).options
+    assert (options.connect_timeout, options.keepalive_interval, options.keepalive_count_max) == (30.0, 15, 3)
+    assert (options.password_auth, options.kbdint_auth) == (False, False)
 
 
 # ---- ssh_config

@@ -22,14 +22,16 @@ plan='{\"tasks\":[{\"title\":\"Look\"},{\"title\":\"Do\",\"dependencies\":[\"t1\
 case $prompt in
     "be broken") echo "no fuel" >&2; exit 3 ;;
     "be refused") error='"I will not"' ;;
+    "be a failure") status=failed output="it is too hard" ;;
     "say it plainly") echo "$TINKER_KEY plain"; exit ;;
     *"Move it in words") output="first this, then that" ;;
     "Plan the following"*) output="\`\`\`json\\n$plan\\n\`\`\`" ;;
     *) output="done $*" ;;
 esac
 echo "looking around"
-printf '{"status":"x","output":"%s","error":%s,"metadata":{"tokensUsed":{"input":100,"output":50}}}\n' \
-    "$output" "${error:-null}"
+metadata='{"executionTime":1234,"tokensUsed":{"input":100,"output":50}}'
+printf '{"status":"%s","output":"%s","error":%s,"metadata":%s}\n' \
+    "${status:-completed}" "$output" "${error:-null}" "$metadata"
 """
 FAULTY = """
 from runturn_tinker import Tinker
@@ -94,7 +96,10 @@ def test_turn_of_a_third_partys_agent_is_run_and_billed(fleet: Fleet) -> None:
     bill = result.usage.by_model["tinker-1"]
     assert (bill.input_tokens, bill.output_tokens, result.usage_source) == (100, 50, "result")
     assert result.cost_usd == pytest.approx(0.00035)
-    names = [event["event"] for event in fleet.events(result.turn_id)]
+    events = fleet.events(result.turn_id)
+    (end,) = (event for event in events if event["event"] == "turn_completed")
+    assert (end["report"]["subtype"], end["report"]["duration_ms"]) == ("completed", 1234)
+    names = [event["event"] for event in events]
     assert names == ["attempt_started", "text", "token_usage", "turn_completed", "attempt_ended", "turn_settled"]
 
 
@@ -103,6 +108,7 @@ def test_turn_of_a_third_partys_agent_is_run_and_billed(fleet: Fleet) -> None:
     [
         ("be broken", "failed", "tinker exited with 3: no fuel"),  # D5: the exit code, and what stderr says
         ("be refused", "failed", "I will not"),  # an error in its JSON
+        ("be a failure", "failed", "it is too hard"),  # its own word for it, without an error
         ("say it plainly", "completed", "plain"),  # no JSON at all: the text is the answer
     ],
 )
@@ -162,6 +168,7 @@ def test_package_that_cannot_be_loaded_is_reported_and_harms_nobody(fleet: Fleet
     assert "another agent has this name" in failed["claude-code"]["reason"]
     (tinker,) = (each for each in found["agents"] if each["agent"] == "tinker")
     assert (tinker["healthy"], tinker["version"], tinker["warning"]) == (True, "1.1", None)
+    assert tinker["source"] == "runturn-tinker 1.0"
     assert (tinker["billing"], tinker["credentials"]["forwarded"]) == (["api"], ["TINKER_KEY"])
     checks = json.loads(fleet.command("doctor", "--json", cwd=ROOT).stdout)["checks"]
     (check,) = (check for check in checks if check["name"] == "agents")

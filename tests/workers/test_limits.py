@@ -129,6 +129,15 @@ def test_only_an_agent_that_can_is_given_time_to_end_by_itself(can: bool, ms: in
     watch.spent(1, 0.0)
     assert (watch.ending(START) is None) == (seconds == 0)
     assert (kind(watch, 1) is None) == (seconds > 0)
+    assert watch.forbids(START) == "Token budget exhausted"
+
+
+def test_no_tool_may_run_once_the_deadline_has_come_or_the_tokens_are_used_up() -> None:
+    watch = watching(max_total_tokens=1000, deadline_at=START + 9)
+    watch.spent(999, 0.0)
+    assert (watch.forbids(START + 8.9), watch.forbids(START + 9)) == (None, "Deadline exceeded")
+    watch.spent(1000, 0.0)
+    assert (watch.forbids(START), watch.forbids(START + 9)) == ("Token budget exhausted", "Deadline exceeded")
 
 
 @pytest.mark.parametrize("off", [0, -1])

@@ -213,6 +213,17 @@ def test_tools_of_both_kinds_and_structured_output(place: Place, host: str) -> N
     place.assert_booked(turn_id, f"tools-{host}")
 
 
+def test_agent_that_cannot_be_provisioned_says_so(place: Place) -> None:
+    turn_id = place.begin("denied", host="local", workspace="/nowhere/at/all")
+    result = place.fleet.result(turn_id)
+    assert result.error is not None
+    told = [(event["status"], event["detail"]) for event in place.named(turn_id, "agent_status")]
+    assert told == [("provisioning", ""), ("error", result.error.message)]
+    assert result.error.kind == "invalid_workspace_cwd"
+    events = place.fleet.events(turn_id)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
 @pytest.mark.parametrize("host", ["local", "h1"])
 def test_budget_that_is_used_up_denies_the_next_tool(place: Place, host: str) -> None:
     name = f"overspent-{host}"

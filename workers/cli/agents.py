@@ -47,7 +47,8 @@ def agents(context: Context, host: str | None, as_json: bool) -> int:
         reports = runner.run(_look(context, chosen))
     if as_json:
         failed = [{"agent": each.name, "source": each.source, "reason": each.reason} for each in registry.failed]
-        print_json({"agents": [_document(report) for report in reports], "failed": failed})
+        found = [_document(report, registry.sources.get(report.agent)) for report in reports]
+        print_json({"agents": found, "failed": failed})
         return 0
     for place in chosen:
         click.echo(f"host {place.name}")
@@ -77,10 +78,11 @@ async def _look(context: Context, hosts: Iterable[TurnHost]) -> list[AgentReport
         await asyncio.wait({closing}, timeout=_CLOSE_S)
 
 
-def _document(report: AgentReport) -> dict[str, Any]:
+def _document(report: AgentReport, source: str | None) -> dict[str, Any]:
     health, can, credentials = report.health, report.capabilities, report.credentials
     return {
         "agent": report.agent,
+        "source": source,
         "host": report.host,
         "healthy": health.healthy,
         "version": health.version,
