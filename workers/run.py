@@ -23,13 +23,13 @@ from adapters.workspace import was_made
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging
-from remote.errors import HostError, LineTooLong, SpawnRefused
+from remote.errors import HostError
 from workers.attempt import AttemptRun
 from workers.checks import Checks
 from workers.conclusion import Conclusion, Parked
 from workers.equipment import Equipment
-from workers.faults import turn_error
-from workers.fencing import OWNER_TTL_S, Hold
+from workers.fencing import OWNER_TTL_S
+from workers.host_faults import FAULT_PAUSE_S, HostFaults
 from workers.hosts import TurnHost
 from workers.live_messages import Reply, Said
 from workers.patience import Detached, Patience
@@ -40,8 +40,6 @@ from workers.routes import Routes
 from workers.sessions import Sessions
 from workers.verdict import judge
 from workers.workspaces import Workspaces
-
-_FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
 
 log = structlog.get_logger(__name__)
 
@@ -233,9 +231,7 @@ class TurnRun:
         except TurnError as error:
             return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, Judgement(error, NO_USAGE))
         except HostError as fault:
-            if _is_final(fault, run):
-                return await self._unread(run, attempt, fault)
-            return await self._out_of_reach(run, attempt, fault)
+            return await HostFaults(self._equipment, self.claim, self._conclusion).dealt_with(run, attempt, fault)
         return await self._conclusion.of_attempt(
             attempt, run.state, run.next_seq, judged, ended.exit.code, run=run, checks=checks
         )
@@ -245,38 +241,6 @@ class TurnRun:
         if self._patiently.leaving or run.ending.why is None:
             raise Detached
         return await self._conclusion.park(run.ending.why, RetryDecision(self._equipment.clock(), counts=False))
-
-    async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> RunOutcome:
-        """The host answers, and there is nothing more to be read of the attempt; it may never have started it."""
-        started = not isinstance(fault, SpawnRefused) or fault.code == "spool_missing"
-        return await self._conclusion.of_unread(attempt, run.ending.why or turn_error(fault), started=started)
-
-    async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> RunOutcome:
-        """The host does not let us in. What may be running there is left to its lease, and to our coming back."""
-        now = self._equipment.clock()
-        if self.claim.open is None and not run.heard:
-            # The host has never heard of this attempt.
-            unheard = Judgement(run.ending.why or turn_error(fault), NO_USAGE)
-            return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, unheard, spool_stays=True)
-        since = attempt.unreachable_since if not run.heard else None
-        since = now - run.out_of_reach_s if since is None else since
-        over = self._given_up(run, attempt, now - since, fault)
-        if over is not None:
-            return await self._conclusion.of_unread(attempt, over)
-        later = RetryDecision(now + _FAULT_PAUSE_S, counts=False)
-        return await self._conclusion.park(turn_error(fault), later, unreachable_since=since)
-
-    def _given_up(
-        self, run: AttemptRun, attempt: Attempt, out_of_reach_s: float, fault: HostError
-    ) -> TurnError | None:
-        """Why the attempt is not waited for any longer, its agent having been ended by its host for certain."""
-        if out_of_reach_s < Hold.on(attempt, self._equipment.settings.agent).fence_s:
-            return None
-        if run.ending.why is not None:
-            return run.ending.why
-        if self.claim.request.on_host_lost == "same_host":
-            return None
-        return errors.HostLost(f"out of reach for longer than its lease; {fault}")
 
     async def _may_start(self, attempt: Attempt) -> bool:
         """Whether the agent is to be started, if it was not. Raises StaleClaim.
@@ -290,7 +254,7 @@ class TurnRun:
 
     async def _set_aside(self) -> RunOutcome:
         now = self._equipment.clock()
-        parked = (self.claim, now + _FAULT_PAUSE_S, "internal_error", now)
+        parked = (self.claim, now + FAULT_PAUSE_S, "internal_error", now)
         try:
             await asyncio.to_thread(self._ledger.wait, *parked)
         except (LedgerUnavailable, StaleClaim):
@@ -303,11 +267,3 @@ def _doubted(judged: Judgement) -> Judgement:
     if isinstance(judged.error, errors.HostLost) and not judged.usage.source.observed:
         return replace(judged, usage=at_least(judged.usage))
     return judged
-
-
-def _is_final(fault: HostError, run: AttemptRun) -> bool:
-    """Whether an attempt is over with a fault of its host. Whatever only keeps us out lets the agent run on."""
-    if isinstance(fault, SpawnRefused | LineTooLong):
-        return True
-    # A host that has told of the end, and then could not tell the usage, may never be able to.
-    return run.over and type(fault) is HostError
