@@ -199,15 +199,14 @@ class TurnRun:
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
         redactor = self._equipment.secrets.and_of_environment(command.env).and_of_files(command.files)
-        run = self._attempt_run = AttemptRun(
-            self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held
-        )
+        run = AttemptRun(self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held)
+        if self.claim.open is not None and adapter.capabilities.live:
+            run.talk.resume(await self._patiently(self._ledger.events, self.claim.turn_id, attempt.first_seq - 1))
+        self._attempt_run = run  # producers are heard from now on: it knows what they have said before
         if self._asked is not None:
             run.ending.stop(self._asked)
         if self._patiently.leaving:
             run.ending.detach()
-        if self.claim.open is not None and adapter.capabilities.live:
-            run.talk.resume(await self._patiently(self._ledger.events, self.claim.turn_id, attempt.first_seq - 1))
         if attempt.unreachable_since is not None:
             # Should we be killed after a heartbeat, nobody may count from before it.
             await self._patiently(self._ledger.reached, self.claim)

@@ -1,20 +1,29 @@
-"""The conversation of a live turn, beside what becomes of its host."""
+"""The conversation of a live turn, beside what becomes of its host and of its worker."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from adapters.errors import TurnError
-from adapters.live import Desk, Wire
+from adapters.live import Control, ControlRequest, Desk, Wire
+from adapters.registry import Registry
 from adapters.request import TurnRequest
 from remote.errors import HostUnreachable
 from remote.follower import Follower
+from tests.waiting import until
+from tests.workers.live_worker import Talkative, noted
+from tests.workers.site import Site
 from workers import live
 from workers.live import LiveTurn, Office
+from workers.live_messages import Said
+from workers.run import TurnRun
 
 
 class Listening:
@@ -65,3 +74,50 @@ def test_link_cut_while_a_conversation_is_taken_over_ends_no_agent(monkeypatch: 
 
     asyncio.run(take_over())
     assert (failures, adapter.said, adapter.heard) == ([], (b"the prompt",), [b"a line"])
+
+
+def test_request_that_comes_again_while_its_turn_is_taken_over_is_done_once(
+    tmp_path: Path, recording: Path
+) -> None:
+    """The next worker holds the turn, and is just about to learn what was asked of the one before."""
+    site = Site(tmp_path)
+    agents = Registry([Talkative(site.worker().registry.get("claude-code"))])
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    turn_id = site.queue(agent="talkative", options={"recording": str(pipe)})
+    lines = recording.read_bytes().splitlines(keepends=True)
+
+    async def take_over() -> None:
+        loop, writing = asyncio.get_running_loop(), os.open(pipe, os.O_RDWR)
+        said = Said(turn_id, "once", "test", site.now() + 3600, ControlRequest(Control.SEND, "hang"))
+
+        def again(call: str) -> None:
+            if call == "before events":
+                asyncio.run_coroutine_threadsafe(hear(), loop).result(20)
+
+        async def hear() -> None:
+            second.reply(said)
+            second.hear(said)
+
+        def run(hook: Any) -> TurnRun:
+            return TurnRun(replace(site.worker(hook), registry=agents), site.claim(turn_id))
+
+        first = run(lambda _: None)
+        working = asyncio.create_task(first.run())
+        os.write(writing, b"".join(lines[:3]))
+        await asyncio.to_thread(until, lambda: "session_started" in "".join(site.events(turn_id)), "the agent")
+        first.hear(said)
+        await asyncio.to_thread(until, lambda: noted(site.workspace, turn_id, "controls"), "the first time")
+        first.lose()
+        await working
+        second = run(again)
+        working = asyncio.create_task(second.run())
+        await asyncio.to_thread(until, lambda: "worker_lost" in "".join(site.events(turn_id)), "an outcome")
+        os.write(writing, b"".join(lines[3:]))
+        os.close(writing)
+        await working
+
+    asyncio.run(take_over())
+    assert noted(site.workspace, turn_id, "controls") == [["send", "hang"]]
+    assert "".join(site.events(turn_id)).count("control_requested") == 1
+    site.close()
