@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger import dead_letters
-from ops.ledger.queries import open_attempts
-from ops.ledger.records import Backlog
+from ops.ledger.records import UNSETTLED, State
 from ops.ledger.schema import turns
+from ops.ledger.slots import open_attempts
 
 _DUE_LATER = "due_later"
 
@@ -22,8 +25,28 @@ _PARKED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What there is to do."""
+
+    ready: int  # turns that start as soon as there is room for them
+    ready_since: float | None  # of the one that could have started first; None: there is none
+    parked: Mapping[str, int]  # turns that wait for a time, by reason: an error kind, or `due_later`
+    open_attempts: Mapping[str, int]  # attempts that have not ended, by host
+    dead_letters: int
+
+
 def backlog(connection: Connection, now: float) -> Backlog:
     """What waits, and what runs where."""
     ready, since = connection.execute(_READY, {"now": now}).one()
     parked = {reason or _DUE_LATER: count for reason, count in connection.execute(_PARKED, {"now": now})}
     return Backlog(ready, since, parked, open_attempts(connection), dead_letters.count(connection))
+
+
+def queue_depths(connection: Connection) -> dict[State, int]:
+    """How many turns stand where; those that are settled are not counted."""
+    depths = dict.fromkeys(UNSETTLED, 0)
+    query = sa.select(turns.c.state, sa.func.count()).where(turns.c.state.in_(list(depths)))
+    for state, count in connection.execute(query.group_by(turns.c.state)):
+        depths[State(state)] = count
+    return depths

@@ -14,6 +14,7 @@ totals: no advisory lock may come later.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
@@ -21,12 +22,49 @@ from sqlalchemy import ColumnElement, Connection
 from adapters.request import TurnRequest
 from ops.ledger.money import dollars, nano
 from ops.ledger.periods import Period
-from ops.ledger.records import Budget, BudgetKey, OverBudget
 from ops.ledger.schema import attempts, budget_reservations, budgets, turn_labels, usage
 
 _MOST_USD = 1e9  # above any limit, and within what the database counts
 _POSTGRESQL_LOCK = 0x627564676574  # "budget": any number does that nobody else uses
 _KEY = (budgets.c.name, budgets.c.value, budgets.c.period)
+
+
+class BudgetKey(NamedTuple):
+    """Which budget: that of the turns with the label name=value, for a period."""
+
+    name: str
+    value: str
+    period: Period
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}/{self.period}"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What turns with a label may cost in a period, and where that stands. Money in US dollars."""
+
+    name: str
+    value: str
+    period: Period
+    limit_usd: float
+    reserve_usd: float  # by an attempt whose request has no max_cost_usd
+    spent_usd: float  # by attempts that ended in the running period
+    reserved_usd: float  # by attempts that are open
+    resets_at: float | None  # when the next period begins; None: never
+
+    @property
+    def key(self) -> BudgetKey:
+        """Which one it is."""
+        return BudgetKey(self.name, self.value, self.period)
+
+
+@dataclass(frozen=True, slots=True)
+class OverBudget:
+    """The attempt might cost more than is left."""
+
+    budget: Budget
+    wanted_usd: float  # what it would have reserved
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
-from adapters.request import TurnRequest
 from ops.errors import AttemptOpen
-from ops.ledger import budgets, events, places, sessions, waiters
-from ops.ledger.database import insert_new
-from ops.ledger.records import (
-    Asked,
-    Attempt,
-    Busy,
-    Claim,
-    HostBusy,
-    NotDue,
-    OverBudget,
-    Renewal,
-    Settled,
-    State,
-)
-from ops.ledger.schema import attempts, turn_labels, turns
-from ops.ledger.slots import refusal
+from ops.ledger import budgets, events, places
+from ops.ledger.budgets import OverBudget
+from ops.ledger.records import Attempt, Claim, State
+from ops.ledger.schema import attempts, turns
+from ops.ledger.settlement import Busy, Settled
+from ops.ledger.slots import HostBusy, refusal
 from ops.ledger.turn_rows import (
+    as_stored,
     attempts_of,
     change,
     held,
@@ -36,65 +26,22 @@ from ops.ledger.turn_rows import (
     stored_result,
 )
 
-_ALWAYS_STORED = {"version", "agent"}  # whatever their defaults are to the runturn that reads them
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What became of an owner's claims."""
+
+    held: frozenset[str]  # turn ids still owned; the others are lost
+    cancelled: frozenset[str]  # turn ids among `held` that somebody wants cancelled
 
 
-def submit(
-    connection: Connection,
-    request: TurnRequest,
-    now: float,
-    due_at: float | None = None,
-    *,
-    session_run: str | None = None,
-) -> bool:
-    """Record a turn as queued."""
-    created = insert_new(
-        connection,
-        turns,
-        turn_id=request.turn_id,
-        request=_stored(request),
-        state=State.QUEUED,
-        agent=request.agent,
-        host=request.host,
-        session_id=request.session_id,
-        workspace=request.workspace,
-        producer=request.producer,
-        rank=-request.priority,
-        place=_place(connection, request),
-        attempt=0,
-        epoch=0,
-        cancel_requested=False,
-        due_at=now if due_at is None else due_at,
-        created_at=now,
-        session_run=session_run,
-    )
-    if created and request.labels:
-        labels = [{"turn_id": request.turn_id, "name": n, "value": v} for n, v in request.labels.items()]
-        connection.execute(turn_labels.insert(), labels)
-    return created
+@dataclass(frozen=True, slots=True)
+class NotDue:
+    """The turn is parked for later."""
 
-
-def admit(connection: Connection, request: TurnRequest, task_id: str, now: float, due_at: float | None) -> Asked:
-    """Record a turn that a task asks for, and the task."""
-    submit(connection, request, now, due_at)
-    row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
-    noted = waiters.add(connection, request.turn_id, task_id, row["settled_at"])
-    if row["state"] == State.SETTLED:
-        return Asked(stored_result(connection, request.turn_id), again=True)
-    return Asked(None, again=not noted)
-
-
-def _place(connection: Connection, request: TurnRequest) -> str:
-    """Where a new turn wants to go: to its session, if it has one."""
-    session = sessions.find(connection, request.session_id) if request.session_id is not None else None
-    return places.requested(request) if session is None else places.on(session.host)
-
-
-def _stored(request: TurnRequest) -> str:
-    """As JSON, without what is at its default: an older runturn reads no request with a field it does not know."""
-    fields = TurnRequest.model_fields.items()
-    at_default = {name for name, field in fields if getattr(request, name) == field.default}
-    return request.model_dump_json(exclude=at_default - _ALWAYS_STORED)
+    turn_id: str
+    due_at: float
+    reason: str
 
 
 def claim(
@@ -130,7 +77,7 @@ def route(connection: Connection, claim: Claim, agent: str) -> Claim:
     """Settle which agent a turn is for."""
     held(connection, claim)
     request = claim.request.model_copy(update={"agent": agent})
-    change(connection, claim.turn_id, agent=agent, request=_stored(request))
+    change(connection, claim.turn_id, agent=agent, request=as_stored(request))
     return replace(claim, request=request)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.errors import EventGap
-from ops.ledger.records import Batch, Claim
+from ops.ledger.records import Claim
 from ops.ledger.schema import events, turns
 from ops.ledger.turn_rows import held
 
@@ -18,6 +19,15 @@ _LAST = (
     .order_by(events.c.first_seq.desc())
     .limit(1)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive events of a turn."""
+
+    claim: Claim
+    first_seq: int
+    lines: Sequence[bytes]  # one JSON object each, without a newline
 
 
 def append(connection: Connection, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:

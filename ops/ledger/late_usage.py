@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -12,7 +13,6 @@ from adapters.request import TurnRequest
 from adapters.usage import Usage, UsageSource
 from ops.ledger import budgets
 from ops.ledger.books import enter, known_cost
-from ops.ledger.records import SpoolRow
 from ops.ledger.schema import attempts, turns, usage
 
 # An open attempt has no source yet: it is neither.
@@ -20,6 +20,36 @@ _OBSERVED = attempts.c.usage_source.in_([source for source in UsageSource if sou
 _ESTIMATED = sa.not_(_OBSERVED)
 
 _COLUMNS = ("turn_id", "attempt", "host", "session_id", "resume", "ended_at", "outcome", "workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRow:
+    """The attempt that a spool belongs to."""
+
+    turn_id: str
+    attempt: int
+    host: str
+    agent: str
+    session_id: str | None
+    resume: bool
+    ended_at: float | None  # None: open, the spool is still to be read
+    outcome: str | None
+    usage_observed: bool  # False: open, or booked with an estimate or nothing, to be amended
+    # Given if the usage is to be amended, unless only a newer runturn can read it: for the command, which names
+    # session files.
+    request: TurnRequest | None
+    owner: str | None  # of the turn
+    owner_expires: float | None
+    workspace: str | None = None  # that was made for it
+
+    def owned(self, now: float) -> bool:
+        """Whether somebody works on the turn, as far as is known: the lease is not over."""
+        return self.owner is not None and self.owner_expires is not None and self.owner_expires > now
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether its usage is to be amended, and its request is none that this runturn can read."""
+        return self.ended_at is not None and not self.usage_observed and self.request is None
 
 
 def by_spool(connection: Connection, spool_ids: Collection[str]) -> dict[str, SpoolRow]:

@@ -36,31 +36,21 @@ from ops.ledger import (
     waiters,
     workspaces,
 )
+from ops.ledger.budgets import Budget, BudgetKey, OverBudget
+from ops.ledger.claims import NotDue, Renewal
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
+from ops.ledger.events import Batch
 from ops.ledger.money import nano
+from ops.ledger.presence import Labels
 from ops.ledger.reader import LedgerReader
-from ops.ledger.records import (
-    Asked,
-    AskedSession,
-    Attempt,
-    AttemptEnd,
-    Batch,
-    Budget,
-    BudgetKey,
-    Busy,
-    Claim,
-    Forgotten,
-    HostBusy,
-    InUse,
-    Labels,
-    NotDue,
-    OverBudget,
-    Renewal,
-    SessionRow,
-    Settled,
-    State,
-)
+from ops.ledger.records import Attempt, AttemptEnd, Claim, State
+from ops.ledger.retention import Forgotten
+from ops.ledger.session_runs import AskedSession
+from ops.ledger.sessions import InUse, SessionRow
+from ops.ledger.settlement import Busy, Settled
+from ops.ledger.slots import HostBusy
+from ops.ledger.submission import Asked
 from ops.ledger.versions import upgrade
 
 
@@ -102,7 +92,7 @@ class Ledger(LedgerReader):
         Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
         """
         with self._database.write() as connection:
-            return claims.submit(connection, request, now)
+            return submission.submit(connection, request, now)
 
     def admit(self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None) -> Asked:
         """Record a turn that a Celery task asks for, and that the task is to be told its result.
@@ -111,7 +101,7 @@ class Ledger(LedgerReader):
         once. Killed after: whoever settles the turn tells the task, or finds it among the `unanswered`.
         """
         with self._database.write() as connection:
-            return claims.admit(connection, request, task_id, now, due_at)
+            return submission.admit(connection, request, task_id, now, due_at)
 
     def take(self, owner: str, admits: queue.Admits, now: float, ttl: float, limit: int) -> list[Claim]:
         """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.

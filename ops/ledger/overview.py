@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.money import dollars
-from ops.ledger.records import RunningTurn, Spending, State
+from ops.ledger.records import State
 from ops.ledger.schema import TOKEN_KINDS, attempts, turns, usage
 
 _RUNNING = (
@@ -28,6 +29,30 @@ _RUNNING = (
     .limit(sa.bindparam("limit"))
 )
 _COUNT = sa.select(sa.func.count()).where(turns.c.state == State.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTurn:
+    """A turn that was claimed and is not settled or parked yet."""
+
+    turn_id: str
+    agent: str
+    host: str | None  # of the latest attempt, before that the one asked for
+    producer: str
+    attempt: int  # the latest one begun, 0 before the first
+    created_at: float
+    started_at: float | None  # of the first attempt
+    owner_expires: float | None  # before now: no worker follows it
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was used in a time."""
+
+    tokens: int  # observed
+    cost_usd: float | None  # of those that have a price; None: none has
+    unpriced_tokens: int
 
 
 def running(connection: Connection, limit: int) -> tuple[int, list[RunningTurn]]:

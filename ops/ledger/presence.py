@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.database import upsert
-from ops.ledger.records import Labels, Seen
 from ops.ledger.schema import hosts
+
+Labels = Mapping[str, str]
+
 
 REFRESH_S = 60.0
 REMEMBERED_S = 86_400.0  # a machine may be down for hours, and its turns wait
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What some worker says, or said, of a host."""
+
+    labels: Labels
+    at: float  # when it was said last, to a minute
 
 
 def announce(connection: Connection, known: Mapping[str, Labels], now: float) -> None:

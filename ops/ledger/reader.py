@@ -4,46 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import sqlalchemy as sa
+
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import Usage
 from ops.ledger import (
     backlog,
+    bills,
     books,
     budgets,
     claims,
     events,
+    history,
     late_usage,
     overview,
     presence,
-    queries,
     session_runs,
     sessions,
-    submission,
+    settlement,
+    slots,
+    totals,
     transcripts,
     waiters,
     workspaces,
 )
+from ops.ledger.backlog import Backlog
+from ops.ledger.bills import CostKey, CostRow
+from ops.ledger.budgets import Budget
+from ops.ledger.claims import Renewal
 from ops.ledger.database import Database
-from ops.ledger.records import (
-    Backlog,
-    Budget,
-    Claim,
-    CostKey,
-    CostRow,
-    MadeWorkspace,
-    Renewal,
-    RunningTurn,
-    Seen,
-    SessionRow,
-    SessionRun,
-    Spending,
-    SpoolRow,
-    State,
-    Totals,
-    TranscriptSource,
-    TurnRow,
-)
+from ops.ledger.history import TurnRow
+from ops.ledger.late_usage import SpoolRow
+from ops.ledger.overview import RunningTurn, Spending
+from ops.ledger.presence import Seen
+from ops.ledger.records import Claim, State
+from ops.ledger.schema import turns
+from ops.ledger.session_runs import SessionRun
+from ops.ledger.sessions import SessionRow
+from ops.ledger.totals import Totals
+from ops.ledger.transcripts import TranscriptSource
+from ops.ledger.workspaces import MadeWorkspace
+
+_SOMETHING = sa.select(turns.c.state).limit(1)  # from the database itself
 
 
 class LedgerReader:
@@ -135,22 +138,22 @@ class LedgerReader:
     def open_attempts(self) -> Mapping[str, int]:
         """How many slots are taken, by host; a host that is missing has none taken."""
         with self._database.read() as connection:
-            return queries.open_attempts(connection)
+            return slots.open_attempts(connection)
 
     def turn(self, turn_id: str) -> TurnRow:
         """One turn. Raises UnknownTurn."""
         with self._database.read() as connection:
-            return queries.turn(connection, turn_id)
+            return history.turn(connection, turn_id)
 
     def request(self, turn_id: str) -> TurnRequest | None:
         """What was asked; None: the turn is not known, or its request was refused or is forgotten."""
         with self._database.read() as connection:
-            return queries.request(connection, turn_id)
+            return history.request(connection, turn_id)
 
     def result(self, turn_id: str) -> TurnResult | None:
         """What came of it; None: not settled, or not known."""
         with self._database.read() as connection:
-            return queries.result(connection, turn_id)
+            return history.result(connection, turn_id)
 
     def session_run(self, run_id: str) -> SessionRun | None:
         """A session of turns; None: not known."""
@@ -160,7 +163,7 @@ class LedgerReader:
     def settled(self, turn_ids: Collection[str]) -> frozenset[str]:
         """Those of these turns that have their result."""
         with self._database.read() as connection:
-            return submission.settled(connection, turn_ids)
+            return settlement.settled(connection, turn_ids)
 
     def history(
         self,
@@ -173,12 +176,12 @@ class LedgerReader:
     ) -> list[TurnRow]:
         """The newest turns first. `status` is a state (queued, running, waiting) or how a turn ended."""
         with self._database.read() as connection:
-            return queries.history(connection, limit, status=status, agent=agent, host=host, label=label)
+            return history.history(connection, limit, status=status, agent=agent, host=host, label=label)
 
     def cost(self, by: CostKey, since: float | None = None) -> list[CostRow]:
         """The bill, highest cost first. By label, a turn counts once for each of its labels."""
         with self._database.read() as connection:
-            return queries.cost(connection, by, since)
+            return bills.cost(connection, by, since)
 
     def backlog(self, now: float) -> Backlog:
         """What waits, and what runs where."""
@@ -198,14 +201,14 @@ class LedgerReader:
     def ping(self) -> None:
         """Find out whether it answers."""
         with self._database.read() as connection:
-            queries.ping(connection)
+            connection.execute(_SOMETHING)
 
     def totals(self) -> Totals:
         """What metrics show."""
         with self._database.read() as connection:
-            return queries.totals(connection)
+            return totals.totals(connection)
 
     def queue_depths(self) -> Mapping[State, int]:
         """How many turns are queued, running and waiting."""
         with self._database.read() as connection:
-            return queries.queue_depths(connection)
+            return backlog.queue_depths(connection)

@@ -6,10 +6,12 @@ another worker is forgetting are passed over.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Table
 
-from ops.ledger.records import Forgotten, State
+from ops.ledger.records import UNSETTLED
 from ops.ledger.schema import (
     attempt_stderr,
     attempts,
@@ -25,6 +27,25 @@ from ops.ledger.schema import (
 ROWS = 5_000  # of events in one transaction, and those of one turn more
 # Before the turns themselves: they refer to those.
 _OF_TURNS = (events, attempt_stderr, waiters, turn_labels, usage, attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What is no longer in the ledger; false if that is nothing."""
+
+    details: int = 0  # turns, and sessions of turns, without their events and their request from now on
+    turns: int = 0
+    sessions: int = 0
+    session_runs: int = 0  # sessions of turns
+
+    def __bool__(self) -> bool:
+        return self != _NOTHING
+
+    def __add__(self, other: Forgotten) -> Forgotten:
+        return Forgotten(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+_NOTHING = Forgotten()
 
 
 def forget(
@@ -70,8 +91,7 @@ def _forget_events(connection: Connection, turn_ids: list[str]) -> list[str]:
 
 def _forget_sessions(connection: Connection, before: float, limit: int) -> int:
     """Those that no turn has used for so long, and that none waits for."""
-    unsettled = (State.QUEUED, State.RUNNING, State.WAITING)
-    wanted = sa.select(turns.c.session_id).where(turns.c.state.in_(unsettled), turns.c.session_id.is_not(None))
+    wanted = sa.select(turns.c.session_id).where(turns.c.state.in_(UNSETTLED), turns.c.session_id.is_not(None))
     idle = sa.and_(
         sessions.c.updated_at < before,
         sessions.c.locked_by.is_(None),

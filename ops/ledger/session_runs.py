@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
@@ -17,9 +18,8 @@ from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
 from adapters.session_result import Check, SessionResult
 from adapters.session_run import NextTurn, Progress, after_turn, first_turn, turn_id
-from ops.ledger import claims, waiters
+from ops.ledger import submission, waiters
 from ops.ledger.database import insert_new
-from ops.ledger.records import AskedSession, SessionRun
 from ops.ledger.schema import session_runs
 
 _THIS = session_runs.c.run_id == sa.bindparam("this")
@@ -27,6 +27,28 @@ _ROW = sa.select(session_runs).where(_THIS)
 _STANDS = sa.select(session_runs.c.turn, session_runs.c.settled_at).where(_THIS)
 _LOCKED = _ROW.with_for_update(key_share=True)
 _CHANGE = session_runs.update().where(_THIS)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSession:
+    """A session of turns that a task asked for."""
+
+    result: SessionResult | None  # it has one already
+    again: bool  # the task had asked before, or it was over
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRun:
+    """A session of turns, and where it stands."""
+
+    run_id: str
+    request: SessionRequest | None  # None: it was refused, or is forgotten
+    number: int  # of the turn that is open, or was last; 0: it was refused
+    turn: str | None  # that turn's id
+    cancel_requested: bool
+    created_at: float
+    settled_at: float | None
+    result: SessionResult | None  # None: it goes on
 
 
 def submit(connection: Connection, request: SessionRequest, now: float, due_at: float | None = None) -> bool:
@@ -41,7 +63,7 @@ def submit(connection: Connection, request: SessionRequest, now: float, due_at: 
         progress=Progress().model_dump_json(),
         request=json.dumps(request.document()),
     )
-    if created and not claims.submit(connection, first_turn(request), now, due_at, session_run=request.run_id):
+    if created and not submission.submit(connection, first_turn(request), now, due_at, session_run=request.run_id):
         _conclude(connection, _foreign(request.run_id, 1), now)
     return created
 
@@ -86,7 +108,7 @@ def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Seque
     step = after_turn(request, progress, turn, checks, now, cancelled=row["cancel_requested"])
     if isinstance(step, NextTurn):
         number = row["turn"] + 1
-        if claims.submit(connection, step.request, now, session_run=run_id):
+        if submission.submit(connection, step.request, now, session_run=run_id):
             values = {"turn": number, "progress": step.progress.model_dump_json()}
             connection.execute(_CHANGE, {"this": run_id, **values})
             return

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.database import insert_new, upsert
-from ops.ledger.records import Claim, InUse, SessionRow
+from ops.ledger.records import Claim
 from ops.ledger.schema import sessions
 from ops.ledger.turn_rows import held
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """Where a session lives, and the turn that is in it."""
+
+    session_id: str
+    agent: str
+    host: str
+    workspace: str
+    locked_by: str | None  # turn id
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """Another turn is in the session."""
+
+    session_id: str
+    turn_id: str
 
 
 def lock(

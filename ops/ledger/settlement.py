@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
+import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.result import TurnResult
@@ -12,9 +15,28 @@ from ops.errors import AttemptOpen
 from ops.ledger import places, session_runs, sessions, waiters
 from ops.ledger.books import book, count_outcome
 from ops.ledger.database import insert_new
-from ops.ledger.records import Asked, AttemptEnd, Busy, Claim, Settled, State
+from ops.ledger.records import AttemptEnd, Claim, State
 from ops.ledger.schema import turns
+from ops.ledger.submission import Asked
 from ops.ledger.turn_rows import change, held, locked, open_attempt, stored_result
+
+_ASKED_AT_ONCE = 1_000  # turn ids in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody else is at this turn."""
+
+    turn_id: str
+    owner: str | None  # None: nobody at the moment, but it is not free either
+    expires: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The turn has its result."""
+
+    result: TurnResult
 
 
 def settle(
@@ -121,3 +143,13 @@ def _conclude(
     count_outcome(connection, agent, error_kind or result.status)
     if row["session_run"] is not None:
         session_runs.advance(connection, row["session_run"], result, checks, now)
+
+
+def settled(connection: Connection, turn_ids: Collection[str]) -> frozenset[str]:
+    """Those that have their result."""
+    found: set[str] = set()
+    remaining = iter(turn_ids)
+    while asked := list(islice(remaining, _ASKED_AT_ONCE)):
+        query = sa.select(turns.c.turn_id).where(turns.c.turn_id.in_(asked), turns.c.state == State.SETTLED)
+        found.update(connection.scalars(query))
+    return frozenset(found)

@@ -6,14 +6,22 @@ An open attempt is a slot. It stays taken while its worker is dead, until somebo
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.records import HostBusy
 from ops.ledger.schema import attempts
 
 _POSTGRESQL_LOCK = 0x736C6F74  # "slot": any number does that nobody else uses
+
+
+@dataclass(frozen=True, slots=True)
+class HostBusy:
+    """All slots of the host are taken."""
+
+    host: str
+    open: int  # attempts there that have not ended
 
 
 def refusal(connection: Connection, host: str, slots: int) -> HostBusy | None:
@@ -30,3 +38,9 @@ def _alone(connection: Connection, host: str) -> None:
         # Hosts that share a number only wait for each other.
         number = zlib.crc32(host.encode()) - 2**31  # into the range of a signed one
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK, number)))
+
+
+def open_attempts(connection: Connection) -> dict[str, int]:
+    """How many attempts have not ended where."""
+    query = sa.select(attempts.c.host, sa.func.count()).where(attempts.c.ended_at.is_(None))
+    return {str(host): int(count) for host, count in connection.execute(query.group_by(attempts.c.host))}

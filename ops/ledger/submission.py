@@ -1,34 +1,83 @@
-"""Many turns at a time: what a producer asks for, and what came of it."""
+"""Turns as they come in: one at a time from the broker, or many from a producer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from itertools import islice
+from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import attrgetter
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from adapters.request import TurnRequest
-from ops.ledger import claims
+from adapters.result import TurnResult
+from ops.ledger import places, sessions, waiters
+from ops.ledger.database import insert_new
 from ops.ledger.records import State
-from ops.ledger.schema import turns
+from ops.ledger.schema import turn_labels, turns
+from ops.ledger.turn_rows import as_stored, locked, stored_result
 
-_ASKED_AT_ONCE = 1_000  # turn ids in one statement
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A turn that a task asked for."""
+
+    result: TurnResult | None  # it has one already
+    again: bool  # the task had asked before, or the turn was settled
+
+
+def submit(
+    connection: Connection,
+    request: TurnRequest,
+    now: float,
+    due_at: float | None = None,
+    *,
+    session_run: str | None = None,
+) -> bool:
+    """Record a turn as queued."""
+    created = insert_new(
+        connection,
+        turns,
+        turn_id=request.turn_id,
+        request=as_stored(request),
+        state=State.QUEUED,
+        agent=request.agent,
+        host=request.host,
+        session_id=request.session_id,
+        workspace=request.workspace,
+        producer=request.producer,
+        rank=-request.priority,
+        place=_place(connection, request),
+        attempt=0,
+        epoch=0,
+        cancel_requested=False,
+        due_at=now if due_at is None else due_at,
+        created_at=now,
+        session_run=session_run,
+    )
+    if created and request.labels:
+        labels = [{"turn_id": request.turn_id, "name": n, "value": v} for n, v in request.labels.items()]
+        connection.execute(turn_labels.insert(), labels)
+    return created
+
+
+def admit(connection: Connection, request: TurnRequest, task_id: str, now: float, due_at: float | None) -> Asked:
+    """Record a turn that a task asks for, and the task."""
+    submit(connection, request, now, due_at)
+    row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
+    noted = waiters.add(connection, request.turn_id, task_id, row["settled_at"])
+    if row["state"] == State.SETTLED:
+        return Asked(stored_result(connection, request.turn_id), again=True)
+    return Asked(None, again=not noted)
+
+
+def _place(connection: Connection, request: TurnRequest) -> str:
+    """Where a new turn wants to go: to its session, if it has one."""
+    session = sessions.find(connection, request.session_id) if request.session_id is not None else None
+    return places.requested(request) if session is None else places.on(session.host)
 
 
 def submit_many(connection: Connection, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
     """Record turns as queued; those that are known already stay as they are."""
     # in one order, or two that submit the same turns would lock each other out
     in_one_order = sorted(requests, key=attrgetter("turn_id"))
-    return frozenset(request.turn_id for request in in_one_order if claims.submit(connection, request, now))
-
-
-def settled(connection: Connection, turn_ids: Collection[str]) -> frozenset[str]:
-    """Those that have their result."""
-    found: set[str] = set()
-    remaining = iter(turn_ids)
-    while asked := list(islice(remaining, _ASKED_AT_ONCE)):
-        query = sa.select(turns.c.turn_id).where(turns.c.turn_id.in_(asked), turns.c.state == State.SETTLED)
-        found.update(connection.scalars(query))
-    return frozenset(found)
+    return frozenset(request.turn_id for request in in_one_order if submit(connection, request, now))

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger import events
 from ops.ledger.database import upsert
-from ops.ledger.records import Claim, TranscriptSource
+from ops.ledger.records import Claim
 from ops.ledger.schema import attempt_stderr, turns
 from ops.ledger.turn_rows import held
 
 _UNARCHIVED = sa.and_(turns.c.settled_at.is_not(None), turns.c.archived_at.is_(None), turns.c.request.is_not(None))
 _TOLD = ("turn_id", "agent", "host", "session_id", "attempt", "created_at", "settled_at", "status", "error_kind")
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSource:
+    """What a turn's transcript is made of."""
+
+    turn_id: str
+    agent: str
+    host: str | None
+    session_id: str | None
+    attempt: int  # the last one; 0: there was none
+    created_at: float
+    settled_at: float
+    status: str
+    error_kind: str | None
+    events: tuple[bytes, ...]  # one JSON object each, in order
+    stderr: Mapping[int, bytes]  # by attempt, of those that wrote any
 
 
 def keep_stderr(connection: Connection, claim: Claim, attempt: int, text: bytes) -> None:

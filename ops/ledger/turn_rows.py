@@ -17,6 +17,8 @@ _LARGE = {turns.c.request, turns.c.result}  # up to 10 MB each: read where they 
 SMALL = [column for column in turns.c if column not in _LARGE]
 _ATTEMPT = [attempts.c[name] for name in Attempt.__dataclass_fields__]
 
+_ALWAYS_STORED = {"version", "agent"}  # whatever their defaults are to the runturn that reads them
+
 # Made once: to build a statement takes longer than to execute it.
 _THIS = turns.c.turn_id == sa.bindparam("this")  # not the column's name, which an UPDATE would take for a value
 _ROW = sa.select(*SMALL).where(_THIS).with_for_update(key_share=True)
@@ -72,3 +74,10 @@ def open_attempt(connection: Connection, turn_id: str) -> Attempt | None:
     """The attempt whose agent may be running."""
     row = connection.execute(_OPEN_ATTEMPT, {"this": turn_id}).mappings().first()
     return Attempt(**row) if row else None
+
+
+def as_stored(request: TurnRequest) -> str:
+    """As JSON, without what is at its default: an older runturn reads no request with a field it does not know."""
+    fields = TurnRequest.model_fields.items()
+    at_default = {name for name, field in fields if getattr(request, name) == field.default}
+    return request.model_dump_json(exclude=at_default - _ALWAYS_STORED)

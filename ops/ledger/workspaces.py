@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.records import Claim, MadeWorkspace
+from ops.ledger.records import Claim
 from ops.ledger.schema import attempts, sessions, turns
 from ops.ledger.turn_rows import change, held, open_attempt
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWorkspace:
+    """What the books know of a workspace that was made for a turn."""
+
+    settled_at: float | None  # of the turn; None: it may still need it
+    kept: bool  # the turn asked for that, or it is forgotten whether it did
+    path: str | None  # on its host
 
 
 def place(connection: Connection, claim: Claim, workspace: str) -> None:

@@ -1,0 +1,96 @@
+"""What turns have used and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping
+
+from adapters.usage import NO_TOKENS, Tokens
+from ops.ledger.money import dollars
+from ops.ledger.schema import TOKEN_KINDS, attempts, turn_labels, turns, usage
+
+
+class CostKey(StrEnum):
+    """What a bill is split by."""
+
+    MODEL = "model"
+    AGENT = "agent"
+    HOST = "host"
+    LABEL = "label"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Booked usage. Estimates stand apart and are in no other number."""
+
+    tokens: Tokens = NO_TOKENS  # observed
+    cost_usd: float | None = None  # of the observed tokens that have a price; None: none has
+    unpriced_tokens: int = 0  # observed tokens without a price
+    estimated: Tokens = NO_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """One line of a bill."""
+
+    key: str  # a model, an agent, a host, or name=value of a label
+    turns: int
+    spent: Spent
+
+
+def cost(connection: Connection, by: CostKey, since: float | None) -> list[CostRow]:
+    """The bill of all attempts that ended at or after `since`."""
+    tables: FromClause = usage  # with what is needed: there may be a million rows
+    if by == CostKey.HOST or since is not None:
+        tables = tables.join(attempts)
+    if by == CostKey.AGENT:
+        tables = tables.join(turns, turns.c.turn_id == usage.c.turn_id)
+    if by == CostKey.LABEL:
+        tables = tables.join(turn_labels, turn_labels.c.turn_id == usage.c.turn_id)
+    key = {
+        CostKey.MODEL: usage.c.model,
+        CostKey.AGENT: turns.c.agent,
+        CostKey.HOST: attempts.c.host,
+        CostKey.LABEL: turn_labels.c.name + "=" + turn_labels.c.value,
+    }[by]
+    counted = sa.func.count(usage.c.turn_id.distinct()).label("turns")
+    query = sa.select(key.label("key"), counted, *_sums()).select_from(tables).group_by(key)
+    if since is not None:
+        query = query.where(attempts.c.ended_at >= since)
+    rows = [CostRow(row["key"], row["turns"], _read_sums(row)) for row in connection.execute(query).mappings()]
+    return sorted(rows, key=lambda row: (-(row.spent.cost_usd or 0.0), row.key))
+
+
+def by_turn(connection: Connection, ids: Sequence[str]) -> dict[str, Spent]:
+    """What each of these turns has used."""
+    query = sa.select(usage.c.turn_id, *_sums()).where(usage.c.turn_id.in_(ids)).group_by(usage.c.turn_id)
+    return {row["turn_id"]: _read_sums(row) for row in connection.execute(query).mappings()}
+
+
+def _sums() -> list[ColumnElement[Any]]:
+    observed, priced = usage.c.observed, usage.c.cost_nano.is_not(None)
+    all_kinds = sum((usage.c[kind] for kind in TOKEN_KINDS), sa.literal(0))
+    return [
+        *(sa.func.sum(sa.case((observed, usage.c[kind]), else_=0)).label(kind) for kind in TOKEN_KINDS),
+        *(
+            sa.func.sum(sa.case((observed, 0), else_=usage.c[kind])).label(f"estimated_{kind}")
+            for kind in TOKEN_KINDS
+        ),
+        sa.func.sum(sa.case((observed, usage.c.cost_nano))).label("cost_nano"),
+        sa.func.sum(sa.case((sa.and_(observed, ~priced), all_kinds), else_=0)).label("unpriced_tokens"),
+    ]
+
+
+def _read_sums(row: RowMapping) -> Spent:
+    # int(): PostgreSQL sums whole numbers up to decimals
+    return Spent(
+        tokens=Tokens(**{kind: int(row[kind]) for kind in TOKEN_KINDS}),
+        cost_usd=dollars(row["cost_nano"]),
+        unpriced_tokens=int(row["unpriced_tokens"]),
+        estimated=Tokens(**{kind: int(row[f"estimated_{kind}"]) for kind in TOKEN_KINDS}),
+    )

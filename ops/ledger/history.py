@@ -1,0 +1,117 @@
+"""Turns as people ask for them: one, or the newest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from ops.errors import UnknownTurn
+from ops.ledger import bills
+from ops.ledger.bills import Spent
+from ops.ledger.records import UNSETTLED, State
+from ops.ledger.schema import turn_labels, turns
+
+_LISTED = (
+    "turn_id", "agent", "host", "session_id", "workspace", "owner", "owner_expires", "cancel_requested",
+    "due_at", "wait_reason", "created_at", "started_at", "settled_at", "status", "error_kind",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn as lists show it, without its request and result."""
+
+    turn_id: str
+    state: State
+    agent: str
+    host: str | None  # of the latest attempt, before that the one asked for
+    session_id: str | None
+    workspace: str | None
+    labels: Mapping[str, str]
+    attempts: int
+    owner: str | None
+    owner_expires: float | None
+    cancel_requested: bool
+    due_at: float | None
+    wait_reason: str | None
+    created_at: float
+    started_at: float | None  # of the first attempt
+    settled_at: float | None
+    status: str | None
+    error_kind: str | None
+    spent: Spent
+
+
+def turn(connection: Connection, turn_id: str) -> TurnRow:
+    """One turn; raises UnknownTurn."""
+    rows = _rows(connection, turns.c.turn_id == turn_id, 1)
+    if not rows:
+        raise UnknownTurn(turn_id)
+    return rows[0]
+
+
+def request(connection: Connection, turn_id: str) -> TurnRequest | None:
+    """What was asked."""
+    document = connection.scalar(sa.select(turns.c.request).where(turns.c.turn_id == turn_id))
+    return TurnRequest.model_validate_json(document) if document else None
+
+
+def result(connection: Connection, turn_id: str) -> TurnResult | None:
+    """What came of it."""
+    document = connection.scalar(sa.select(turns.c.result).where(turns.c.turn_id == turn_id))
+    return TurnResult.model_validate_json(document) if document else None
+
+
+def history(
+    connection: Connection,
+    limit: int,
+    *,
+    status: str | None,
+    agent: str | None,
+    host: str | None,
+    label: tuple[str, str] | None,
+) -> list[TurnRow]:
+    """The newest turns."""
+    conditions: list[ColumnElement[bool]] = []
+    if status is not None:
+        conditions.append((turns.c.state if status in UNSETTLED else turns.c.status) == status)
+    if agent is not None:
+        conditions.append(turns.c.agent == agent)
+    if host is not None:
+        conditions.append(turns.c.host == host)
+    if label is not None:
+        name, value = label
+        labelled = sa.select(turn_labels.c.turn_id).where(turn_labels.c.name == name, turn_labels.c.value == value)
+        conditions.append(turns.c.turn_id.in_(labelled))
+    return _rows(connection, sa.and_(sa.true(), *conditions), limit)
+
+
+def _rows(connection: Connection, condition: ColumnElement[bool], limit: int) -> list[TurnRow]:
+    columns = [turns.c[name] for name in (*_LISTED, "state", "attempt")]
+    query = sa.select(*columns).where(condition).order_by(turns.c.created_at.desc(), turns.c.turn_id)
+    found = connection.execute(query.limit(limit)).mappings().all()
+    ids = [row["turn_id"] for row in found]
+    labels, spent = _labels(connection, ids), bills.by_turn(connection, ids)
+    return [
+        TurnRow(
+            **{name: row[name] for name in _LISTED},
+            state=State(row["state"]),
+            attempts=row["attempt"],
+            labels=labels.get(row["turn_id"], {}),
+            spent=spent.get(row["turn_id"], Spent()),
+        )
+        for row in found
+    ]
+
+
+def _labels(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    query = sa.select(turn_labels).where(turn_labels.c.turn_id.in_(ids)).order_by(turn_labels.c.name)
+    labels: dict[str, dict[str, str]] = {}
+    for turn_id, name, value in connection.execute(query):
+        labels.setdefault(turn_id, {})[name] = value
+    return labels
