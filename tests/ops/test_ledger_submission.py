@@ -6,7 +6,7 @@ import pytest
 from accounts import a_request, a_usage, completed
 from processes import Crew
 
-from ops.ledger import Ledger, State, submission
+from ops.ledger import Ledger, State, settlement
 
 
 def test_turns_that_are_known_stay_as_they_are(ledger: Ledger) -> None:
@@ -40,7 +40,7 @@ def test_eight_producers_of_the_same_turns_do_not_lock_each_other_out(
 
 
 def test_settled_turns_are_told_from_others(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "_ASKED_AT_ONCE", 2)
+    monkeypatch.setattr(settlement, "_ASKED_AT_ONCE", 2)
     for number in range(3):
         completed(ledger, f"settled-{number}", a_usage())
     ledger.submit(a_request("queued"), 1.0)
