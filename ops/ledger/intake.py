@@ -22,16 +22,8 @@ from ops.ledger.submission import Asked
 class Intake(LedgerReader):
     """The books for producers, and for who receives their messages. All methods raise LedgerUnavailable."""
 
-    def submit(self, request: TurnRequest, now: float) -> bool:
-        """Record a turn as queued; False: its turn_id is known already, and the first request stays.
-
-        Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
-        """
-        with self._database.write() as connection:
-            return submission.submit(connection, request, now)
-
     def submit_many(self, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
-        """Record turns as queued, in one transaction; returns the ids that were new.
+        """Record turns as queued, in one transaction; returns the ids that were new. Of the others, the first request stays.
 
         Killed before: the messages are delivered again and submit. Others who submit these turns wait
         meanwhile, so some hundred are enough.

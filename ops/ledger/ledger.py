@@ -16,7 +16,6 @@ from adapters.result import TurnResult
 from adapters.session_result import Check
 from adapters.usage import Usage
 from ops.ledger import (
-    books,
     budgets,
     claims,
     events,
@@ -32,7 +31,7 @@ from ops.ledger import (
     workspaces,
 )
 from ops.ledger.budgets import Budget, BudgetKey, OverBudget
-from ops.ledger.claims import NotDue, Renewal
+from ops.ledger.claims import Renewal
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
 from ops.ledger.events import Batch
@@ -42,7 +41,6 @@ from ops.ledger.presence import Labels
 from ops.ledger.records import Attempt, AttemptEnd, Claim
 from ops.ledger.retention import Forgotten
 from ops.ledger.sessions import InUse, SessionRow
-from ops.ledger.settlement import Busy, Settled
 from ops.ledger.slots import HostBusy
 from ops.ledger.versions import upgrade
 
@@ -83,19 +81,11 @@ class Ledger(Intake):
         """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.
 
         Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
-        producer, the higher priority, the older turn. Killed after: as with `claim`.
+        producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to, None: begin one.
+        Killed after: nobody renews, so the leases run out after `ttl` seconds and other owners take the turns.
         """
         with self._database.write() as connection:
             return queue.take(connection, owner, admits, now, ttl, limit)
-
-    def claim(self, turn_id: str, owner: str, now: float, ttl: float) -> Claim | Busy | NotDue | Settled:
-        """Take a turn that is queued, due, released, or whose owner's lease ran out. Raises UnknownTurn.
-
-        One of many claimers gets it. `Claim.open` is the attempt to attach to, None: begin one.
-        Killed after: nobody renews, so the lease runs out after `ttl` seconds and another owner claims.
-        """
-        with self._database.write() as connection:
-            return claims.claim(connection, turn_id, owner, now, ttl)
 
     def renew(self, held: Collection[Claim], now: float, ttl: float) -> Renewal:
         """Prolong the leases of these claims. Those missing in `Renewal.held` were lost: detach from them."""
@@ -156,15 +146,6 @@ class Ledger(Intake):
         with self._database.write() as connection:
             reach.reached(connection, claim)
 
-    def end_attempt(self, claim: Claim, ended: AttemptEnd, now: float) -> bool:
-        """Book an attempt; False: it was booked before, and that booking stands. Raises StaleClaim.
-
-        Append its events first: the next attempt is numbered from the last one stored. Killed before: the
-        successor attaches and ends it. Killed after: it decides on the next attempt from `Claim.last`.
-        """
-        with self._database.write() as connection:
-            return books.end_attempt(connection, claim, ended, now)
-
     def wait(
         self,
         claim: Claim,
@@ -177,6 +158,8 @@ class Ledger(Intake):
         host: str | None = None,
     ) -> None:
         """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
+
+        Append the attempt's events first: the next one is numbered from the last event stored.
 
         The claim is over. An attempt that is left open stays to be attached to; `unreachable_since` is noted with
         it, unless an earlier time is. The session stays locked.
@@ -202,7 +185,7 @@ class Ledger(Intake):
 
         Returns the result that stands: the stored one if it was settled before. Raises StaleClaim, and
         AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor folds the spool
-        again. Killed after: its claim answers Settled. So acknowledge the message and remove the spool after.
+        again. Killed after: nobody takes the turn again. So acknowledge the message and remove the spool after.
 
         A turn of a session, whose `checks` were run, is followed by the next one, or by the session's end, in the
         same transaction.
