@@ -23,7 +23,7 @@ class Intake(LedgerReader):
     """The books for producers, and for who receives their messages. All methods raise LedgerUnavailable."""
 
     def submit_many(self, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
-        """Record turns as queued, in one transaction; returns the ids that were new. Of others, the first request stays.
+        """Record turns as queued, in one transaction; returns the ids that were new: of others, the first stays.
 
         Killed before: the messages are delivered again and submit. Others who submit these turns wait
         meanwhile, so some hundred are enough.
