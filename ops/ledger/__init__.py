@@ -7,7 +7,7 @@ where no price is known.
 from ops.ledger.backlog import Backlog
 from ops.ledger.bills import CostKey, CostRow, Spent
 from ops.ledger.budgets import Budget, BudgetKey, OverBudget
-from ops.ledger.claims import NotDue, Renewal
+from ops.ledger.claims import Renewal
 from ops.ledger.dead_letters import DeadLetter, DeadLetterBook, DeadLetterRow
 from ops.ledger.events import Batch
 from ops.ledger.history import TurnRow
@@ -49,7 +49,6 @@ __all__ = [
     "Ledger",
     "MadeWorkspace",
     "ModelTotals",
-    "NotDue",
     "OutcomeTotals",
     "OverBudget",
     "Period",

@@ -11,12 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
-from ops.ledger import budgets, places
+from ops.ledger import budgets
 from ops.ledger.database import upsert
 from ops.ledger.money import dollars, nano
-from ops.ledger.records import AttemptEnd, Claim
+from ops.ledger.records import AttemptEnd
 from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
-from ops.ledger.turn_rows import change, held
 
 # Made once, as in `turn_rows`.
 _END_ONCE = (
@@ -29,15 +28,6 @@ _END_ONCE = (
     .values(session_id=sa.func.coalesce(attempts.c.session_id, sa.bindparam("told_session")))
 )
 _USED = usage.insert()
-
-
-def end_attempt(connection: Connection, claim: Claim, ended: AttemptEnd, now: float) -> bool:
-    """Book an attempt of a turn that the caller holds."""
-    row = held(connection, claim)
-    booked = book(connection, claim.turn_id, row["agent"], ended, now)
-    if booked:
-        change(connection, claim.turn_id, place=places.requested(claim.request))
-    return booked
 
 
 def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:

@@ -13,17 +13,14 @@ from ops.ledger import budgets, events, places
 from ops.ledger.budgets import OverBudget
 from ops.ledger.records import Attempt, Claim, State
 from ops.ledger.schema import attempts, turns
-from ops.ledger.settlement import Busy, Settled
 from ops.ledger.slots import HostBusy, refusal
 from ops.ledger.turn_rows import (
     as_stored,
     attempts_of,
     change,
     held,
-    locked,
     open_attempt,
     stored_request,
-    stored_result,
 )
 
 
@@ -33,23 +30,6 @@ class Renewal:
 
     held: frozenset[str]  # turn ids still owned; the others are lost
     cancelled: frozenset[str]  # turn ids among `held` that somebody wants cancelled
-
-
-@dataclass(frozen=True, slots=True)
-class NotDue:
-    """The turn is parked for later."""
-
-    turn_id: str
-    due_at: float
-    reason: str
-
-
-def claim(
-    connection: Connection, turn_id: str, owner: str, now: float, ttl: float
-) -> Claim | Busy | NotDue | Settled:
-    """Take a turn, if it can be taken."""
-    row = locked(connection, turn_id)
-    return _refusal(connection, row, now) or claimed(connection, row, owner, now, ttl)
 
 
 def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl: float) -> Claim:
@@ -79,17 +59,6 @@ def route(connection: Connection, claim: Claim, agent: str) -> Claim:
     request = claim.request.model_copy(update={"agent": agent})
     change(connection, claim.turn_id, agent=agent, request=as_stored(request))
     return replace(claim, request=request)
-
-
-def _refusal(connection: Connection, row: RowMapping, now: float) -> Busy | NotDue | Settled | None:
-    match row["state"]:
-        case State.SETTLED:
-            return Settled(stored_result(connection, row["turn_id"]))
-        case State.WAITING | State.QUEUED if row["due_at"] > now:
-            return NotDue(row["turn_id"], row["due_at"], row["wait_reason"])
-        case State.RUNNING if row["owner"] is not None and row["owner_expires"] > now:
-            return Busy(row["turn_id"], row["owner"], row["owner_expires"])
-    return None
 
 
 def renew(connection: Connection, claims: Collection[Claim], now: float, ttl: float) -> Renewal:

@@ -9,16 +9,13 @@ written, and the caller leaves the turn alone. Clocks are the callers'; keep the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
-from adapters.request import TurnRequest
 from adapters.result import TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import Check, SessionResult
+from adapters.session_result import Check
 from adapters.usage import Usage
 from ops.ledger import (
-    books,
     budgets,
     claims,
     events,
@@ -28,33 +25,27 @@ from ops.ledger import (
     queue,
     reach,
     retention,
-    session_runs,
     sessions,
     settlement,
-    submission,
     transcripts,
-    waiters,
     workspaces,
 )
 from ops.ledger.budgets import Budget, BudgetKey, OverBudget
-from ops.ledger.claims import NotDue, Renewal
+from ops.ledger.claims import Renewal
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
 from ops.ledger.events import Batch
+from ops.ledger.intake import Intake
 from ops.ledger.money import nano
 from ops.ledger.presence import Labels
-from ops.ledger.reader import LedgerReader
-from ops.ledger.records import Attempt, AttemptEnd, Claim, State
+from ops.ledger.records import Attempt, AttemptEnd, Claim
 from ops.ledger.retention import Forgotten
-from ops.ledger.session_runs import AskedSession
 from ops.ledger.sessions import InUse, SessionRow
-from ops.ledger.settlement import Busy, Settled
 from ops.ledger.slots import HostBusy
-from ops.ledger.submission import Asked
 from ops.ledger.versions import upgrade
 
 
-class Ledger(LedgerReader):
+class Ledger(Intake):
     """The books. Safe for threads; every process opens its own."""
 
     def __init__(self, database: Database) -> None:
@@ -86,49 +77,15 @@ class Ledger(LedgerReader):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, request: TurnRequest, now: float) -> bool:
-        """Record a turn as queued; False: its turn_id is known already, and the first request stays.
-
-        Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
-        """
-        with self._database.write() as connection:
-            return submission.submit(connection, request, now)
-
-    def admit(self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None) -> Asked:
-        """Record a turn that a Celery task asks for, and that the task is to be told its result.
-
-        With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
-        once. Killed after: whoever settles the turn tells the task, or finds it among the `unanswered`.
-        """
-        with self._database.write() as connection:
-            return submission.admit(connection, request, task_id, now, due_at)
-
     def take(self, owner: str, admits: queue.Admits, now: float, ttl: float, limit: int) -> list[Claim]:
         """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.
 
         Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
-        producer, the higher priority, the older turn. Killed after: as with `claim`.
+        producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to, None: begin one.
+        Killed after: nobody renews, so the leases run out after `ttl` seconds and other owners take the turns.
         """
         with self._database.write() as connection:
             return queue.take(connection, owner, admits, now, ttl, limit)
-
-    def submit_many(self, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
-        """Record turns as queued, in one transaction; returns the ids that were new.
-
-        Killed before: the messages are delivered again and submit. Others who submit these turns wait
-        meanwhile, so some hundred are enough.
-        """
-        with self._database.write() as connection:
-            return submission.submit_many(connection, requests, now)
-
-    def claim(self, turn_id: str, owner: str, now: float, ttl: float) -> Claim | Busy | NotDue | Settled:
-        """Take a turn that is queued, due, released, or whose owner's lease ran out. Raises UnknownTurn.
-
-        One of many claimers gets it. `Claim.open` is the attempt to attach to, None: begin one.
-        Killed after: nobody renews, so the lease runs out after `ttl` seconds and another owner claims.
-        """
-        with self._database.write() as connection:
-            return claims.claim(connection, turn_id, owner, now, ttl)
 
     def renew(self, held: Collection[Claim], now: float, ttl: float) -> Renewal:
         """Prolong the leases of these claims. Those missing in `Renewal.held` were lost: detach from them."""
@@ -189,15 +146,6 @@ class Ledger(LedgerReader):
         with self._database.write() as connection:
             reach.reached(connection, claim)
 
-    def end_attempt(self, claim: Claim, ended: AttemptEnd, now: float) -> bool:
-        """Book an attempt; False: it was booked before, and that booking stands. Raises StaleClaim.
-
-        Append its events first: the next attempt is numbered from the last one stored. Killed before: the
-        successor attaches and ends it. Killed after: it decides on the next attempt from `Claim.last`.
-        """
-        with self._database.write() as connection:
-            return books.end_attempt(connection, claim, ended, now)
-
     def wait(
         self,
         claim: Claim,
@@ -210,6 +158,8 @@ class Ledger(LedgerReader):
         host: str | None = None,
     ) -> None:
         """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
+
+        Append the attempt's events first: the next one is numbered from the last event stored.
 
         The claim is over. An attempt that is left open stays to be attached to; `unreachable_since` is noted with
         it, unless an earlier time is. The session stays locked.
@@ -235,70 +185,13 @@ class Ledger(LedgerReader):
 
         Returns the result that stands: the stored one if it was settled before. Raises StaleClaim, and
         AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor folds the spool
-        again. Killed after: its claim answers Settled. So acknowledge the message and remove the spool after.
+        again. Killed after: nobody takes the turn again. So acknowledge the message and remove the spool after.
 
         A turn of a session, whose `checks` were run, is followed by the next one, or by the session's end, in the
         same transaction.
         """
         with self._database.write() as connection:
             return settlement.settle(connection, claim, result, now, ended, checks)
-
-    def submit_session(self, request: SessionRequest, now: float) -> bool:
-        """Record a session of turns, and the first one as queued; False: its id is known already.
-
-        Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
-        """
-        with self._database.write() as connection:
-            return session_runs.submit(connection, request, now)
-
-    def admit_session(
-        self, request: SessionRequest, task_id: str, now: float, due_at: float | None = None
-    ) -> AskedSession:
-        """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
-
-        With the result if there is one already: tell the task. Killed after: as with `admit`.
-        """
-        with self._database.write() as connection:
-            return session_runs.admit(connection, request, task_id, now, due_at)
-
-    def refuse_session(self, result: SessionResult, task_id: str, now: float) -> AskedSession:
-        """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""
-        with self._database.write() as connection:
-            return session_runs.refuse(connection, result, task_id, now)
-
-    def cancel_session(self, run_id: str, now: float, *, running: bool = True) -> str | None:
-        """Ask for the end of a session of turns and of its open turn, of one that is `running` only if so asked.
-
-        Returns that turn's id; None: there is nothing left to cancel, or no session of that id.
-        """
-        with self._database.write() as connection:
-            return settlement.cancel_session(connection, run_id, now, running=running)
-
-    def settle_unclaimed(self, turn_id: str, result: TurnResult, now: float) -> Settled | Busy:
-        """Settle a queued or waiting turn that no agent runs for: cancelled before it began. Raises UnknownTurn.
-
-        Busy: it is running, or an attempt is open; only its owner can settle it.
-        """
-        with self._database.write() as connection:
-            return settlement.settle_unclaimed(connection, turn_id, result, now)
-
-    def refuse(self, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float) -> Asked | Busy:
-        """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
-
-        The task that asked for it is to be told. Busy: a valid request of that turn_id is under way; its result
-        answers this one, too.
-        """
-        with self._database.write() as connection:
-            return settlement.refuse(connection, turn_id, agent, result, task_id, now)
-
-    def cancel(self, turn_id: str, now: float, *, running: bool = True) -> State:
-        """Ask for the end of a turn, of one that is `running` only if so asked; returns where it stands.
-
-        Its owner hears of it with the next `renew`, the next owner with its claim. A turn that waits may be taken
-        at once. Raises UnknownTurn.
-        """
-        with self._database.write() as connection:
-            return settlement.cancel(connection, turn_id, now, running=running)
 
     def lock_session(
         self, claim: Claim, session_id: str, *, agent: str, host: str, workspace: str, now: float
@@ -346,11 +239,6 @@ class Ledger(LedgerReader):
         """
         with self._database.write() as connection:
             return events.append_many(connection, batches)
-
-    def told(self, turn_id: str, task_ids: Collection[str]) -> None:
-        """Note that tasks know the turn's result. Killed before: they are told again."""
-        with self._database.write() as connection:
-            waiters.told(connection, turn_id, task_ids)
 
     def amend_usage(self, turn_id: str, attempt: int, observed: Usage) -> bool:
         """Replace what an attempt was booked with, an estimate or nothing, by usage that was observed after all.

@@ -116,7 +116,7 @@ def _growth(rows: Rows, name: str, *, flat: bool) -> Row:
 def _hold(ledger: Ledger) -> list[Claim]:
     """As a worker has them."""
     for number in range(_HELD):
-        ledger.submit(TurnRequest(turn_id=f"held-{number}", prompt="x", workspace="/srv"), NOW)
+        ledger.submit_many([TurnRequest(turn_id=f"held-{number}", prompt="x", workspace="/srv")], NOW)
     return ledger.take("w", lambda _: True, NOW, _TTL_S, _HELD)
 
 
@@ -133,7 +133,7 @@ def _asked_by_workers(ledger: Ledger, held: list[Claim], count: int) -> Timed:
         "open_attempts": ledger.open_attempts,
         "unanswered": lambda: ledger.unanswered(NOW),
         "announce": lambda: ledger.announce({"build1": {}}, NOW),
-        "submit": lambda: ledger.submit(new(), NOW),
+        "submit_many": lambda: ledger.submit_many([new()], NOW),
         "admit": lambda: ledger.admit(new(), "task", NOW),
         "turn_of": lambda: ledger.turn_of("unknown"),
         "totals": ledger.totals,

@@ -28,6 +28,7 @@ from remote.follower import Lease, follow
 from remote.host import Channel
 from remote.local import LocalHost
 from remote.spool import Spool
+from tests.claiming import claim_turn
 from tests.cli.conftest import Cli
 from tests.processes import of_turns
 from tests.ssh import keys
@@ -303,7 +304,7 @@ def test_orphan_is_told_from_a_turn_that_somebody_is_responsible_for(
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert (check["ok"], check["detail"]) == (True, "1 running, 0 left over, 1 orphaned: unknown.1")
         assert "end with their lease" in check["remedy"]
-        ledger.end_attempt(claim, AttemptEnd(1, NO_USAGE, "host_lost"), 2.0)
+        ledger.wait(claim, 9.0, "host_lost", 2.0, AttemptEnd(1, NO_USAGE, "host_lost"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == "0 running, 0 left over, 2 orphaned: known.1, unknown.1"
     finally:
@@ -390,8 +391,8 @@ def _attempt(root: Path, spool_id: str, lease_s: float = 600.0) -> tuple[Claim, 
     """An attempt that has not ended, by the ledger."""
     ledger = Ledger.open(StateDir.open(root / "state").ledger_url)
     request = TurnRequest.parse({"prompt": "do it", "workspace": str(root), "agent": "scripted"})
-    ledger.submit(request, 1.0)
-    claim = ledger.claim(request.turn_id, "w1", time.time(), lease_s)
+    ledger.submit_many([request], 1.0)
+    claim = claim_turn(ledger, request.turn_id, "w1", time.time(), lease_s)
     assert isinstance(claim, Claim)
     ledger.begin_attempt(claim, host="h1", spool_id=spool_id, session_id=None, resume=False, now=1.0)
     return claim, ledger

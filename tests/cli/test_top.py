@@ -18,6 +18,7 @@ from adapters import events as ev
 from adapters.usage import Tokens, Usage, UsageSource
 from ops.ledger import BudgetKey, Claim, Ledger, Period, Spending
 from ops.state_dir import StateDir
+from tests.claiming import claim_turn
 from tests.cli.conftest import Cli
 from tests.ops.accounts import a_request, a_usage, begun, claimed, completed
 from tests.waiting import until
@@ -42,8 +43,8 @@ def fill(ledger: Ledger, now: float) -> None:
     """One turn runs and has done something, one lost its worker, one is ready, two are parked, four have ended."""
     ledger.announce({"build1": {}, "build2": {}}, now - 20)
     ledger.set_budget(BudgetKey("team", "web", Period.DAY), 5.0, 1.0, now - HOUR_S)
-    ledger.submit(a_request("runs", producer="issue-bot", labels={"team": "web"}), now - 100)
-    runs = ledger.claim("runs", "worker", now - 90, HOUR_S)
+    ledger.submit_many([a_request("runs", producer="issue-bot", labels={"team": "web"})], now - 100)
+    runs = claim_turn(ledger, "runs", "worker", now - 90, HOUR_S)
     assert isinstance(runs, Claim)
     begun(ledger, runs, "s-runs", now - 90, host="build1")
     happened: tuple[AnyEvent, ...] = (
@@ -56,7 +57,7 @@ def fill(ledger: Ledger, now: float) -> None:
     begun(
         ledger, claimed(ledger, "lost", now=now - 600), "s-lost", now - 600, host="build2", session_id="session-2"
     )
-    ledger.submit(a_request("ready"), now - 50)
+    ledger.submit_many([a_request("ready")], now - 50)
     for turn_id in ("parked-1", "parked-2"):
         ledger.wait(claimed(ledger, turn_id, now=now - 40), now + HOUR_S, "rate_limited", now - 40)
     estimate = Usage(a_usage(9.0).by_model, UsageSource.STREAM, complete=False)
@@ -102,7 +103,7 @@ def test_a_second_look_reads_only_what_is_new(ledger: Ledger) -> None:
     fill(ledger, NOON)
     survey = Survey(ledger, price, {})
     survey.look(NOON, 100)
-    claim = ledger.claim("runs", "another", NOON + 2 * HOUR_S, HOUR_S)
+    claim = claim_turn(ledger, "runs", "another", NOON + 2 * HOUR_S, HOUR_S)
     assert isinstance(claim, Claim)
     more = ev.TokenUsage("claude-sonnet-4-5", Tokens(0, 0, 500, 0))
     ledger.append_events(claim, 5, [to_wire(more, 5, NOON + 1)])

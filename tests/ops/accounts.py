@@ -22,6 +22,7 @@ from ops.ledger.schema import (
     turns,
     usage,
 )
+from tests.claiming import claim_turn
 
 T = TypeVar("T")
 TTL = 10.0
@@ -53,10 +54,18 @@ def a_failure(turn_id: str = "t1", kind: str = "turn_cancelled", status: Status 
 
 def claimed(ledger: Ledger, turn_id: str = "t1", owner: str = "w1", now: float = 1.0, **fields: Any) -> Claim:
     """Submit a turn if need be, and claim it."""
-    ledger.submit(a_request(turn_id, **fields), now)
-    claim = ledger.claim(turn_id, owner, now, TTL)
+    ledger.submit_many([a_request(turn_id, **fields)], now)
+    claim = claim_turn(ledger, turn_id, owner, now, TTL)
     assert isinstance(claim, Claim), claim
     return claim
+
+
+def tried_again(ledger: Ledger, claim: Claim, ended: AttemptEnd, now: float) -> Claim:
+    """Book an attempt, and claim the turn for the next one at once."""
+    ledger.wait(claim, now, ended.outcome, now, ended)
+    again = claim_turn(ledger, claim.turn_id, claim.owner, now, TTL)
+    assert again is not None
+    return again
 
 
 def taken(ledger: Ledger, now: float, places: Collection[str] | None = None, limit: int = 100) -> list[str]:

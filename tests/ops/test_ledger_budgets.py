@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from accounts import TTL, a_result, a_usage, an_end, audit, begun, claimed, completed
+from accounts import TTL, a_result, a_usage, an_end, audit, begun, claimed, completed, tried_again
 from postgresql_server import PostgresqlServer
 from processes import Crew
 
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd, Budget, BudgetKey, Claim, HostBusy, Ledger, OverBudget, Period, budgets
 from ops.ledger.settlement import settle
+from tests.claiming import claim_turn
 from tests.waiting import until
 
 
@@ -178,21 +179,20 @@ def test_beginning_that_is_repeated_reserves_once(ledger: Ledger, ledger_url: st
 def test_reservation_outlives_its_worker(ledger: Ledger) -> None:
     ledger.set_budget(WEB, 1.0, 1.0, NOON)
     begin(ledger, at_noon(ledger))
-    successor = ledger.claim("t1", "w2", NOON + TTL, TTL)
+    successor = claim_turn(ledger, "t1", "w2", NOON + TTL, TTL)
     assert isinstance(successor, Claim)
     assert isinstance(begin(ledger, at_noon(ledger, "t2")), OverBudget)
-    ledger.end_attempt(successor, an_end(used=NO_USAGE, outcome="host_lost"), NOON + TTL)
+    ledger.wait(successor, NOON + TTL, "host_lost", NOON + TTL, an_end(used=NO_USAGE, outcome="host_lost"))
     assert isinstance(begin(ledger, at_noon(ledger, "t3")), Attempt)
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        lambda ledger, claim, end: ledger.end_attempt(claim, end, NOON),
         lambda ledger, claim, end: ledger.wait(claim, NOON + 600, "overloaded", NOON, end),
         lambda ledger, claim, end: ledger.settle(claim, a_result(), NOON, end),
     ],
-    ids=["end_attempt", "wait", "settle"],
+    ids=["wait", "settle"],
 )
 def test_every_end_of_an_attempt_settles_its_reservation(
     ledger: Ledger, ledger_url: str, end: Callable[[Ledger, Claim, AttemptEnd], object]
@@ -210,8 +210,7 @@ def test_end_that_is_booked_twice_counts_once(ledger: Ledger, ledger_url: str) -
     begin(ledger, at_noon(ledger, "other"))
     claim = at_noon(ledger)
     begin(ledger, claim)
-    ledger.end_attempt(claim, an_end(used=a_usage(0.25)), NOON)
-    ledger.end_attempt(claim, an_end(used=a_usage(0.25)), NOON)
+    claim = tried_again(ledger, claim, an_end(used=a_usage(0.25)), NOON)
     ledger.settle(claim, a_result(), NOON, an_end(used=a_usage(0.25)))
     assert stand(ledger) == (0.25, 1.0)
     audit(ledger_url)
@@ -222,7 +221,7 @@ def test_every_attempt_of_a_turn_reserves_and_counts(ledger: Ledger, ledger_url:
     claim = at_noon(ledger)
     for number in (1, 2):
         assert isinstance(begin(ledger, claim, spool_id=f"s{number}"), Attempt)
-        ledger.end_attempt(claim, an_end(number, a_usage(0.375), "overloaded"), NOON)
+        claim = tried_again(ledger, claim, an_end(number, a_usage(0.375), "overloaded"), NOON)
     assert isinstance(begin(ledger, claim, spool_id="s3"), OverBudget)
     assert stand(ledger) == (0.75, 0.0)
     audit(ledger_url)

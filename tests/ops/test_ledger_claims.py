@@ -6,17 +6,18 @@ import json
 
 import pytest
 import sqlalchemy as sa
-from accounts import TTL, a_request, a_result, an_end, begun, claimed, taken
+from accounts import TTL, a_request, a_result, an_end, begun, claimed, taken, tried_again
 
 from adapters.request import TurnRequest
 from ops.errors import AttemptOpen, StaleClaim, UnknownTurn
-from ops.ledger import Busy, Claim, Ledger, NotDue, Renewal, Settled, State
+from ops.ledger import Claim, Ledger, Renewal, State
 from ops.ledger.schema import turns
+from tests.claiming import claim_turn
 
 
 def test_turn_submitted_twice_keeps_the_first_request(ledger: Ledger) -> None:
-    assert ledger.submit(a_request(labels={"team": "web"}), 1.0)
-    assert not ledger.submit(a_request(labels={"team": "other"}, host="far"), 2.0)
+    assert ledger.submit_many([a_request(labels={"team": "web"})], 1.0)
+    assert not ledger.submit_many([a_request(labels={"team": "other"}, host="far")], 2.0)
     row = ledger.turn("t1")
     assert (row.created_at, row.host, row.labels, row.state) == (1.0, None, {"team": "web"}, State.QUEUED)
     assert ledger.request("t1") == a_request(labels={"team": "web"})
@@ -24,8 +25,8 @@ def test_turn_submitted_twice_keeps_the_first_request(ledger: Ledger) -> None:
 
 def test_claim_carries_the_request_as_submitted(ledger: Ledger) -> None:
     request = a_request(prompt_suffix := "t9", options={"model": "opus"}, deadline="2026-12-01T18:00:00+01:00")
-    ledger.submit(request, 1.0)
-    claim = ledger.claim(prompt_suffix, "w1", 2.0, TTL)
+    ledger.submit_many([request], 1.0)
+    claim = claim_turn(ledger, prompt_suffix, "w1", 2.0, TTL)
     assert isinstance(claim, Claim)
     assert (claim.request, claim.created_at, claim.epoch, claim.open, claim.last) == (request, 1.0, 1, None, None)
 
@@ -49,38 +50,36 @@ def test_request_is_stored_without_what_it_leaves_out_and_read_as_it_was(
     ledger: Ledger, request_: TurnRequest, names: set[str]
 ) -> None:
     """So that an older worker can read what a newer one has stored, unless it uses a new field."""
-    ledger.submit(request_, 1.0)
+    ledger.submit_many([request_], 1.0)
     with ledger._database.read() as connection:
         stored = json.loads(connection.scalars(sa.select(turns.c.request)).one())
     assert set(stored) == {"version", "turn_id", "agent", "prompt", "workspace"} | names
     assert ledger.request("t1") == request_
 
 
-def test_unknown_turn_cannot_be_claimed(ledger: Ledger) -> None:
+def test_unknown_turn_is_told_as_such(ledger: Ledger) -> None:
     with pytest.raises(UnknownTurn, match="no turn t1"):
-        ledger.claim("t1", "w1", 1.0, TTL)
-    with pytest.raises(UnknownTurn):
         ledger.turn("t1")
 
 
 def test_claimed_turn_is_busy_for_everybody_until_the_lease_runs_out(ledger: Ledger) -> None:
     claimed(ledger, owner="w1", now=1.0)
-    assert ledger.claim("t1", "w2", 10.9, TTL) == Busy("t1", "w1", 11.0)
-    assert ledger.claim("t1", "w1", 10.9, TTL) == Busy("t1", "w1", 11.0)  # a redelivery to the same worker
-    taken = ledger.claim("t1", "w2", 11.0, TTL)
-    assert isinstance(taken, Claim)
-    assert taken.epoch == 2
+    for owner in ("w2", "w1"):
+        assert ledger.take(owner, lambda _: True, 10.9, TTL, 10) == []
+    (successor,) = ledger.take("w2", lambda _: True, 11.0, TTL, 10)
+    assert successor.epoch == 2
 
 
 def test_renewed_lease_holds(ledger: Ledger) -> None:
     claim = claimed(ledger, now=1.0)
     assert ledger.renew([claim], 10.0, TTL) == Renewal(frozenset({"t1"}), frozenset())
-    assert ledger.claim("t1", "w2", 15.0, TTL) == Busy("t1", "w1", 20.0)
+    assert taken(ledger, 19.9) == []
+    assert taken(ledger, 20.0) == ["t1"]
 
 
 def test_renewal_tells_lost_and_cancelled_turns(ledger: Ledger) -> None:
     claims = [claimed(ledger, turn_id, now=1.0) for turn_id in ("kept", "lost", "cancelled", "settled")]
-    ledger.claim("lost", "w2", 20.0, TTL)
+    claim_turn(ledger, "lost", "w2", 20.0, TTL)
     ledger.cancel("cancelled", 20.0)
     ledger.settle(claims[3], a_result("settled"), 20.0)
     assert ledger.renew(claims, 21.0, TTL) == Renewal(frozenset({"kept", "cancelled"}), frozenset({"cancelled"}))
@@ -91,7 +90,7 @@ def test_renewal_leaves_alone_what_the_owner_does_not_know_of(ledger: Ledger) ->
     """A claim whose answer was lost expires, although its owner lives and renews its other claims."""
     known, _unknown = claimed(ledger, "known", now=1.0), claimed(ledger, "unknown", now=1.0)
     ledger.renew([known], 10.0, TTL)
-    assert isinstance(ledger.claim("unknown", "w1", 12.0, TTL), Claim)
+    assert isinstance(claim_turn(ledger, "unknown", "w1", 12.0, TTL), Claim)
 
 
 def test_owner_that_comes_back_late_still_owns_what_nobody_took(ledger: Ledger) -> None:
@@ -104,30 +103,29 @@ def test_released_turn_is_claimed_at_once_and_its_attempt_attached_to(ledger: Le
     first = claimed(ledger, now=1.0)
     attempt = begun(ledger, first)
     ledger.release([first], 2.0)
-    second = ledger.claim("t1", "w2", 2.0, TTL)
+    second = claim_turn(ledger, "t1", "w2", 2.0, TTL)
     assert isinstance(second, Claim)
     assert second.open == attempt
     with pytest.raises(StaleClaim):
-        ledger.end_attempt(first, an_end(), 3.0)
+        ledger.wait(first, 3.0, "overloaded", 3.0, an_end())
 
 
 def test_stale_release_does_not_take_the_turn_from_its_new_owner(ledger: Ledger) -> None:
     first = claimed(ledger, now=1.0)
-    ledger.claim("t1", "w2", 20.0, TTL)
+    claim_turn(ledger, "t1", "w2", 20.0, TTL)
     ledger.release([first], 2.0)
-    assert isinstance(ledger.claim("t1", "w3", 21.0, TTL), Busy)
+    assert taken(ledger, 21.0) == []
 
 
 def test_stale_claim_writes_nothing(ledger: Ledger) -> None:
     stale = claimed(ledger, now=1.0)
     begun(ledger, stale)
-    current = ledger.claim("t1", "w2", 20.0, TTL)
+    current = claim_turn(ledger, "t1", "w2", 20.0, TTL)
     assert isinstance(current, Claim)
     place = {"agent": "a", "host": "h", "workspace": "/w"}
     for write in (
         lambda: begun(ledger, stale, "other"),
         lambda: ledger.reached(stale),
-        lambda: ledger.end_attempt(stale, an_end(), 21.0),
         lambda: ledger.append_events(stale, 1, [b"{}"]),
         lambda: ledger.wait(stale, 30.0, "backoff", 21.0, an_end()),
         lambda: ledger.lock_session(stale, "session-1", now=21.0, **place),
@@ -158,10 +156,10 @@ def test_claim_is_over_once_the_turn_was_released_or_parked(ledger: Ledger) -> N
     assert ledger.renew([released, parked], 3.0, TTL).held == frozenset()
 
 
-def test_settled_turn_answers_every_claim_with_its_result(ledger: Ledger) -> None:
+def test_settled_turn_is_never_taken_again(ledger: Ledger) -> None:
     claim = claimed(ledger)
     ledger.settle(claim, a_result(), 2.0)
-    assert ledger.claim("t1", "w2", 99.0, TTL) == Settled(a_result())
+    assert taken(ledger, 99.0) == []
 
 
 def test_attempt_begun_twice_with_one_spool_is_one_attempt(ledger: Ledger) -> None:
@@ -175,7 +173,7 @@ def test_second_attempt_waits_for_the_first_to_be_booked(ledger: Ledger) -> None
     begun(ledger, claim, "s1")
     with pytest.raises(AttemptOpen, match="attempt 1 has not ended"):
         begun(ledger, claim, "s2")
-    ledger.end_attempt(claim, an_end(outcome="host_lost"), 5.0)
+    claim = tried_again(ledger, claim, an_end(outcome="host_lost"), 5.0)
     second = begun(ledger, claim, "s2", now=6.0, host="far", session_id="session-2")
     row = ledger.turn("t1")
     assert (second.attempt, row.attempts, row.host, row.session_id, row.started_at) == (
@@ -190,9 +188,9 @@ def test_second_attempt_waits_for_the_first_to_be_booked(ledger: Ledger) -> None
 def test_successor_knows_all_attempts(ledger: Ledger) -> None:
     first = claimed(ledger)
     one = begun(ledger, first, "s1")
-    ledger.end_attempt(first, an_end(outcome="host_lost"), 5.0)
+    first = tried_again(ledger, first, an_end(outcome="host_lost"), 5.0)
     begun(ledger, first, "s2", now=6.0)
-    second = ledger.claim("t1", "w2", 50.0, TTL)
+    second = claim_turn(ledger, "t1", "w2", 50.0, TTL)
     assert isinstance(second, Claim)
     assert [(a.attempt, a.spool_id, a.outcome, a.ended_at) for a in second.attempts] == [
         (1, "s1", "host_lost", 5.0),
@@ -205,7 +203,6 @@ def test_successor_knows_all_attempts(ledger: Ledger) -> None:
 def test_parked_turn_comes_back_when_it_is_due(ledger: Ledger) -> None:
     claim = claimed(ledger)
     ledger.wait(claim, 60.0, "rate_limited", 2.0)
-    assert ledger.claim("t1", "w2", 59.0, TTL) == NotDue("t1", 60.0, "rate_limited")
     assert taken(ledger, 59.0) == []
     assert taken(ledger, 60.0) == ["t1"]
     assert taken(ledger, 61.0) == []
@@ -237,7 +234,7 @@ def test_released_turns_are_free_at_once(ledger: Ledger) -> None:
 def test_claims_are_looked_at_without_being_prolonged(ledger: Ledger) -> None:
     kept, cancelled, lost = (claimed(ledger, name, now=1.0) for name in ("kept", "cancelled", "lost"))
     ledger.cancel("cancelled", 2.0)
-    assert isinstance(ledger.claim("lost", "w2", 50.0, TTL), Claim)
+    assert isinstance(claim_turn(ledger, "lost", "w2", 50.0, TTL), Claim)
     expected = Renewal(frozenset({"kept", "cancelled"}), frozenset({"cancelled"}))
     assert ledger.standing([kept, cancelled, lost]) == expected
     assert ledger.standing([]) == Renewal(frozenset(), frozenset())
@@ -246,13 +243,13 @@ def test_claims_are_looked_at_without_being_prolonged(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("times", [1, 2], ids=["answered", "answer lost"])
 def test_turn_that_was_given_an_agent_stays_with_it(ledger: Ledger, times: int) -> None:
-    ledger.submit(a_request(agent="auto", labels={"team": "web"}), 1.0)
-    claim = ledger.claim("t1", "w1", 1.0, TTL)
+    ledger.submit_many([a_request(agent="auto", labels={"team": "web"})], 1.0)
+    claim = claim_turn(ledger, "t1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
     routed = [ledger.route(claim, "codex", 1, b'{"event":"agent_chosen"}') for _ in range(times)][-1]
     assert routed.request == a_request(agent="codex", labels={"team": "web"})
     assert (ledger.turn("t1").agent, ledger.last_seq("t1")) == ("codex", 1)
-    successor = ledger.claim("t1", "w2", 50.0, TTL)
+    successor = claim_turn(ledger, "t1", "w2", 50.0, TTL)
     assert isinstance(successor, Claim)
     assert successor.request == routed.request
     with pytest.raises(StaleClaim):

@@ -13,12 +13,13 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 import pytest
-from accounts import PLACE, TTL, a_request, audit
+from accounts import PLACE, TTL, a_request, audit, claimed
 
 from adapters.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, sum_costs
 from ops.errors import LedgerUnavailable, StaleClaim
-from ops.ledger import Attempt, AttemptEnd, BudgetKey, Claim, HostBusy, InUse, Ledger, Period, Settled, State
+from ops.ledger import Attempt, AttemptEnd, BudgetKey, Claim, HostBusy, InUse, Ledger, Period, State
+from tests.claiming import claim_turn
 
 MAX_ATTEMPTS = 4
 SLOTS = 1
@@ -144,38 +145,32 @@ class Worker:
 
     def _run(self) -> Steps[None]:
         world = self.world
-        claim = yield from world.call(lambda: world.ledger.claim(self.turn_id, self.owner, self.now, TTL))
-        if isinstance(claim, Settled):
-            assert claim.result == world.ledger.result(self.turn_id)
-        if isinstance(claim, Claim):
+        claim = yield from world.call(lambda: claim_turn(world.ledger, self.turn_id, self.owner, self.now, TTL))
+        if claim is not None:
             self.claim = claim
             yield from self._work(claim, claim.open)
 
     def _work(self, claim: Claim, attempt: Attempt | None) -> Steps[None]:
         world, ledger = self.world, self.world.ledger
         number = claim.last.attempt if claim.last else 0
-        while True:
+        if attempt is None:
+            if not (yield from self._enter_session(claim)):
+                return
+            attempt = yield from self._begin(claim, number + 1)
             if attempt is None:
-                if not (yield from self._enter_session(claim)):
-                    return
-                attempt = yield from self._begin(claim, number + 1)
-                if attempt is None:
-                    return
-            number = attempt.attempt
-            yield
-            used = world.start_agent(attempt.spool_id)
-            for part in (3, 5, 7):
-                yield from self._append(claim, attempt, part)
-            done = number == MAX_ATTEMPTS or _succeeds(attempt)
-            end = AttemptEnd(number, used, "completed" if done else "overloaded", 0)
-            if done:
-                return (yield from self._settle(claim, end))
-            if world.rng.random() < 0.5:
-                due_at = self.now + world.rng.choice((0.0, 5.0))
-                yield from world.call(lambda: ledger.wait(claim, due_at, "overloaded", self.now, end))  # noqa: B023
-                return None
-            yield from world.call(lambda: ledger.end_attempt(claim, end, self.now))  # noqa: B023
-            attempt = None
+                return
+        number = attempt.attempt
+        yield
+        used = world.start_agent(attempt.spool_id)
+        for part in (3, 5, 7):
+            yield from self._append(claim, attempt, part)
+        done = number == MAX_ATTEMPTS or _succeeds(attempt)
+        end = AttemptEnd(number, used, "completed" if done else "overloaded", 0)
+        if done:
+            yield from self._settle(claim, end)
+        else:
+            due_at = self.now + world.rng.choice((0.0, 5.0))
+            yield from world.call(lambda: ledger.wait(claim, due_at, "overloaded", self.now, end))
 
     def _enter_session(self, claim: Claim) -> Steps[bool]:
         world, ledger = self.world, self.world.ledger
@@ -234,7 +229,7 @@ def test_books_equal_bills_whatever_happens_to_the_workers(ledger: Ledger, ledge
     for period in (Period.DAY, Period.TOTAL):  # the audit looks at their sums
         ledger.set_budget(BudgetKey("project", "web", period), 1000.0, 1.0, world.now)
     for number in range(5):
-        ledger.submit(a_request(str(number), labels={"project": "web"}), world.now)
+        ledger.submit_many([a_request(str(number), labels={"project": "web"})], world.now)
         world.messages.append(str(number))
     for _ in range(20_000):
         if not any(ledger.queue_depths().values()):
@@ -274,8 +269,8 @@ def test_every_operation_may_be_repeated_after_its_answer_was_lost(
         answer = operation()
         return operation() if lost else answer
 
-    twice(lambda: ledger.submit(a_request("1"), 1.0))
-    claim = ledger.claim("1", "w1", 1.0, TTL)
+    twice(lambda: ledger.submit_many([a_request("1")], 1.0))
+    claim = claim_turn(ledger, "1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
     twice(lambda: ledger.lock_session(claim, "s", now=2.0, **PLACE))
     attempt = twice(
@@ -286,7 +281,6 @@ def test_every_operation_may_be_repeated_after_its_answer_was_lost(
     twice(lambda: ledger.reached(claim))
     used = Usage({"opus": ModelUsage(Tokens(1, 2, 3, 4), 0.5)}, UsageSource.RESULT)
     end = AttemptEnd(1, NO_USAGE, "turn_failed")
-    twice(lambda: ledger.end_attempt(claim, end, 3.0))
     failure = ErrorInfo(kind="turn_failed", message="no", retryable=False)
     result = TurnResult(turn_id="1", status=Status.FAILED, error=failure)
     assert twice(lambda: ledger.settle(claim, result, 4.0, end)) == result
@@ -295,8 +289,7 @@ def test_every_operation_may_be_repeated_after_its_answer_was_lost(
 
 
 def test_lost_connection_in_a_transaction_leaves_nothing_behind(ledger: Ledger, ledger_url: str) -> None:
-    claim = ledger.submit(a_request("1"), 1.0) and ledger.claim("1", "w1", 1.0, TTL)
-    assert isinstance(claim, Claim)
+    claim = claimed(ledger, "1")
     with contextlib.suppress(LedgerUnavailable), ledger._database.write() as connection:
         connection.exec_driver_sql("UPDATE turns SET epoch = 99")
         raise LedgerUnavailable

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from accounts import TTL, an_end, begun, claimed
+from accounts import TTL, an_end, begun, claimed, tried_again
 
 from ops.errors import EventGap
 from ops.ledger import Claim, Ledger
+from tests.claiming import claim_turn
 
 
 def lines(first: int, last: int) -> list[bytes]:
@@ -27,7 +28,7 @@ def test_events_are_read_back_after_any_number(ledger: Ledger) -> None:
 def test_successor_that_offers_everything_again_stores_only_what_is_new(ledger: Ledger) -> None:
     first = claimed(ledger)
     ledger.append_events(first, 1, lines(1, 3))
-    second = ledger.claim("t1", "w2", 50.0, TTL)
+    second = claim_turn(ledger, "t1", "w2", 50.0, TTL)
     assert isinstance(second, Claim)
     assert ledger.append_events(second, 1, lines(1, 3)) == 3
     assert ledger.append_events(second, 1, lines(1, 6)) == 6
@@ -47,7 +48,7 @@ def test_next_attempt_is_numbered_from_the_last_event(ledger: Ledger) -> None:
     claim = claimed(ledger)
     assert begun(ledger, claim, "s1").first_seq == 1
     ledger.append_events(claim, 1, lines(1, 7))
-    ledger.end_attempt(claim, an_end(outcome="overloaded"), 2.0)
+    claim = tried_again(ledger, claim, an_end(outcome="overloaded"), 2.0)
     assert begun(ledger, claim, "s2").first_seq == 8
 
 

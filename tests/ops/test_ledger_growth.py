@@ -21,13 +21,14 @@ Operation = Callable[[Ledger, Claim], object]
 
 ASKED_BY_WORKERS: dict[str, Operation] = {
     "take": lambda ledger, _: ledger.take("w", lambda _: True, 5.0, TTL, 10),
-    "claim": lambda ledger, _: ledger.claim("waiting", "w", 5.0, TTL),
     "renew": lambda ledger, claim: ledger.renew([claim, claim], 5.0, TTL),
     "release": lambda ledger, claim: ledger.release([claim], 5.0),
     "wait": lambda ledger, claim: ledger.wait(claim, 9.0, "overloaded", 5.0, an_end()),
     "settle": lambda ledger, claim: ledger.settle(claim, a_result("running"), 5.0, an_end()),
     "cancel": lambda ledger, _: ledger.cancel("waiting", 5.0),
-    "submit": lambda ledger, _: ledger.submit(a_request("new", session_id="s", labels={"a": "b"}), 5.0),
+    "submit_many": lambda ledger, _: ledger.submit_many(
+        [a_request("new", session_id="s", labels={"a": "b"})], 5.0
+    ),
     "admit": lambda ledger, _: ledger.admit(a_request("waiting"), "copy", 5.0),
     "lock_session": lambda ledger, claim: ledger.lock_session(
         claim, "s", agent="claude-code", host="local", workspace="/srv/shop", now=5.0
@@ -75,7 +76,7 @@ def test_workers_questions_read_what_they_are_about(sqlite_url: str, operation: 
         ledger.admit(a_request("done"), "done", 1.0)
         claim = claimed(ledger, "running", labels={"a": "b"})
         begun(ledger, claim, "s2")
-        ledger.submit(a_request("waiting"), 2.0)
+        ledger.submit_many([a_request("waiting")], 2.0)
         with plans(ledger) as found:
             operation(ledger, claim)
     read_whole = [line for line in found if line.startswith("SCAN") and line.split()[1] in GROWING]
@@ -108,7 +109,7 @@ def test_next_producer_is_found_whatever_the_priorities(ledger: Ledger) -> None:
     for number, producer in enumerate(["a", "b", "c"]):
         for priority in (0, 9):
             turn = a_request(f"{producer}{priority}", producer=producer, priority=priority, host=f"h{number}")
-            ledger.submit(turn, 1.0 + number)
+            ledger.submit_many([turn], 1.0 + number)
     assert taken(ledger, 9.0) == ["a9", "b9", "c9", "a0", "b0", "c0"]
 
 

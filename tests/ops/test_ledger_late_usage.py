@@ -6,7 +6,7 @@ import json
 
 import pytest
 import sqlalchemy as sa
-from accounts import TTL, a_request, a_result, a_usage, an_end, audit, begun, claimed, completed
+from accounts import TTL, a_request, a_result, a_usage, an_end, audit, begun, claimed, completed, tried_again
 from processes import Crew
 
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
@@ -85,7 +85,7 @@ def test_result_stays_as_it_was_given(ledger: Ledger) -> None:
 def test_earlier_attempt_is_amended_while_the_next_one_runs(ledger: Ledger, ledger_url: str) -> None:
     claim = claimed(ledger)
     begun(ledger, claim, "s1")
-    ledger.end_attempt(claim, an_end(1, ESTIMATE, "host_lost"), 2.0)
+    claim = tried_again(ledger, claim, an_end(1, ESTIMATE, "host_lost"), 2.0)
     begun(ledger, claim, "s2")
     assert ledger.amend_usage("t1", 1, OBSERVED)
     ledger.settle(claim, a_result(), 3.0, an_end(2))
@@ -200,7 +200,7 @@ def test_spool_whose_usage_was_amended_is_done_with(ledger: Ledger) -> None:
 def test_spool_of_every_attempt_is_known(ledger: Ledger) -> None:
     claim = claimed(ledger)
     begun(ledger, claim, "t1.1")
-    ledger.end_attempt(claim, an_end(1, NO_USAGE, "host_lost"), 2.0)
+    claim = tried_again(ledger, claim, an_end(1, NO_USAGE, "host_lost"), 2.0)
     begun(ledger, claim, "t1.2")
     found = ledger.attempts_by_spool(["t1.1", "t1.2"])
     assert {spool: (row.attempt, row.outcome) for spool, row in found.items()} == {

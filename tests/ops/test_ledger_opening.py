@@ -21,6 +21,7 @@ from processes import Crew
 from ops.errors import LedgerTooNew, LedgerUnavailable, SettingsError
 from ops.ledger import Ledger, database, versions
 from ops.ledger.schema import metadata
+from tests.claiming import claim_turn
 
 
 def engine_of(url: str) -> sa.Engine:
@@ -50,7 +51,7 @@ def test_ledger_is_opened_again_with_everything_in_it(ledger_url: str) -> None:
 
 def _open(_: int, url: str) -> bool:
     with Ledger.open(url) as ledger:
-        return ledger.submit(a_request(), 1.0)
+        return bool(ledger.submit_many([a_request()], 1.0))
 
 
 def test_eight_processes_open_a_new_ledger_at_once(ledger_url: str, crew: Crew) -> None:
@@ -83,7 +84,7 @@ def test_ledger_of_a_newer_version_is_left_alone(ledger_url: str) -> None:
 
 def test_sqlite_file_is_private_and_in_wal_mode(sqlite_url: str) -> None:
     with Ledger.open(sqlite_url) as ledger:
-        ledger.submit(a_request(), 1.0)
+        ledger.submit_many([a_request()], 1.0)
         directory = file_of(sqlite_url).parent
         assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
     with sqlite3.connect(file_of(sqlite_url)) as connection:
@@ -128,10 +129,10 @@ def test_ledger_locked_by_another_process_is_unavailable(sqlite_url: str, monkey
         other = sqlite3.connect(file_of(sqlite_url), isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnavailable, match="is locked by another process"):
-            ledger.submit(a_request(), 1.0)
+            ledger.submit_many([a_request()], 1.0)
         assert ledger.history() == []  # readers do not care
         other.execute("ROLLBACK")
-        assert ledger.submit(a_request(), 2.0)
+        assert ledger.submit_many([a_request()], 2.0)
         other.close()
 
 
@@ -141,20 +142,20 @@ def test_row_locked_by_a_frozen_worker_is_unavailable(
     monkeypatch.setitem(database._POSTGRESQL, "options", "-c lock_timeout=50ms")
     url = postgresql.new_database()
     with Ledger.open(url) as ledger, engine_of(url).connect() as frozen:
-        ledger.submit(a_request(), 1.0)
+        ledger.submit_many([a_request()], 1.0)
         frozen.execute(sa.text("SELECT * FROM turns FOR UPDATE"))
         with pytest.raises(LedgerUnavailable, match="canceling statement due to lock timeout") as caught:
-            ledger.claim("t1", "w1", 1.0, 10.0)
+            claim_turn(ledger, "t1", "w1", 1.0, 10.0)
         assert "RUNTURN_LEDGER_URL" not in str(caught.value)  # it is there, and the right one
 
 
 def test_full_disk_is_unavailable_and_loses_nothing(sqlite_url: str) -> None:
     with Ledger.open(sqlite_url) as ledger:
-        ledger.submit(a_request("before"), 1.0)
+        ledger.submit_many([a_request("before")], 1.0)
         _limit_size(ledger)
         huge = a_request("huge").model_copy(update={"prompt": "secret plan " * 200_000})
         with pytest.raises(LedgerUnavailable, match="is full; free some space, nothing was lost") as caught:
-            ledger.submit(huge, 2.0)
+            ledger.submit_many([huge], 2.0)
         assert "secret plan" not in str(caught.value)
         assert [row.turn_id for row in ledger.history()] == ["before"]
 
@@ -181,9 +182,9 @@ def test_read_only_directory_is_unavailable(sqlite_url: str) -> None:
 def test_connections_that_the_server_ended_are_replaced(postgresql: PostgresqlServer) -> None:
     url = postgresql.new_database()
     with Ledger.open(url) as ledger:
-        ledger.submit(a_request(), 1.0)
+        ledger.submit_many([a_request()], 1.0)
         postgresql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'test_%'")
-        assert not ledger.submit(a_request(), 2.0)
+        assert not ledger.submit_many([a_request()], 2.0)
 
 
 def test_threads_share_a_ledger(ledger: Ledger, ledger_url: str) -> None:

@@ -13,7 +13,7 @@ from ops.ledger.schema import usage
 def test_running_turns_come_oldest_first_and_all_are_counted(ledger: Ledger) -> None:
     for number in (3, 1, 2):
         begun(ledger, claimed(ledger, f"t{number}", now=number), f"s{number}", number, host=f"h{number}")
-    ledger.submit(a_request("queued"), 4.0)
+    ledger.submit_many([a_request("queued")], 4.0)
     completed(ledger, "ended", a_usage(), 5.0)
     count, oldest = ledger.running(2)
     assert count == 3

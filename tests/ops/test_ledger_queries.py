@@ -11,8 +11,8 @@ from ops.ledger import CostKey, Ledger, OutcomeTotals, State
 def test_history_is_newest_first_and_filtered(ledger: Ledger) -> None:
     completed(ledger, "old", a_usage(), now=10.0, labels={"team": "web", "ci": "yes"})
     completed(ledger, "far", a_usage(), now=20.0, host="far", labels={"team": "ops"})
-    ledger.submit(a_request("new", agent="codex", labels={"team": "web"}), 30.0)
-    ledger.submit(a_request("gone"), 25.0)
+    ledger.submit_many([a_request("new", agent="codex", labels={"team": "web"})], 30.0)
+    ledger.submit_many([a_request("gone")], 25.0)
     ledger.settle_unclaimed("gone", a_failure("gone"), 26.0)
 
     def ids(limit: int = 50, **filters: object) -> list[str]:
@@ -56,8 +56,8 @@ def test_bill_since_a_time_counts_what_was_booked_since(ledger: Ledger) -> None:
 def test_depths_count_what_is_not_settled(ledger: Ledger) -> None:
     assert ledger.queue_depths() == {State.QUEUED: 0, State.RUNNING: 0, State.WAITING: 0}
     completed(ledger, "done", a_usage())
-    ledger.submit(a_request("q1"), 1.0)
-    ledger.submit(a_request("q2"), 1.0)
+    ledger.submit_many([a_request("q1")], 1.0)
+    ledger.submit_many([a_request("q2")], 1.0)
     claimed(ledger, "r1")
     ledger.wait(claimed(ledger, "w1"), 60.0, "overloaded", 2.0)
     assert ledger.queue_depths() == {State.QUEUED: 2, State.RUNNING: 1, State.WAITING: 1}
@@ -67,7 +67,7 @@ def test_depths_count_what_is_not_settled(ledger: Ledger) -> None:
 def test_outcomes_are_counted_by_agent_and_kind(ledger: Ledger) -> None:
     completed(ledger, "t1", a_usage())
     completed(ledger, "t2", a_usage())
-    ledger.submit(a_request("t3", agent="codex"), 1.0)
+    ledger.submit_many([a_request("t3", agent="codex")], 1.0)
     ledger.settle_unclaimed("t3", a_failure("t3"), 2.0)
     assert set(ledger.totals().outcomes) == {
         OutcomeTotals("claude-code", "completed", 2),

@@ -10,11 +10,12 @@ from processes import Crew
 
 from ops.ledger import Asked, Ledger, Seen, State
 from ops.ledger.presence import REMEMBERED_S
+from tests.claiming import claim_turn
 
 
 def queue(ledger: Ledger, *turn_ids: str, now: float = 1.0, **fields: object) -> None:
     for number, turn_id in enumerate(turn_ids):
-        ledger.submit(a_request(turn_id, **fields), now + number / 100)
+        ledger.submit_many([a_request(turn_id, **fields)], now + number / 100)
 
 
 def test_older_turns_come_first(ledger: Ledger) -> None:
@@ -137,7 +138,7 @@ def test_turn_that_only_a_newer_runturn_can_read_holds_up_no_other(ledger: Ledge
         connection.execute(sa.text("UPDATE turns SET request = '{\"version\": 2}' WHERE turn_id LIKE 'newer%'"))
     assert taken(ledger, 1.0 + TTL) == ["fine"]
     with pytest.raises(ValueError, match="version"):
-        ledger.claim("newer", "w", 100.0, TTL)
+        claim_turn(ledger, "newer", "w", 100.0, TTL)
     assert ledger.turn("newer").state is State.QUEUED
 
 

@@ -11,21 +11,20 @@ from accounts import PLACE, TTL, a_failure, a_request, a_result, an_end, audit, 
 from processes import Crew
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
-from ops.ledger import Busy, Claim, Ledger, OutcomeTotals, SessionRow, Settled
+from ops.ledger import Claim, Ledger, OutcomeTotals, SessionRow, Settled
+from tests.claiming import claim_turn
 
 
-def _claim(number: int, url: str) -> list[bool]:
+def _take(number: int, url: str) -> list[str]:
     with Ledger.open(url) as ledger:
-        claims = [ledger.claim(f"t{turn}", f"w{number}", 1.0, TTL) for turn in range(10)]
-    assert all(isinstance(claim, Claim | Busy) for claim in claims)
-    return [isinstance(claim, Claim) for claim in claims]
+        return [claim.turn_id for claim in ledger.take(f"w{number}", lambda _: True, 1.0, TTL, 10)]
 
 
-def test_eight_claimers_of_a_turn_make_one_claim(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
+def test_eight_workers_take_each_turn_once(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
     for turn in range(10):
-        ledger.submit(a_request(f"t{turn}"), 1.0)
-    answers = crew.together(_claim, ledger_url)
-    assert [sum(claims) for claims in zip(*answers, strict=True)] == [1] * 10
+        ledger.submit_many([a_request(f"t{turn}")], 1.0)
+    answers = crew.together(_take, ledger_url)
+    assert sorted(turn for taken in answers for turn in taken) == [f"t{turn}" for turn in range(10)]
 
 
 def _settle(number: int, url: str, claims: list[Claim]) -> list[str]:
@@ -74,7 +73,7 @@ def test_totals_are_exact_after_eight_processes_booked_the_same_models(
 def _cancel_or_claim(number: int, url: str) -> list[str]:
     with Ledger.open(url) as ledger:
         if number % 2:
-            answers: list[object] = [ledger.claim(f"t{turn}", f"w{number}", 1.0, TTL) for turn in range(10)]
+            answers: list[object] = [claim_turn(ledger, f"t{turn}", f"w{number}", 1.0, TTL) for turn in range(10)]
         else:
             answers = [ledger.settle_unclaimed(f"t{turn}", a_failure(f"t{turn}"), 1.0) for turn in range(10)]
     return [type(answer).__name__ for answer in answers]
@@ -82,9 +81,9 @@ def _cancel_or_claim(number: int, url: str) -> list[str]:
 
 def test_turn_is_either_claimed_or_cancelled(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
     for turn in range(10):
-        ledger.submit(a_request(f"t{turn}"), 1.0)
+        ledger.submit_many([a_request(f"t{turn}")], 1.0)
     for answers in zip(*crew.together(_cancel_or_claim, ledger_url), strict=True):
-        assert (answers.count(Claim.__name__), answers.count(Settled.__name__)) in {(1, 0), (0, 8)}
+        assert (answers.count(Claim.__name__), answers.count(Settled.__name__)) in {(1, 0), (0, 4)}
     audit(ledger_url)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from accounts import TTL, an_end, begun, claimed
+from accounts import TTL, an_end, begun, claimed, tried_again
 
 from ops.errors import StaleClaim
 from ops.ledger import Attempt, Claim, Ledger
+from tests.claiming import claim_turn
 
 
 def parked_and_claimed(ledger: Ledger, claim: Claim, since: float | None, now: float) -> Claim:
     ledger.wait(claim, now + 1, "host_unreachable", now, unreachable_since=since)
-    again = ledger.claim("t1", "w2", now + 1, TTL)
+    again = claim_turn(ledger, "t1", "w2", now + 1, TTL)
     assert isinstance(again, Claim)
     return again
 
@@ -60,7 +61,7 @@ def test_only_the_open_attempt_has_a_host_to_be_out_of_reach(ledger: Ledger) -> 
     claim = parked_and_claimed(ledger, claim, 5.0, 6.0)  # nothing is open
     begun(ledger, claim, "s1")
     claim = parked_and_claimed(ledger, claim, 20.0, 21.0)
-    ledger.end_attempt(claim, an_end(1, outcome="host_lost"), 30.0)
+    claim = tried_again(ledger, claim, an_end(1, outcome="host_lost"), 30.0)
     begun(ledger, claim, "s2")
     ledger.reached(claim)
     claim = parked_and_claimed(ledger, claim, 40.0, 41.0)
@@ -71,7 +72,7 @@ def test_attempt_that_is_booked_is_not_out_of_reach_any_more(ledger: Ledger) -> 
     claim = claimed(ledger)
     begun(ledger, claim)
     ledger.wait(claim, 20.0, "overloaded", 10.0, an_end(outcome="overloaded"), unreachable_since=5.0)
-    again = ledger.claim("t1", "w2", 20.0, TTL)
+    again = claim_turn(ledger, "t1", "w2", 20.0, TTL)
     assert isinstance(again, Claim)
     assert [attempt.unreachable_since for attempt in again.attempts] == [None]
 

@@ -12,6 +12,7 @@ from adapters.session_request import SessionRequest
 from adapters.session_result import Check, SessionResult
 from adapters.usage import UsageSource
 from ops.ledger import Claim, Ledger, State
+from tests.claiming import claim_turn
 
 FAILED = Check(command="make test", exit=1, duration_ms=5, tail="broken")
 PASSED = Check(command="make test", exit=0, duration_ms=5)
@@ -23,7 +24,7 @@ def asked(**fields: Any) -> SessionRequest:
 
 
 def worked(ledger: Ledger, turn_id: str, check: Check, now: float = 10.0) -> TurnResult:
-    claim = ledger.claim(turn_id, f"w-{turn_id}", now, TTL)
+    claim = claim_turn(ledger, turn_id, f"w-{turn_id}", now, TTL)
     assert isinstance(claim, Claim)
     assert claim.session_run == "r"
     begun(ledger, claim, f"spool-{turn_id}", now)
@@ -74,7 +75,7 @@ def test_tasks_that_wait_are_those_of_the_session(ledger: Ledger) -> None:
 
 def test_cancelled_session_has_no_further_turn(ledger: Ledger) -> None:
     ledger.submit_session(asked(), 1.0)
-    claim = ledger.claim("r.1", "w1", 1.0, TTL)
+    claim = claim_turn(ledger, "r.1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
     assert ledger.cancel_session("r", 2.0, running=False) == "r.1"
     assert ledger.standing([claim]).cancelled == frozenset()

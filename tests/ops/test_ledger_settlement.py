@@ -16,12 +16,14 @@ from accounts import (
     claimed,
     completed,
     taken,
+    tried_again,
 )
 
 from adapters.result import Status
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.errors import AttemptOpen, UnknownTurn
 from ops.ledger import Asked, Busy, Claim, CostKey, InUse, Ledger, OutcomeTotals, SessionRow, Settled, State
+from tests.claiming import claim_turn
 
 
 def test_settled_turn_has_result_bill_and_totals(ledger: Ledger, ledger_url: str) -> None:
@@ -58,15 +60,16 @@ def test_settling_without_booking_the_open_attempt_is_refused(ledger: Ledger) ->
 def test_attempt_is_booked_once_whoever_ends_it_again(ledger: Ledger, ledger_url: str) -> None:
     claim = claimed(ledger)
     begun(ledger, claim)
-    assert ledger.end_attempt(claim, an_end(used=a_usage(0.25)), 2.0)
-    assert not ledger.end_attempt(claim, an_end(used=a_usage(9.0)), 3.0)
+    claim = tried_again(ledger, claim, an_end(used=a_usage(0.25)), 2.0)
+    claim = tried_again(ledger, claim, an_end(used=a_usage(9.0)), 3.0)
     ledger.settle(claim, a_result(), 4.0, an_end(used=a_usage(9.0)))
     assert ledger.usage_of("t1") == {1: a_usage(0.25)}
     assert audit(ledger_url) == {"opus": 3520}
 
 
 def test_end_of_an_attempt_that_never_began_books_nothing(ledger: Ledger, ledger_url: str) -> None:
-    assert not ledger.end_attempt(claimed(ledger), an_end(7), 2.0)
+    ledger.wait(claimed(ledger), 9.0, "overloaded", 2.0, an_end(7))
+    assert ledger.usage_of("t1") == {}
     assert audit(ledger_url) == {}
 
 
@@ -75,7 +78,7 @@ def test_parking_books_the_attempt_in_the_same_transaction(ledger: Ledger, ledge
     begun(ledger, claim)
     ledger.wait(claim, 60.0, "overloaded", 2.0, an_end(outcome="overloaded"))
     assert audit(ledger_url) == {"opus": 3520}
-    successor = ledger.claim("t1", "w2", 60.0, TTL)
+    successor = claim_turn(ledger, "t1", "w2", 60.0, TTL)
     assert isinstance(successor, Claim)
     assert successor.open is None
     assert successor.last is not None
@@ -87,7 +90,7 @@ def test_parked_turn_may_leave_its_agent_running(ledger: Ledger) -> None:
     attempt = begun(ledger, claim)
     ledger.wait(claim, 60.0, "host_unreachable", 2.0)
     assert isinstance(ledger.settle_unclaimed("t1", a_failure(), 3.0), Busy)
-    successor = ledger.claim("t1", "w2", 60.0, TTL)
+    successor = claim_turn(ledger, "t1", "w2", 60.0, TTL)
     assert isinstance(successor, Claim)
     assert successor.open == attempt
 
@@ -98,7 +101,7 @@ def test_bill_of_a_turn_is_that_of_all_its_attempts(ledger: Ledger, ledger_url: 
     ends = [a_usage(0.25, UsageSource.SESSION_FILES), two_models, NO_USAGE]
     for number, used in enumerate(ends, 1):
         begun(ledger, claim, f"s{number}")
-        ledger.end_attempt(claim, an_end(number, used, "overloaded"), float(number))
+        claim = tried_again(ledger, claim, an_end(number, used, "overloaded"), float(number))
     assert ledger.usage_of("t1") == dict(enumerate(ends, 1))
     assert audit(ledger_url) == {"opus": 7040, "haiku": 10}
     assert ledger.turn("t1").spent.cost_usd == 0.85
@@ -108,7 +111,7 @@ def test_incomplete_usage_stays_marked(ledger: Ledger) -> None:
     claim = claimed(ledger)
     begun(ledger, claim)
     cut = Usage(a_usage().by_model, UsageSource.SESSION_FILES, complete=False)
-    ledger.end_attempt(claim, an_end(used=cut), 2.0)
+    ledger.wait(claim, 9.0, "overloaded", 2.0, an_end(used=cut))
     assert ledger.usage_of("t1") == {1: cut}
 
 
@@ -152,10 +155,10 @@ def test_large_numbers_fit(ledger: Ledger) -> None:
 
 
 def test_queued_turn_is_cancelled_without_a_worker(ledger: Ledger) -> None:
-    ledger.submit(a_request(), 1.0)
+    ledger.submit_many([a_request()], 1.0)
     assert ledger.cancel("t1", 2.0) is State.QUEUED
     assert ledger.settle_unclaimed("t1", a_failure(), 2.0) == Settled(a_failure())
-    assert ledger.claim("t1", "w1", 3.0, TTL) == Settled(a_failure())
+    assert taken(ledger, 3.0) == []
     assert ledger.turn("t1").error_kind == "turn_cancelled"
 
 
@@ -195,15 +198,15 @@ def test_refused_request_has_a_result_but_no_request(ledger: Ledger, ledger_url:
     assert ledger.refuse("t1", "claude-code", refusal, "task", 1.0) == Asked(refusal, again=False)
     assert ledger.refuse("t1", "claude-code", a_failure(), "task", 2.0) == Asked(refusal, again=True)
     assert (ledger.request("t1"), ledger.result("t1")) == (None, refusal)
-    assert not ledger.submit(a_request(), 3.0)
-    assert ledger.claim("t1", "w1", 4.0, TTL) == Settled(refusal)
+    assert not ledger.submit_many([a_request()], 3.0)
+    assert taken(ledger, 4.0) == []
     assert [row.turn_id for row in ledger.history(status="failed")] == ["t1"]
     assert ledger.waiters("t1") == {"task"}
     audit(ledger_url)
 
 
 def test_refused_request_does_not_touch_a_valid_one_of_that_name(ledger: Ledger) -> None:
-    ledger.submit(a_request(), 1.0)
+    ledger.submit_many([a_request()], 1.0)
     assert ledger.refuse("t1", "claude-code", a_failure(), "task", 2.0) == Busy("t1", None, None)
     assert ledger.turn("t1").state is State.QUEUED
     ledger.settle(claimed(ledger), a_result(), 3.0)
@@ -222,7 +225,7 @@ def test_session_has_one_turn_at_a_time(ledger: Ledger) -> None:
 def test_session_stays_with_a_turn_through_death_and_parking(ledger: Ledger) -> None:
     first, other = claimed(ledger, "t1"), claimed(ledger, "t2")
     ledger.lock_session(first, "session-1", now=2.0, **PLACE)
-    successor = ledger.claim("t1", "w2", 50.0, TTL)
+    successor = claim_turn(ledger, "t1", "w2", 50.0, TTL)
     assert isinstance(successor, Claim)
     assert isinstance(ledger.lock_session(successor, "session-1", now=51.0, **PLACE), SessionRow)
     ledger.wait(successor, 90.0, "overloaded", 52.0)

@@ -33,7 +33,7 @@ def test_full_host_takes_no_attempt_and_nothing_is_written(ledger: Ledger) -> No
 def test_slot_is_free_when_an_attempt_was_booked(ledger: Ledger) -> None:
     first, second = claimed(ledger, "t1"), claimed(ledger, "t2")
     begun(ledger, first, "t1", slots=1)
-    ledger.end_attempt(first, an_end(), 2.0)
+    ledger.wait(first, 9.0, "overloaded", 2.0, an_end())
     assert ledger.open_attempts() == {}
     assert begun(ledger, second, "t2", slots=1).attempt == 1
 

@@ -6,11 +6,11 @@ import pytest
 from accounts import a_request, a_usage, completed
 from processes import Crew
 
-from ops.ledger import Ledger, State, submission
+from ops.ledger import Ledger, State, settlement
 
 
 def test_turns_that_are_known_stay_as_they_are(ledger: Ledger) -> None:
-    ledger.submit(a_request("t2", labels={"team": "first"}), 1.0)
+    ledger.submit_many([a_request("t2", labels={"team": "first"})], 1.0)
     wanted = [a_request(f"t{number}", labels={"team": "web"}) for number in (3, 1, 2)]
     assert ledger.submit_many(iter(wanted), 2.0) == {"t1", "t3"}
     assert ledger.submit_many(wanted, 3.0) == frozenset()
@@ -40,10 +40,10 @@ def test_eight_producers_of_the_same_turns_do_not_lock_each_other_out(
 
 
 def test_settled_turns_are_told_from_others(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "_ASKED_AT_ONCE", 2)
+    monkeypatch.setattr(settlement, "_ASKED_AT_ONCE", 2)
     for number in range(3):
         completed(ledger, f"settled-{number}", a_usage())
-    ledger.submit(a_request("queued"), 1.0)
+    ledger.submit_many([a_request("queued")], 1.0)
     asked = ["queued", "settled-0", "unknown", "settled-1", "settled-2"]
     assert ledger.settled(asked) == {"settled-0", "settled-1", "settled-2"}
     assert ledger.settled([]) == frozenset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from accounts import TTL, a_failure, a_request, a_result, claimed
 
 from ops.ledger import Asked, Claim, Ledger
+from tests.claiming import claim_turn
 
 
 def test_tasks_that_wait_for_a_turn_are_known_once_each(ledger: Ledger) -> None:
@@ -26,7 +27,7 @@ def test_task_is_forgotten_once_it_was_told(ledger: Ledger) -> None:
 
 def test_settled_turns_with_tasks_that_wait_are_found(ledger: Ledger) -> None:
     ledger.admit(a_request(), "t1", 1.0)
-    claim = ledger.claim("t1", "w1", 1.0, TTL)
+    claim = claim_turn(ledger, "t1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
     assert ledger.unanswered(99.0) == []
     ledger.settle(claim, a_result(), 10.0)

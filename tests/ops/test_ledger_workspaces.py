@@ -8,6 +8,7 @@ from accounts import PLACE, TTL, a_request, a_result, an_end, claimed
 from adapters.request import TurnRequest
 from ops.errors import StaleClaim
 from ops.ledger import Attempt, Claim, Ledger
+from tests.claiming import claim_turn
 
 MADE = "/home/a/workspaces/t1/workspace"
 
@@ -24,8 +25,8 @@ def begun(ledger: Ledger, claim: Claim, session_id: str = "s1") -> Attempt:
 def bringing(ledger: Ledger, **fields: object) -> Claim:
     """A turn that brings its workspace, claimed."""
     document = {"turn_id": "t1", "prompt": "x", "worktree": {"repository": "/srv"}, **fields}
-    ledger.submit(TurnRequest.parse(document), 1.0)
-    claim = ledger.claim("t1", "w1", 1.0, TTL)
+    ledger.submit_many([TurnRequest.parse(document)], 1.0)
+    claim = claim_turn(ledger, "t1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
     return claim
 
@@ -35,7 +36,7 @@ def test_made_workspace_is_that_of_the_attempt_its_turn_and_its_session(ledger: 
     assert begun(ledger, claim).workspace is None
     for _ in range(2):  # its answer may have been lost
         ledger.place_workspace(claim, MADE)
-    successor = ledger.claim("t1", "w2", 1.0 + TTL, TTL)
+    successor = claim_turn(ledger, "t1", "w2", 1.0 + TTL, TTL)
     assert isinstance(successor, Claim)
     assert successor.open is not None
     assert successor.open.workspace == MADE
@@ -81,5 +82,5 @@ def test_workspace_is_in_use_until_its_last_turn_is_settled(ledger: Ledger) -> N
         begun(ledger, claim, f"s{number}")
         ledger.settle(claim, a_result(turn_id), 5.0 + number, an_end())
     assert ledger.workspace_used_at("/srv/shop") == 6.0
-    ledger.submit(a_request("t3"), 7.0)
+    ledger.submit_many([a_request("t3")], 7.0)
     assert ledger.workspace_used_at("/srv/shop") is None

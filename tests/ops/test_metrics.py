@@ -15,7 +15,7 @@ from adapters.errors import KINDS
 from adapters.usage import NO_TOKENS, UsageSource
 from ops.errors import LedgerUnavailable, PortTaken
 from ops.health import Health
-from ops.ledger import BudgetKey, Claim, Ledger, Period, Totals
+from ops.ledger import BudgetKey, Ledger, Period, Totals
 from ops.metrics import (
     OTHER,
     Dependencies,
@@ -226,8 +226,8 @@ def test_tokens_and_money_come_from_the_books(ledger: Ledger, registry: Register
 
 def test_queue_and_hosts_come_from_the_books(ledger: Ledger, registry: Registered) -> None:
     registry.register(LedgerCollector(ledger, Vocabulary(AGENTS), lambda: 160.0))
-    ledger.submit(a_request("old"), 100.0)
-    ledger.submit(a_request("new"), 150.0)
+    ledger.submit_many([a_request("old")], 100.0)
+    ledger.submit_many([a_request("new")], 150.0)
     ledger.admit(a_request("eta"), "task", 100.0, due_at=500.0)
     parked, running = (claimed(ledger, turn_id, now=100.0) for turn_id in ("parked", "running"))
     ledger.wait(parked, 200.0, "rate_limited", 120.0)
@@ -308,6 +308,5 @@ def test_host_that_is_none_fails_loudly() -> None:
 
 def test_first_claim_knows_since_when_the_turn_could_have_been_taken(ledger: Ledger) -> None:
     ledger.admit(a_request(), "task", 100.0, due_at=150.0)
-    first, again = (ledger.claim("t1", owner, now, TTL) for owner, now in (("w1", 160.0), ("w2", 160.0 + TTL)))
-    assert isinstance(first, Claim) and first.ready_at == 150.0
-    assert isinstance(again, Claim) and again.ready_at is None
+    (first,), (again,) = (ledger.take("w", lambda _: True, now, TTL, 1) for now in (160.0, 160.0 + TTL))
+    assert (first.ready_at, again.ready_at) == (150.0, None)

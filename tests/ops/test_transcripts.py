@@ -17,6 +17,7 @@ from accounts import a_result, a_usage, an_end, begun, claimed
 from ops.errors import ArchiveUnavailable, SettingsError, StaleClaim
 from ops.ledger import Forgotten, Ledger, TranscriptSource
 from ops.transcripts import Archive, compose, read_lines
+from tests.claiming import claim_turn
 
 DAY_S = 86_400.0
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).timestamp()
@@ -190,7 +191,7 @@ def test_nothing_is_forgotten_before_it_is_archived(ledger: Ledger) -> None:
 
 def test_stderr_of_a_turn_that_was_taken_over_is_refused(ledger: Ledger) -> None:
     former = claimed(ledger, "t1")
-    ledger.claim("t1", "w2", 100.0, 10.0)
+    claim_turn(ledger, "t1", "w2", 100.0, 10.0)
     with pytest.raises(StaleClaim):
         ledger.keep_stderr(former, 1, b"late")
 

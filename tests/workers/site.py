@@ -21,6 +21,7 @@ from ops.ledger import Claim, Ledger
 from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings
 from remote.local import LocalHost
+from tests.claiming import claim_turn
 from workers.agents import build_registry
 from workers.conclusion import Parked
 from workers.equipment import Equipment
@@ -129,14 +130,14 @@ class Site:
     def queue(self, **fields: Any) -> str:
         """A new turn of the agent `scripted`."""
         request = self.request(**fields)
-        self.ledger.submit(request, self.now())
+        self.ledger.submit_many([request], self.now())
         return request.turn_id
 
     def claim(self, turn_id: str) -> Claim:
         """The turn for a new worker, after the lease of the last one has run out."""
         self._owners += 1
         self.later += OWNER_TTL_S + 1
-        claim = self.ledger.claim(turn_id, f"worker-{self._owners}", self.now(), OWNER_TTL_S)
+        claim = claim_turn(self.ledger, turn_id, f"worker-{self._owners}", self.now(), OWNER_TTL_S)
         assert isinstance(claim, Claim), claim
         return claim
 

@@ -228,7 +228,7 @@ def test_ledger_that_is_away_is_told_to_all_who_wait(fleet: Fleet, monkeypatch: 
 
 
 def test_loop_goes_on_while_a_broker_hangs(fleet: Fleet) -> None:
-    fleet.ledger.submit(fleet.request(turn_id="known"), 1.0)
+    fleet.ledger.submit_many([fleet.request(turn_id="known")], 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.listen()
         app = create_app(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")

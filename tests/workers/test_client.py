@@ -13,6 +13,7 @@ from adapters.request import TurnRequest
 from adapters.result import Status
 from ops.errors import UnknownTurn
 from ops.ledger import Claim, State
+from tests.claiming import claim_turn
 from tests.workers.fleet import Fleet
 from workers.app import QUEUE, create_app
 from workers.client import Client
@@ -84,8 +85,8 @@ def test_queued_turn_is_cancelled_here_and_now(fleet: Fleet, broker: redis.Redis
 
 
 def test_parked_turn_is_cancelled_without_a_message(fleet: Fleet, broker: redis.Redis) -> None:
-    fleet.ledger.submit(fleet.request(turn_id="parked"), 1.0)
-    claim = fleet.ledger.claim("parked", "somebody", 1.0, 60.0)
+    fleet.ledger.submit_many([fleet.request(turn_id="parked")], 1.0)
+    claim = claim_turn(fleet.ledger, "parked", "somebody", 1.0, 60.0)
     assert isinstance(claim, Claim)
     fleet.ledger.wait(claim, 1e12, "rate_limited", 1.0)
     assert fleet.client.cancel("parked")
@@ -94,8 +95,8 @@ def test_parked_turn_is_cancelled_without_a_message(fleet: Fleet, broker: redis.
 
 
 def test_running_turn_is_left_to_its_worker_to_end(fleet: Fleet) -> None:
-    fleet.ledger.submit(fleet.request(turn_id="running"), 1.0)
-    fleet.ledger.claim("running", "somebody", 1.0, 60.0)
+    fleet.ledger.submit_many([fleet.request(turn_id="running")], 1.0)
+    claim_turn(fleet.ledger, "running", "somebody", 1.0, 60.0)
     assert fleet.client.cancel("running")
     assert fleet.ledger.turn("running").cancel_requested
     with pytest.raises(ResultTimeout, match="it goes on"):

@@ -16,6 +16,7 @@ from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
 from adapters.request import MAX_PROMPT_BYTES
 from tests.brokers.rabbitmq import Vhost
+from tests.claiming import claim_turn
 from tests.cli.conftest import Cli, cli
 from tests.leaks import places
 from tests.waiting import until
@@ -142,7 +143,7 @@ def test_who_cannot_be_reached_is_told_apart(tmp_path: Path) -> None:
         turn = fleet.client.enqueue(fleet.request(agent="talkative"))
         with pytest.raises(ControlRefused, match="waits for a worker: no agent runs for it yet"):
             fleet.client.control(turn, ControlRequest(Control.INTERRUPT))
-        fleet.ledger.claim(turn, "a worker that was killed", time.time(), 60)
+        claim_turn(fleet.ledger, turn, "a worker that was killed", time.time(), 60)
         with pytest.raises(ControlTimeout, match=r"no worker says that it holds turn .*; ask again with .* id i:"):
             fleet.client.control(turn, ControlRequest(Control.INTERRUPT), request_id="i", timeout_s=0.3)
         fleet.broker.stop()

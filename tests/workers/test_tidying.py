@@ -352,7 +352,8 @@ def test_agent_that_runs_beside_its_turns_next_attempt_raises_the_alarm(stage: S
             await anext(turn)
             await tidy(looker, stage.host)
             assert registry.get_sample_value("runturn_duplicate_runs_total") == 0
-            stage.ledger.end_attempt(claim, AttemptEnd(1, NO_USAGE, HostLost.kind), stage.site.now())
+            now = stage.site.now()
+            stage.ledger.wait(claim, now, HostLost.kind, now, AttemptEnd(1, NO_USAGE, HostLost.kind))
             await tidy(looker, stage.host)
             assert registry.get_sample_value("runturn_duplicate_runs_total") == 0  # nothing came after it yet
             stage.again(claim.turn_id)

@@ -1,0 +1,103 @@
+"""What comes in: turns and sessions of turns, those who ask for them, and those who want them cancelled.
+
+Every operation is one short transaction, and needs no claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
+from ops.ledger import session_runs, settlement, submission, waiters
+from ops.ledger.reader import LedgerReader
+from ops.ledger.records import State
+from ops.ledger.session_runs import AskedSession
+from ops.ledger.settlement import Busy, Settled
+from ops.ledger.submission import Asked
+
+
+class Intake(LedgerReader):
+    """The books for producers, and for who receives their messages. All methods raise LedgerUnavailable."""
+
+    def submit_many(self, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
+        """Record turns as queued, in one transaction; returns the ids that were new: of others, the first stays.
+
+        Killed before: the messages are delivered again and submit. Others who submit these turns wait
+        meanwhile, so some hundred are enough.
+        """
+        with self._database.write() as connection:
+            return submission.submit_many(connection, requests, now)
+
+    def admit(self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None) -> Asked:
+        """Record a turn that a Celery task asks for, and that the task is to be told its result.
+
+        With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
+        once. Killed after: whoever settles the turn tells the task, or finds it among the `unanswered`.
+        """
+        with self._database.write() as connection:
+            return submission.admit(connection, request, task_id, now, due_at)
+
+    def refuse(self, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float) -> Asked | Busy:
+        """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
+
+        The task that asked for it is to be told. Busy: a valid request of that turn_id is under way; its result
+        answers this one, too.
+        """
+        with self._database.write() as connection:
+            return settlement.refuse(connection, turn_id, agent, result, task_id, now)
+
+    def cancel(self, turn_id: str, now: float, *, running: bool = True) -> State:
+        """Ask for the end of a turn, of one that is `running` only if so asked; returns where it stands.
+
+        Its owner hears of it with the next `renew`, the next owner with its claim. A turn that waits may be taken
+        at once. Raises UnknownTurn.
+        """
+        with self._database.write() as connection:
+            return settlement.cancel(connection, turn_id, now, running=running)
+
+    def settle_unclaimed(self, turn_id: str, result: TurnResult, now: float) -> Settled | Busy:
+        """Settle a queued or waiting turn that no agent runs for: cancelled before it began. Raises UnknownTurn.
+
+        Busy: it is running, or an attempt is open; only its owner can settle it.
+        """
+        with self._database.write() as connection:
+            return settlement.settle_unclaimed(connection, turn_id, result, now)
+
+    def told(self, turn_id: str, task_ids: Collection[str]) -> None:
+        """Note that tasks know the turn's result. Killed before: they are told again."""
+        with self._database.write() as connection:
+            waiters.told(connection, turn_id, task_ids)
+
+    def submit_session(self, request: SessionRequest, now: float) -> bool:
+        """Record a session of turns, and the first one as queued; False: its id is known already.
+
+        Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
+        """
+        with self._database.write() as connection:
+            return session_runs.submit(connection, request, now)
+
+    def admit_session(
+        self, request: SessionRequest, task_id: str, now: float, due_at: float | None = None
+    ) -> AskedSession:
+        """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
+
+        With the result if there is one already: tell the task. Killed after: as with `admit`.
+        """
+        with self._database.write() as connection:
+            return session_runs.admit(connection, request, task_id, now, due_at)
+
+    def refuse_session(self, result: SessionResult, task_id: str, now: float) -> AskedSession:
+        """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""
+        with self._database.write() as connection:
+            return session_runs.refuse(connection, result, task_id, now)
+
+    def cancel_session(self, run_id: str, now: float, *, running: bool = True) -> str | None:
+        """Ask for the end of a session of turns and of its open turn, of one that is `running` only if so asked.
+
+        Returns that turn's id; None: there is nothing left to cancel, or no session of that id.
+        """
+        with self._database.write() as connection:
+            return settlement.cancel_session(connection, run_id, now, running=running)

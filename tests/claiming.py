@@ -1,0 +1,16 @@
+"""One turn for one worker, for tests that are about what comes after."""
+
+from __future__ import annotations
+
+from ops.ledger import Claim, Ledger, State
+from ops.ledger.claims import claimed
+from ops.ledger.turn_rows import locked
+
+
+def claim_turn(ledger: Ledger, turn_id: str, owner: str, now: float, ttl: float) -> Claim | None:
+    """Claim this turn, as `Ledger.take` does each that it comes to; None: it is not to be had now."""
+    with ledger._database.write() as connection:
+        row = locked(connection, turn_id)
+        free_from = row["owner_expires"] if row["state"] == State.RUNNING else row["due_at"]
+        free = free_from is not None and free_from <= now
+        return claimed(connection, row, owner, now, ttl) if free else None
