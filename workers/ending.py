@@ -160,12 +160,12 @@ class Ending:
             log.exception("an agent could not be asked to end by itself; it is ended when its time for that is up")
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._done(work))
+        task = asyncio.create_task(self._see_to(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _done(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _see_to(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do it. If that fails, whoever follows the attempt is to leave it."""
         try:
             await work()

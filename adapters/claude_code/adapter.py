@@ -60,16 +60,12 @@ class ClaudeCode:
     )
     tools = TOOLS
 
-    def __init__(
-        self,
-        command: str = "claude",
-        defaults: ClaudeCodeOptions | None = None,
-        stop_grace_s: float = 5.0,
-    ) -> None:
-        self.command = command
-        self.defaults = defaults or self._options_type()
+    def __init__(self, config: AgentConfig = AgentConfig()) -> None:  # noqa: B008 - immutable
+        """Raises InvalidRequest for options that make no sense."""
+        self.command = config.command or "claude"
+        self.defaults = self._options_type.parse(config.options)
         # SIGINT lets it end its tools and print its result; SIGTERM ends it without one.
-        grace = stop_grace_s
+        grace = config.stop_grace_s
         self.stop = (Signal("INT", grace), Signal("TERM", grace), Signal("KILL", grace))
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -141,8 +137,7 @@ class ClaudeCode:
 
 def create(config: AgentConfig) -> ClaudeCode:
     """See `adapters.contract.AdapterFactory`."""
-    defaults = ClaudeCodeOptions.parse(config.options)
-    return ClaudeCode(config.command or "claude", defaults, config.stop_grace_s)
+    return ClaudeCode(config)
 
 
 def turn_flags(request: TurnRequest, options: ClaudeCodeOptions, session: Session) -> list[str]:

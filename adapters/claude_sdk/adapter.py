@@ -35,15 +35,10 @@ class ClaudeSdk(ClaudeCode):
     _options_type = ClaudeSdkOptions
     capabilities = replace(ClaudeCode.capabilities, live=True)
 
-    def __init__(
-        self,
-        command: str = "claude",
-        defaults: ClaudeSdkOptions | None = None,
-        stop_grace_s: float = 5.0,
-        toolbox: Toolbox | None = None,
-    ) -> None:
-        super().__init__(command, defaults, stop_grace_s)
-        self._toolbox = toolbox or Toolbox({})
+    def __init__(self, config: AgentConfig = AgentConfig()) -> None:  # noqa: B008 - immutable
+        """Raises InvalidRequest for options that make no sense."""
+        super().__init__(config)
+        self._toolbox = Toolbox.installed(config.tools)
 
     def check(self, request: TurnRequest) -> None:
         """See `Adapter.check`."""
@@ -122,9 +117,4 @@ def _servers(options: ClaudeSdkOptions) -> dict[str, JsonValue]:
 
 def create(config: AgentConfig) -> ClaudeSdk:
     """The adapter as an operator has configured it. Raises InvalidRequest."""
-    return ClaudeSdk(
-        config.command or "claude",
-        ClaudeSdkOptions.parse(config.options),
-        config.stop_grace_s,
-        Toolbox.installed(config.tools),
-    )
+    return ClaudeSdk(config)

@@ -9,7 +9,7 @@ import pytest
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.command import Command, Signal
-from adapters.contract import Adapter, Exit, Session
+from adapters.contract import Adapter, AgentConfig, Exit, Session
 from adapters.errors import InvalidRequest
 from adapters.options import MAX_ARGUMENT_BYTES
 from adapters.registry import Registry
@@ -95,7 +95,7 @@ def test_table_of_flags_names_options_that_exist() -> None:
 
 
 def test_operators_defaults_hold_unless_the_request_says_otherwise() -> None:
-    agent = ClaudeCode(defaults=ClaudeCodeOptions(model="opus", max_turns=9))
+    agent = ClaudeCode(AgentConfig(options={"model": "opus", "max_turns": 9}))
     argv = agent.build(request(options={"max_turns": 2}), NEW).argv
 
     assert "--model=opus" in argv
@@ -185,7 +185,7 @@ def test_agents_own_retries_can_be_set() -> None:
 
 
 def test_interrupted_first_then_terminated_then_killed() -> None:
-    built = ClaudeCode(stop_grace_s=7.0).build(request(), NEW)
+    built = ClaudeCode(AgentConfig(stop_grace_s=7.0)).build(request(), NEW)
 
     assert built.stop == (Signal("INT", 7.0), Signal("TERM", 7.0), Signal("KILL", 7.0))
 
@@ -265,11 +265,11 @@ def test_good_request_passes() -> None:
     ],
 )
 def test_health(end: Exit, stdout: str, healthy: bool, version: str | None, problem: str | None) -> None:
-    health = ClaudeCode("/opt/claude").health(end, stdout)
+    health = ClaudeCode(AgentConfig("/opt/claude")).health(end, stdout)
 
     assert (health.healthy, health.version) == (healthy, version)
     assert (problem or "") in (health.problem or "")
-    assert ClaudeCode("/opt/claude").probe() == ("/opt/claude", "--version")
+    assert ClaudeCode(AgentConfig("/opt/claude")).probe() == ("/opt/claude", "--version")
 
 
 # -- the registry

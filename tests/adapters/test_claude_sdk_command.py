@@ -29,12 +29,11 @@ from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentFailed, AgentNotFound, InvalidRequest
 from adapters.events import AgentStatus
 from adapters.request import TurnRequest
-from adapters.tool_functions import Toolbox
 from tests.adapters.wires import Desk
 
 NEW = Session("5f6f1c2e-0000-4000-8000-000000000001", resume=False)
 OLD = Session(NEW.session_id, resume=True)
-TOOLBOX = Toolbox({"add": f"{__name__}:add"})
+TOOLS = AgentConfig(tools=(f"{__name__}:add",))
 SERVERS: dict[str, dict[str, Any]] = {
     "files": {"command": "files", "args": ["--all"], "env": {"KEY": "secret"}},
     "far": {"type": "http", "url": "http://localhost/mcp", "headers": {"Authorization": "Bearer secret"}},
@@ -195,7 +194,7 @@ async def test_handshake_is_that_of_the_sdk() -> None:
 
 
 def test_secrets_of_servers_are_in_a_file_of_the_spool() -> None:
-    command = ClaudeSdk(toolbox=TOOLBOX).build(request({"mcp_servers": SERVERS, "tools": ["add"]}), NEW)
+    command = ClaudeSdk(TOOLS).build(request({"mcp_servers": SERVERS, "tools": ["add"]}), NEW)
     assert f"--mcp-config={SPOOL}/mcp.json" in command.argv
     assert "secret" not in " ".join(command.argv)
     servers = json.loads(command.files["mcp.json"])["mcpServers"]
@@ -240,7 +239,7 @@ def test_a_prompt_with_a_slash_is_text() -> None:
 )
 def test_what_cannot_work_is_refused_by_name(options: Mapping[str, Any], field: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message) as refused:
-        ClaudeSdk(toolbox=TOOLBOX).check(request(dict(options)))
+        ClaudeSdk(TOOLS).check(request(dict(options)))
     assert (refused.value.field or "").startswith(field)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from adapters.claude_sdk.adapter import ClaudeSdk
 from adapters.claude_sdk.gates import Gates
+from adapters.contract import AgentConfig
 from adapters.errors import InvalidRequest
 from adapters.live import Control, Verdict
-from adapters.tool_functions import Toolbox
 from adapters.usage import Tokens
 from tests.adapters.wires import Stage
 from tests.model_api import Hold, ModelApi, Reply, Script, Text, ToolUse, Usage, replies
@@ -64,7 +64,7 @@ def stage(api: ModelApi, tmp_path: Path) -> Open:
     """Opens a turn whose API calls go to a script."""
     binary = claude_binary()
     assert binary is not None, "the Claude Code CLI is missing; it comes with claude-agent-sdk"
-    adapter = ClaudeSdk(str(binary), toolbox=Toolbox({"add": f"{__name__}:add"}))
+    adapter = ClaudeSdk(AgentConfig(str(binary), tools=(f"{__name__}:add",)))
     (tmp_path / "home").mkdir()
     environment = claude_environment(api.base_url, tmp_path / "home", max_retries=1)
 

@@ -22,7 +22,7 @@ from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, ResultMessage, que
 from adapters.claude_sdk.adapter import ClaudeSdk
 from adapters.claude_sdk.gates import HOOKS
 from adapters.command import Command
-from adapters.contract import Session
+from adapters.contract import AgentConfig, Session
 from adapters.request import TurnRequest
 from adapters.result import Status
 from remote.follower import follow
@@ -155,7 +155,7 @@ def _ours(fleet: Fleet) -> float:
 
 
 async def _asked_by_ours(host: Host, root: Path, program: str, name: str) -> list[float]:
-    adapter = ClaudeSdk(program)
+    adapter = ClaudeSdk(AgentConfig(program))
     request = TurnRequest.parse({"prompt": "do it", "workspace": str(root), "agent": "claude-sdk"})
     command: Command = adapter.build(request, Session("s", resume=False))
     failed: list[Exception] = []
