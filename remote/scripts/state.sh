@@ -34,10 +34,17 @@ put() {
     printf '%-80s\n' "$2" 1<>"$spool/$1"
 }
 
-# get NAME: the words of a state file in `value`; blank if there is none.
+# get NAME: the words of a state file in `value`; blank if there is none. A shell reads byte by byte, and somebody may
+# write meanwhile: what was half the one and half the other is not read twice.
 get() {
     value=
-    read -r value 2>/dev/null <"$spool/$1"
+    read -r value 2>/dev/null <"$spool/$1" || return
+    while [ "$value" ]; do
+        glance=$value
+        value=
+        read -r value 2>/dev/null <"$spool/$1" || return
+        [ "$value" != "$glance" ] || return 0
+    done
 }
 
 # load_turn: fails without a turn, as in a spool that is just being removed.

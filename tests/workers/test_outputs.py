@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adapters.result import TurnResult
+from tests.workers.conftest import RECORDINGS
+from tests.workers.site import Site
 from workers.outputs import Outputs
+from workers.run import TurnRun
 
 PATTERN = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^[a-z]+$"}}}
 ENDLESS = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
@@ -38,6 +44,20 @@ def test_an_output_that_is_nested_too_deeply_is_a_fault() -> None:
     for _ in range(5000):
         deep = {"n": deep}
     assert asyncio.run(_fault(PATTERN, deep)) == "it is nested too deeply"
+
+
+def test_a_turn_whose_schema_has_no_end_fails_and_does_not_come_back(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    recording = {"recording": str(RECORDINGS / "l_json_schema.jsonl")}
+    turn_id = site.queue(options=recording, output_schema={"type": "object", **DOUBLING})
+    worker = replace(site.worker(), outputs=Outputs(most_s=1))
+    result = asyncio.run(TurnRun(worker, site.claim(turn_id)).run())
+    site.close()
+    assert isinstance(result, TurnResult)
+    assert result.error is not None
+    assert (result.error.kind, result.attempts) == ("structured_output_missing", 1)
+    assert "takes more than 1 s" in result.error.message
+    assert result.cost_usd, "it was billed all the same"
 
 
 async def _fault(schema: dict[str, Any], output: object) -> str | None:
