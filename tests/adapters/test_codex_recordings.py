@@ -8,7 +8,7 @@ from adapters import events as ev
 from adapters.codex.rollout import next_files, session_files
 from adapters.contract import Exit
 from adapters.errors import Retry
-from adapters.fold import TurnState
+from adapters.fold import TurnState, fold
 from adapters.usage import Tokens, Usage, UsageSource
 from tests.adapters.codex_recordings import CODEX, bill, billed_names, folded, lines, names
 
@@ -128,6 +128,16 @@ def test_answer_that_has_no_bill_leaves_it_incomplete() -> None:
     one_short = [line for line in _records(["tool"]) if b'"token_usage_record"' not in line]
     assert CODEX.session_usage(_records(["tool"]), state).complete
     assert not CODEX.session_usage(one_short, state).complete
+
+
+def test_turn_whose_thread_is_not_named_has_no_whole_account() -> None:
+    state = TurnState()
+    fold(CODEX.parser(), state, lines("interrupted")[1:])
+    judgement = CODEX.judgement(state, Exit(1))
+    assert (judgement.usage, judgement.read_session_files) == (
+        Usage({}, UsageSource.NONE, complete=False),
+        False,
+    )
 
 
 def test_answer_under_way_when_the_agent_died_leaves_the_bill_incomplete() -> None:
