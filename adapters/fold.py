@@ -81,7 +81,8 @@ class TurnState:
     def estimate(self) -> Usage:
         """The usage as far as the events tell it."""
         if not self.seen:
-            return Usage({}, UsageSource.NONE, complete=not self.awaits_answer)
+            unread = self.malformed > 0 and not self.started  # in a form that nobody has asked it for
+            return Usage({}, UsageSource.NONE, complete=not self.awaits_answer and not unread)
         by_model = {model: ModelUsage(tokens) for model, tokens in self.seen.items()}
         return Usage(by_model, UsageSource.STREAM, complete=False)
 

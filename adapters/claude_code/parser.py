@@ -42,6 +42,7 @@ class ClaudeCodeParser:
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
         self._shells: set[str] = set()  # tasks in the background that are no subagents
         self._reported: Mapping[str, ModelUsage] = {}  # by the results so far
+        self._results: set[str] = set()  # their ids: each tells what is new, and may be read once only
         self._asked_at: dict[str | None, float] = {}  # requests to the model, by the Agent call they serve
         self._readers: dict[object, Callable[[Record, float | None], Events]] = {
             "assistant": self._assistant,
@@ -175,8 +176,13 @@ class ClaudeCodeParser:
         return _notification(record) if task in self._shells else _subagent(record, task)
 
     def _result(self, record: Record, _: float | None) -> Events:
+        number = optional_string(record.get("uuid"))
+        if number in self._results:
+            return _HEARTBEATS
         report = read_report(record, self._reported)
         self._reported = report.by_model
+        if number is not None:
+            self._results.add(number)
         failed = report.is_error or report.subtype != "success"
         return (ev.TurnFailed(report) if failed else ev.TurnCompleted(report),)
 

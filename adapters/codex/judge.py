@@ -31,7 +31,8 @@ def _usage(state: TurnState) -> Usage:
     if report is not None and not report.is_error and not state.resumed:
         return Usage(report.by_model, UsageSource.STREAM, complete=False)
     refused = report is not None and report.is_error and not (state.text or state.tools or state.answer_lost)
-    return Usage({}, UsageSource.NONE, complete=refused or not state.started)
+    silent = not (state.started or state.text or state.tools or state.malformed)
+    return Usage({}, UsageSource.NONE, complete=refused or silent)
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:

@@ -72,7 +72,9 @@ def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
         model for model, used in by_model.items() if used.cost_usd != prices.request_cost_usd(model, used.tokens)
     }
     by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
-    whole = not isinstance(error, errors.ApiUnreachable) and not any(_LOOP in text for text in report.errors)
+    refused = report.api_status is not None or end.code in _STATUS_OF_EXIT  # what has a status was no answer
+    broke_off = isinstance(error, errors.ApiUnreachable) and not refused
+    whole = not broke_off and not any(_LOOP in text for text in report.errors)
     usage = Usage(by_model, UsageSource.RESULT, complete=whole)
     return Judgement(error, usage, read_session_files=bool(unclear))
 

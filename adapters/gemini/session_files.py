@@ -30,6 +30,9 @@ def session_files(session_id: str) -> SessionFiles:
     )
 
 
+_CHOSEN = "auto"  # as the name of a model, and the beginning of some: a small model says which one shall answer
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """One answer of a model, as its last record tells."""
@@ -71,8 +74,11 @@ def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> 
     for answer in records.answers.values():
         billed = ModelUsage(answer.tokens, prices.request_cost_usd(answer.model, answer.tokens))
         by_model[answer.model] = by_model[answer.model] + billed if answer.model in by_model else billed
-    if state.report is not None:
-        return Usage(_repriced(state.report.by_model, by_model), UsageSource.RESULT)
+    report = state.report
+    if report is not None:
+        # After a failure that is no refusal of the API's, some of an answer may have been billed unseen.
+        whole = not report.is_error or report.api_status is not None
+        return Usage(_repriced(report.by_model, by_model), UsageSource.RESULT, complete=whole)
     return Usage(by_model, UsageSource.SESSION_FILES, complete=_is_whole(records, state))
 
 
@@ -87,8 +93,11 @@ def _repriced(reported: Mapping[str, ModelUsage], read: Mapping[str, ModelUsage]
 def _is_whole(records: _Records, state: TurnState) -> bool:
     """Whether nothing was billed that is not in the files: the model had answered, and its tools were at work.
 
-    An answer in the middle is billed and not written down, and so is what tools ask a model themselves.
+    An answer in the middle is billed and not written down, and so is what tools ask a model themselves, and what a
+    model is asked for the choice of another.
     """
+    if (state.model or "").startswith(_CHOSEN):
+        return False
     used = ASKING.intersection(state.tools.values())
     asked = any(answer.tools & ASKING for answer in records.answers.values())
     return bool(state.tools) and records.ends_with_answer and not used and not asked

@@ -8,7 +8,7 @@ from adapters import events as ev
 from adapters.codex.rollout import next_files, session_files
 from adapters.contract import Exit
 from adapters.errors import Retry
-from adapters.fold import TurnState
+from adapters.fold import TurnState, fold
 from adapters.usage import Tokens, Usage, UsageSource
 from tests.adapters.codex_recordings import CODEX, bill, billed_names, folded, lines, names
 
@@ -86,6 +86,58 @@ def test_rollouts_tell_the_exact_bill(name: str, rollouts: list[str], expected: 
 def test_bill_without_a_subagents_rollout_is_not_complete() -> None:
     state, _, _ = folded("subagent")
     assert not CODEX.session_usage(_records(["subagent"]), state).complete
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("subagent-cut", Tokens(4048, 448, 896, 168)),  # the connection broke, it asked again
+        ("subagent-ended", Tokens(2082, 282, 564, 142)),  # the turn was over before it had its answer
+    ],
+)
+def test_answer_to_a_subagent_that_broke_off_leaves_the_bill_incomplete(name: str, told: Tokens) -> None:
+    state, _, judgement = folded(name)
+    usage = CODEX.session_usage(_records([name, f"{name}.child"]), state)
+    assert (judgement.error, usage.tokens, usage.complete) == (None, told, False)
+
+
+def test_subagent_that_was_killed_amid_a_tool_was_asking_nothing() -> None:
+    child = _records(["subagent.child"])
+    bill = next(n for n, line in enumerate(child) if b'"token_usage_record"' in line)
+    call = b'{"type":"response_item","payload":{"type":"function_call"}}'
+    result = b'{"type":"response_item","payload":{"type":"function_call_output","output":"%s"}}'
+    state, _, _ = folded("subagent")
+    complete = [
+        CODEX.session_usage([*_records(["subagent"]), *child[:bill], call, child[bill], *after], state).complete
+        for after in ([], [result % b"done"], [result % b"aborted by user"])
+    ]
+    assert complete == [True, False, True]
+
+
+def test_rollout_of_a_fork_begins_with_a_copy_of_its_parents() -> None:
+    state, _, _ = folded("subagent-forked")
+    records = _records(["subagent-forked", "subagent-forked.child"])
+    usage = CODEX.session_usage(records, state)
+    assert (usage.tokens, usage.complete) == (Tokens(5056, 556, 1112, 206), True)
+    without_bill = [line for line in records if b'"token_usage_record"' not in line or line in records[:-4]]
+    assert not CODEX.session_usage(without_bill, state).complete
+
+
+def test_answer_that_has_no_bill_leaves_it_incomplete() -> None:
+    state, _, _ = folded("tool")
+    one_short = [line for line in _records(["tool"]) if b'"token_usage_record"' not in line]
+    assert CODEX.session_usage(_records(["tool"]), state).complete
+    assert not CODEX.session_usage(one_short, state).complete
+
+
+def test_turn_whose_thread_is_not_named_has_no_whole_account() -> None:
+    state = TurnState()
+    fold(CODEX.parser(), state, lines("interrupted")[1:])
+    judgement = CODEX.judgement(state, Exit(1))
+    assert (judgement.usage, judgement.read_session_files) == (
+        Usage({}, UsageSource.NONE, complete=False),
+        False,
+    )
 
 
 def test_answer_under_way_when_the_agent_died_leaves_the_bill_incomplete() -> None:

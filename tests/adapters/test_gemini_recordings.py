@@ -81,6 +81,44 @@ def test_tool_that_asks_a_model_itself_leaves_the_session_files_short() -> None:
     assert not agent().session_usage(lines, folded(recording).state).complete
 
 
+def test_small_model_that_chooses_another_is_in_no_session_file() -> None:
+    """As 0.61.0 names it in its first event where it asks `gemini-3.5-flash-lite` which model shall answer."""
+    recording = load("killed-tool")
+    state = TurnState()
+    fold(agent().parser(), state, [recording.lines[0].replace(b"gemini-2.5-pro", b"auto"), *recording.lines[1:]])
+    assert not agent().session_usage(recording.session_lines, state).complete
+
+
+@pytest.mark.parametrize(("name", "whole"), [("500", True), ("down", False)])
+def test_what_the_api_refused_it_has_not_billed(name: str, *, whole: bool) -> None:
+    assert folded(load(name)).judgement.usage.complete is whole
+
+
+def test_session_files_do_not_make_a_broken_turns_usage_whole() -> None:
+    state = TurnState()
+    fold(
+        agent().parser(), state, [load("tools").lines[0], RESULT % (b"error", b"Loop detected", 300_002, 300_000)]
+    )
+    judgement = agent().judgement(state, Exit(0))
+    assert (judgement.usage.complete, judgement.read_session_files) == (False, True)
+    assert not agent().session_usage((), state).complete
+
+
+def test_output_in_another_format_is_no_whole_account() -> None:
+    state = TurnState()
+    fold(agent().parser(), state, [b"{", b'  "session_id": "x",', b'  "stats": {}', b"}"])
+    assert not agent().judgement(state, Exit(0)).usage.complete
+
+
+@pytest.mark.parametrize("name", ["tools", "ratelimit", "auth"])
+def test_result_that_is_printed_twice_counts_once(name: str) -> None:
+    recording = load(name)
+    state = TurnState()
+    fold(agent().parser(), state, [*recording.lines, recording.lines[-1]])
+    usage = agent().judgement(state, recording.exit).usage
+    assert {model: used.tokens for model, used in usage.by_model.items()} == recording.bill
+
+
 def test_events_of_a_turn_with_tools() -> None:
     turn = folded(load("tools"))
     assert [event.name for event in turn.events if event is not ev.HEARTBEAT] == [

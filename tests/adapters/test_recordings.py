@@ -9,7 +9,7 @@ import pytest
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.prices import PRICES, cost_usd
 from adapters.usage import UsageSource
-from tests.adapters.recordings import DATA, VERSIONS, Recording, load, names
+from tests.adapters.recordings import DATA, VERSIONS, Recording, folded, load, names
 
 # name: how it ended, and where its usage was read
 EXPECTED = {
@@ -254,3 +254,11 @@ def test_rejected_login_is_retried_when_its_limit_resets(version: str, name: str
     assert error is not None
     assert error.retryable
     assert error.retry_at == 1_795_300_000
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_result_that_is_printed_twice_is_booked_once(version: str) -> None:
+    for name in names(version):
+        recording = load(f"{version}/{name}")
+        twice = folded([*recording.lines, *recording.lines[-1:]], recording.exit).usage
+        assert twice == recording.folded().usage, name
