@@ -269,3 +269,8 @@ def _leaves(error: type[TurnError]) -> list[type[TurnError]]:
 
 
 KINDS: dict[str, type[TurnError]] = {leaf.kind: leaf for leaf in _leaves(TurnError)}
+
+
+def meaning(kind: str) -> str:
+    """What an error of that kind means, in a few words; empty: this runturn does not know it."""
+    return KINDS[kind]().message.rstrip(".") if kind in KINDS else ""

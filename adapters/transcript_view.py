@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from adapters.errors import meaning
 from adapters.usage import sum_costs
 
 MAX_THINKING = 500  # characters
@@ -46,9 +47,10 @@ class Transcript:
             case "attempt_started":
                 self._reported = False
             case "attempt_ended":
-                self._why = f": {event['message']}" if event["message"] else ""
+                self._why = event["message"] or ""
             case "turn_settled" if event["error_kind"] and not self._reported:
-                return f"**{event['status'].capitalize()}:** {event['error_kind']}{self._why}"
+                why = self._why or meaning(event["error_kind"])
+                return f"**{event['status'].capitalize()}:** {event['error_kind']}" + (f": {why}" if why else "")
         return transcript_text(event)
 
 

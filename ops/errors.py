@@ -63,7 +63,7 @@ class UnknownTurn(LedgerError):
     """The ledger has no such turn."""
 
     def __init__(self, turn_id: str) -> None:
-        super().__init__(f"the ledger has no turn {turn_id}")
+        super().__init__(f"the ledger has no turn {turn_id}; see: runturn history")
 
 
 class StaleClaim(LedgerError):

@@ -43,9 +43,14 @@ def test_help_names_every_command_and_the_exit_status(cli: Cli) -> None:
     width = max(map(len, NAMES))
     for name, summary in NAMES.items():
         assert f"{name:<{width}}  {summary}" in said.out
-    assert "Exit status: 0 completed, 1 the turn failed, 2 bad input, 3 no broker or worker, 130 interrupted." in (
-        " ".join(said.out.split())
-    )
+    ends = "0 completed, 1 the turn failed, 2 bad input, 3 no broker, ledger or worker, 130 interrupted."
+    assert f"Exit status: {ends}" in " ".join(said.out.split())
+
+
+def test_command_that_was_meant_is_named(cli: Cli) -> None:
+    said = cli("histroy")
+    assert said == (2, "", "runturn: No such command 'histroy'; did you mean history? (see runturn --help)\n")
+    assert "did you mean" not in cli("make-coffee").err
 
 
 def test_no_command_at_all_prints_the_help(cli: Cli) -> None:

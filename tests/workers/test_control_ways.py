@@ -71,7 +71,11 @@ def test_command_line_asks_and_says_what_came_of_it(
     assert refused == (2, "", f"runturn: turn {turn}: value: has to be default or plan\n")
     failed = fleet_cli("send", turn, "fail")
     assert failed == (1, "", f"runturn: turn {turn}: turn_failed: the agent does not want to\n")
-    assert fleet_cli("interrupt", "nobody's") == (2, "", "runturn: the ledger has no turn nobody's\n")
+    assert fleet_cli("interrupt", "nobody's") == (
+        2,
+        "",
+        "runturn: the ledger has no turn nobody's; see: runturn history\n",
+    )
     assert fleet_cli("answer", turn, "toolu_1", "allow").status == 2
     assert fleet.noted(turn, "controls")[:3] == [
         ["interrupt", None], ["send", "two\nlines"], ["set_model", "claude-opus-5"],

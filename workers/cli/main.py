@@ -12,6 +12,7 @@ from typing import NamedTuple
 import click
 
 from adapters.errors import TurnError
+from adapters.nearby import meant
 from ops.errors import ArchiveUnavailable, LedgerUnavailable, OpsError
 from workers.cli.status import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
 from workers.errors import ControlFailed, ControlRefused, RunturnError
@@ -97,6 +98,16 @@ class Commands(click.Group):
                 return command
         return None
 
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click has it, which knows near names of options only."""
+        try:
+            return super().resolve_command(context, arguments)
+        except click.UsageError as error:
+            near = meant(arguments[0], self.list_commands(context))
+            raise click.UsageError(error.message.rstrip(".") + near, context) from error
+
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands section by section, without importing them."""
         for section in SECTIONS:
@@ -116,7 +127,8 @@ def cli() -> None:
 
     Start with `runturn up` in one terminal and `runturn run "what is in here?"` in another.
 
-    Exit status: 0 completed, 1 the turn failed, 2 bad input, 3 no broker or worker, 130 interrupted.
+    Exit status: 0 completed, 1 the turn failed, 2 bad input, 3 no broker, ledger or worker,
+    130 interrupted.
     """
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from adapters.errors import KINDS
+from adapters.errors import meaning
 from ops.ledger import State
 from ops.ledger.reader import LedgerReader
 from workers.lifecycle import AgentChosen
@@ -38,8 +38,8 @@ def reason_to_wait(ledger: LedgerReader, turn_id: str, now: float) -> str | None
         at = time.strftime("%m-%d %H:%M:%S", time.localtime(row.due_at))
         if row.wait_reason is None:
             return f"it is to start at {at}"
-        kind = KINDS.get(row.wait_reason)
-        explained = f" ({kind().message.rstrip('.')})" if kind else ""
+        known = meaning(row.wait_reason)
+        explained = f" ({known})" if known else ""
         return f"it waits, {row.wait_reason}{explained}, and is looked at again at {at}"
     if row.state not in (State.QUEUED, State.WAITING):
         return None
