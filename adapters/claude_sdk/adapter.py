@@ -89,7 +89,12 @@ class ClaudeSdk(ClaudeCode):
         return ClaudeSdkConversation(request, options, tools, wire, desk)
 
     def _sdk_options(self, request: TurnRequest) -> ClaudeSdkOptions:
-        return cast(ClaudeSdkOptions, self._options(request))
+        options = cast(ClaudeSdkOptions, self._options(request))
+        if not request.plan or options.permissions is None:
+            return options
+        # Rules that were written for work allow nothing to a plan; a producer who is asked may.
+        rules = options.permissions.model_copy(update={"allow": (), "default": "deny"})
+        return options.model_copy(update={"permissions": rules})
 
 
 def _missing(why: str) -> AgentNotFound:

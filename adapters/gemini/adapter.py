@@ -48,7 +48,7 @@ class Gemini:
         plans=True,
         billing=frozenset(Billing),
         tested_versions=("0.61.0", "0.61.0"),
-        api_credentials=frozenset({"GEMINI_API_KEY", "GOOGLE_API_KEY"}),
+        api_credentials=frozenset({"GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"}),
         max_context_tokens=1_048_576,
     )
     tools = TOOLS

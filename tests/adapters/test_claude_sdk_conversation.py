@@ -27,7 +27,7 @@ DONE = Reply((Text("done"),), Usage(50, 30, 40, 6))
 
 SCRIPTS = (
     *(Script(name, (TOUCH, DONE)) for name in ("runs", "refused", "denied", "raises", "fails", "late", "cut")),
-    Script("planned", (TOUCH, DONE)),
+    Script("planned", (TOUCH, DONE), per_session=True),
     Script("lost", (TOUCH, Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
     Script("asked", (TOUCH, DONE), per_session=True),
     Script("tool", (Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)), DONE)),
@@ -123,8 +123,14 @@ async def test_a_denied_tool_never_runs(stage: Open, script: str, options: dict[
         assert reason in finished.error
 
 
-async def test_a_plan_turn_changes_nothing(stage: Open) -> None:
-    options = {"permission_mode": "bypassPermissions", "allowed_tools": "Bash"}
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"permission_mode": "bypassPermissions", "allowed_tools": "Bash"},
+        {"permissions": {"allow": ["Bash"], "default": "allow"}},
+    ],
+)
+async def test_a_plan_turn_changes_nothing(stage: Open, options: dict[str, Any]) -> None:
     async with stage("planned", options, plan=True) as turn:
         assert (await turn.finish()).error is None
         assert turn.named("tool_finished")[0].error

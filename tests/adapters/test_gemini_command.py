@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from adapters.billing import billing_modes
 from adapters.command import SessionFiles, Signal
 from adapters.contract import AgentConfig, Exit, Session
 from adapters.errors import InvalidRequest
@@ -131,6 +132,19 @@ def test_credentials_are_those_of_its_login() -> None:
     assert {"GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"} <= set(
         names({"GOOGLE_GENAI_USE_VERTEXAI": "true"})
     )
+
+
+@pytest.mark.parametrize(
+    ("credentials", "first"),
+    [
+        ([], "subscription"),
+        (["GEMINI_API_KEY"], "api"),
+        (["GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_CLOUD_PROJECT"], "api"),
+        (["GOOGLE_GENAI_USE_GCA"], "subscription"),
+    ],
+)
+def test_billing_is_as_its_login_tells(credentials: list[str], first: str) -> None:
+    assert billing_modes(None, create(AgentConfig()).capabilities, credentials)[0] == first
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
 ) -> None:
     program = _claude(tmp_path / "bin" / "claude", "echo '2.1.330 (Claude Code)'")
     monkeypatch.setenv("RUNTURN_AGENTS", json.dumps({"claude-code": {"command": str(program)}}))
+    assert "no credentials in its environment, so it needs a login of its own" in cli("agents").out
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret-secret-secret")
     agent = _agents(cli)["claude-code"]
     assert (agent["healthy"], agent["version"], agent["warning"]) == (True, "2.1.330", None)
