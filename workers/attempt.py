@@ -117,6 +117,11 @@ class AttemptRun:
         return None if self._asked is None else self._asked.message
 
     @property
+    def held(self) -> bool:
+        """Whether its claim is ours for certain."""
+        return self._held()
+
+    @property
     def over(self) -> bool:
         """Whether the host has told of its end."""
         return self._follower is not None and self._follower.exit is not None
