@@ -35,11 +35,10 @@ class Numbering:
 
     def resume(self, stored: Iterable[tuple[int, bytes]]) -> list[Mapping[str, Any]]:
         """Go on where a worker before us was, which has stored these events; returns the asides among them."""
-        asides = {}
-        for seq, line in stored:
-            self._stored_to = seq
-            if _HEAD.match(line):
-                asides[seq] = orjson.loads(line)
+        events = list(stored)
+        if events:
+            self._stored_to = events[-1][0]
+        asides = asides_in(events)
         self._taken = frozenset(asides)
         self._pass_taken()
         return list(asides.values())
@@ -62,6 +61,11 @@ class Numbering:
     def _pass_taken(self) -> None:
         while self.next_seq in self._taken:
             self.next_seq += 1
+
+
+def asides_in(stored: Iterable[tuple[int, bytes]]) -> dict[int, Mapping[str, Any]]:
+    """Those among stored events, by number."""
+    return {seq: orjson.loads(line) for seq, line in stored if _HEAD.match(line)}
 
 
 def aside(event: AsideEvent, redactor: Redactor) -> Aside:

@@ -98,6 +98,11 @@ class AttemptRun:
         return self._claim.request.output_schema
 
     @property
+    def held(self) -> bool:
+        """Whether its claim is ours for certain."""
+        return self._held()
+
+    @property
     def over(self) -> bool:
         """Whether the host has told of its end."""
         return self._follower is not None and self._follower.exit is not None

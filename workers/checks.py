@@ -1,7 +1,7 @@
 """The test commands of a session's turn, run on its host when its agent has ended, before the turn is settled.
 
 A worker that is killed meanwhile leaves an attempt that is open: the next one reads the agent's output again, ends
-what is left of the commands, and runs them again.
+what is left of the commands, and runs them again. One that was frozen meanwhile leaves those of the next alone.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Checks:
     ) -> None:
         self._equipment = equipment
         self._claim = claim
+        self._attempt = attempt
         self._run = run
         self._patiently = patiently
         self._host: TurnHost = equipment.hosts.get(attempt.host)
@@ -86,6 +87,7 @@ class Checks:
             limit_s = min(limit_s, request.deadline_at - equipment.clock())
         if limit_s <= 0:
             return Check(command=text, exit=None, duration_ms=0)
+        await self._assert_ours()
         env = {name: equipment.environ[name] for name in self._names if name in equipment.environ}
         running = asyncio.create_task(
             run_check(self._host.host, self._spool, directory, text, env, timeout_s=limit_s, tail=_READ)
@@ -94,6 +96,8 @@ class Checks:
             while not running.done() and self._run.ending.why is None and not self._patiently.leaving:
                 await asyncio.wait((running,), timeout=_LOOK_S)
             if not running.done():
+                if not self._run.held:
+                    await self._assert_ours()
                 await tolerant(end_checks(self._host.host, self._spool), None)
                 await asyncio.wait((running,), timeout=_LEFT_S)
                 if self._patiently.leaving:
@@ -104,6 +108,7 @@ class Checks:
             await asyncio.gather(running, return_exceptions=True)
         took_s = equipment.monotonic() - began
         output = running.result()
+        await self._assert_ours()  # or it was ended by the next worker
         late = output.exit == _KILLED and took_s >= limit_s
         log.info("a test command has ended", exit=None if late else output.exit, seconds=round(took_s, 1))
         return Check(
@@ -112,6 +117,11 @@ class Checks:
             duration_ms=round(took_s * 1000),
             tail=self._tail(output.stdout),
         )
+
+    async def _assert_ours(self) -> None:
+        """Raise StaleClaim if another worker has the turn: what runs on its host is that one's."""
+        ledger = self._equipment.ledger
+        await self._patiently(ledger.append_events, self._claim, self._attempt.first_seq, ())
 
     @property
     def _names(self) -> Sequence[str]:

@@ -47,13 +47,18 @@ class Controls:
             return Reply(outcome=outcome)
         return Reply(refused="its agent is ending" if self._closed else None)
 
+    def recall(self, asides: Iterable[Mapping[str, Any]]) -> None:
+        """Know what earlier attempts were asked: it is not done again."""
+        self._read(asides)
+        for request_id in self._controls.keys() - self._outcomes.keys():
+            unknown = (ENDED, "its agent has ended meanwhile: it may have been done, or not")
+            self._outcomes[request_id] = asdict(
+                ControlAnswered(request_id, self._controls[request_id], False, None, *unknown)
+            )
+
     def resume(self, asides: Iterable[Mapping[str, Any]]) -> None:
         """Take over from a worker that was lost."""
-        for event in asides:
-            if event["event"] == ControlRequested.name:
-                self._controls[event["request_id"]] = event["control"]
-            elif event["event"] == ControlAnswered.name:
-                self._outcomes[event["request_id"]] = own_fields(event)
+        self._read(asides)
         for request_id in self._controls.keys() - self._outcomes.keys():
             self._fail(request_id, LOST, "its worker was lost meanwhile: it may have been done, or not")
 
@@ -79,6 +84,13 @@ class Controls:
         task = asyncio.create_task(self._see_to(said, request))
         self._under_way[said.request_id] = task
         task.add_done_callback(lambda _: self._under_way.pop(said.request_id, None))
+
+    def _read(self, asides: Iterable[Mapping[str, Any]]) -> None:
+        for event in asides:
+            if event["event"] == ControlRequested.name:
+                self._controls[event["request_id"]] = event["control"]
+            elif event["event"] == ControlAnswered.name:
+                self._outcomes[event["request_id"]] = own_fields(event)
 
     async def _see_to(self, said: Said, request: ControlRequest) -> None:
         try:

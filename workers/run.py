@@ -200,8 +200,11 @@ class TurnRun:
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
         redactor = self._equipment.secrets.and_of_environment(command.env).and_of_files(command.files)
         run = AttemptRun(self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held)
-        if self.claim.open is not None and adapter.capabilities.live:
-            run.talk.resume(await self._patiently(self._ledger.events, self.claim.turn_id, attempt.first_seq - 1))
+        if adapter.capabilities.live and (self.claim.open is not None or attempt.attempt > 1):
+            stored = await self._patiently(self._ledger.events, self.claim.turn_id)
+            run.talk.recall(event for event in stored if event[0] < attempt.first_seq)
+            if self.claim.open is not None:
+                run.talk.resume(event for event in stored if event[0] >= attempt.first_seq)
         self._attempt_run = run  # producers are heard from now on: it knows what they have said before
         if self._asked is not None:
             run.ending.stop(self._asked)

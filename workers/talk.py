@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from adapters.live import Conversation, Permission, Verdict
+from workers.asides import asides_in
 from workers.controls import Controls
 from workers.live_messages import Reply, Said
 from workers.narrator import Narrator
@@ -21,6 +22,10 @@ class Talk:
         self._questions = Questions(narrator, clock)
         self._refusal = refusal
         self._left = False
+
+    def recall(self, stored: Iterable[tuple[int, bytes]]) -> None:
+        """Know what was said to the agents of earlier attempts, of which the ledger has these events."""
+        self._controls.recall(asides_in(stored).values())
 
     def resume(self, stored: Iterable[tuple[int, bytes]]) -> None:
         """Go on where a worker before us was, which has stored these events of the attempt."""

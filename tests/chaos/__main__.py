@@ -24,13 +24,14 @@ def main() -> int:
     parser.add_argument("--broker", choices=[*BROKERS, "both"], default="both")
     parser.add_argument("--turns", type=int, default=FULL.turns, help="of the agent `scripted`")
     parser.add_argument("--real", type=int, default=FULL.real, help="of the real Claude Code")
+    parser.add_argument("--others", type=int, default=FULL.others, help="of each other kind")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeats a run")
     asked = parser.parse_args()
     if (obstacle := Link.available()) is not None:
         print(f"chaos: links have to be cut, and {obstacle}", file=sys.stderr)
         return 1
     names = list(BROKERS) if asked.broker == "both" else [asked.broker]
-    form, root = FULL.sized(asked.turns, asked.real), Path(tempfile.mkdtemp(prefix="rt-chaos-"))
+    form, root = FULL.sized(asked.turns, asked.real, asked.others), Path(tempfile.mkdtemp(prefix="rt-chaos-"))
     reports = []
     for name in names:
         (root / name).mkdir()

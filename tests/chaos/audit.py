@@ -12,11 +12,12 @@ from adapters.usage import ModelUsage, Tokens
 from ops.errors import UnknownTurn
 from ops.ledger import State
 from tests.chaos.stage import Stage
-from tests.chaos.workload import SONNET, Kind, Turn
-from tests.model_api import Usage
+from tests.chaos.workload import AGENTS, Kind, Run, Turn
 
 _NANO = 1e-9  # US dollars, in which the ledger counts
-_COMPLETE = (Kind.PLAIN, Kind.RETRIED, Kind.BROKEN, Kind.REAL)
+_COMPLETE = frozenset(Kind) - {Kind.FAILING, Kind.CANCELLED}
+# What is asked of an agent, and what it asks, happens once, whoever holds its turn.
+_ONCE = ("control_requested", "control_answered", "permission_answered")
 
 
 @dataclass
@@ -48,6 +49,8 @@ def audit(stage: Stage) -> Audit:
     bills = _bills(stage)
     for turn in stage.workload.turns:
         _check_turn(stage, found, turn, bills[turn.id])
+    for run in stage.workload.runs:
+        _check_run(stage, found, run)
     _check_totals(stage, found)
     _check_starts(stage, found)
     _check_rest(stage, found)
@@ -62,41 +65,67 @@ def _bills(stage: Stage) -> dict[str, ModelUsage]:
         for used in bill.values():
             bills[turn_id] += used
     for turn in stage.workload.turns:
-        if turn.kind is Kind.REAL:
-            # A message that did not reach its end is on nobody's record but the API's.
-            requests = [request for request in stage.api.bill(turn.id).requests if not request.partial]
-            assert {request.model for request in requests} <= {SONNET}, "a model without a price here"
-            bills[turn.id] = _priced(sum((request.usage for request in requests), Usage()))
+        if turn.kind in AGENTS:
+            bills[turn.id] = stage.agents.billed(AGENTS[turn.kind], turn.id)
     return bills
 
 
-def _priced(used: Usage) -> ModelUsage:
-    """With what Anthropic charges for Sonnet: 3, 15, 0.30 and 3.75 dollars for a million tokens."""
-    tokens = Tokens(used.input, used.output, used.cache_read, used.cache_creation)
-    cost = used.input * 3 + used.output * 15 + used.cache_read * 0.3 + used.cache_creation * 3.75
-    return ModelUsage(tokens, cost / 1e6)
+def _check_run(stage: Stage, found: Audit, run: Run) -> None:
+    """Its turns share a bill."""
+    bill, turns = stage.agents.billed(run.request.turn.agent, run.id), run.turns(stage.ledger)
+    session = stage.ledger.session_run(run.id)
+    result = session.result if session is not None else None
+    found.turns += len(turns)
+    found.billed_tokens += bill.tokens.total
+    found.billed_usd += bill.cost_usd or 0.0
+    if result is None or (result.status, result.reason) != ("done", "tests_passed"):
+        found.faults.append(f"{run.id} is {result}: {result and result.error}")
+    booked, cost_usd = Tokens(), 0.0
+    for turn in turns:
+        _check_end(stage, found, turn)
+        spent = stage.ledger.turn(turn.id).spent
+        booked, cost_usd = booked + spent.tokens, cost_usd + (spent.cost_usd or 0.0)
+    if (booked, round(cost_usd, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
+        attempts = "; ".join(f"{turn.id}: {_attempts(stage, turn)}" for turn in turns)
+        found.faults.append(f"{run.id} is billed {bill}, booked {booked} for {cost_usd}; {attempts}")
 
 
 def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> None:
     found.billed_tokens += bill.tokens.total
     found.billed_usd += bill.cost_usd or 0.0
-    try:
-        result, row = stage.ledger.result(turn.id), stage.ledger.turn(turn.id)
-    except UnknownTurn:
-        found.faults.append(f"{turn.id} is lost: the ledger does not know it")
+    if not _check_end(stage, found, turn):
         return
-    if result is None or row.state is not State.SETTLED:
-        found.faults.append(f"{turn.id} is not settled: {row}")
-        return
-    found.settled += 1
-    if not _as_expected(turn, result):
-        found.faults.append(f"{turn.id} is {result.status}, after {result.attempts} attempts: {result.error}")
-    _check_events(stage, found, turn, result)
-    spent = row.spent
+    spent = stage.ledger.turn(turn.id).spent
     if (spent.tokens, round(spent.cost_usd or 0.0, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
         found.faults.append(
             f"{turn.id} is billed {bill}, booked {spent.tokens} for {spent.cost_usd}; {_attempts(stage, turn)}"
         )
+
+
+def _check_end(stage: Stage, found: Audit, turn: Turn) -> bool:
+    """Whether it was settled at all."""
+    try:
+        result, row = stage.ledger.result(turn.id), stage.ledger.turn(turn.id)
+    except UnknownTurn:
+        found.faults.append(f"{turn.id} is lost: the ledger does not know it")
+        return False
+    if result is None or row.state is not State.SETTLED:
+        found.faults.append(f"{turn.id} is not settled: {row}")
+        return False
+    found.settled += 1
+    if not _as_expected(turn, result):
+        found.faults.append(f"{turn.id} is {result.status}, after {result.attempts} attempts: {result.error}")
+    if turn.kind is Kind.BROUGHT and not _brought_home(result):
+        found.faults.append(f"{turn.id} has brought home {result.collected}")
+    _check_events(stage, found, turn, result)
+    return True
+
+
+def _brought_home(result: TurnResult) -> bool:
+    collected = result.collected
+    if collected is None or collected.problem is not None or "made" not in collected.files:
+        return False
+    return collected.files["made"].text == "made\n" and "+made\n" in (collected.patch or "")
 
 
 def _as_expected(turn: Turn, result: TurnResult) -> bool:
@@ -119,6 +148,9 @@ def _check_events(stage: Stage, found: Audit, turn: Turn, result: TurnResult) ->
     found.event_gaps += gaps
     if gaps:
         found.faults.append(f"{turn.id} has events {numbers}")
+    words = Counter((each["event"], each["request_id"]) for each in events if each["event"] in _ONCE)
+    if again := {word: count for word, count in words.items() if count > 1}:
+        found.faults.append(f"{turn.id}: more than once: {again}")
     if names["turn_settled"] > 1:
         found.double_settled += 1
         found.faults.append(f"{turn.id} was settled {names['turn_settled']} times")

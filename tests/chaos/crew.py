@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import tempfile
 import threading
 import time
@@ -29,6 +30,7 @@ class Crew:
         self.environment = environment
         self._lock = threading.Lock()
         self._serving: list[Worker] = []
+        self._frozen: Worker | None = None
         self._watchers: list[threading.Thread] = []
         self._closed = threading.Event()
         self._manager = threading.Thread(target=self._replace, name="manager", daemon=True)
@@ -64,6 +66,18 @@ class Crew:
         self._story.tell(f"{worker.log.name} is killed")
         worker.kill()
         self._start()
+
+    def freeze(self, rng: random.Random) -> None:
+        """One of them stands still, as on a machine that is suspended."""
+        with self._lock:
+            self._frozen = self._serving[rng.randrange(len(self._serving))]
+        self._story.tell(f"{self._frozen.log.name} stands still")
+        self._frozen.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on, and does not know what has happened."""
+        assert self._frozen is not None
+        self._frozen.process.send_signal(signal.SIGCONT)
 
     def terminate(self, rng: random.Random) -> None:
         """Tell one of them to leave, as a redeploy does."""

@@ -11,11 +11,13 @@ class Form:
 
     turns: int  # of the agent `scripted`
     real: int  # of the real Claude Code
+    others: int  # of each other kind: live, Codex, Gemini, with a workspace; and so many sessions of turns
     calm_s: float  # before the first blow
     storm_s: float
     longest_s: float  # turn that is played
     lease_s: int
     worker_blows: int
+    frozen_blows: int  # workers that stand still for longer than their claims last
     broker_blows: int
     ledger_blows: int
     ledger_away_s: float
@@ -26,19 +28,21 @@ class Form:
     exit_s: float  # that a worker may take to leave when it is told to
     recovery_s: float  # that everything may take to come to its end afterwards
 
-    def sized(self, turns: int, real: int) -> Form:
+    def sized(self, turns: int, real: int, others: int) -> Form:
         """The same with other numbers of turns."""
-        return replace(self, turns=turns, real=real)
+        return replace(self, turns=turns, real=real, others=others)
 
 
 FULL = Form(
     turns=200,
     real=20,
+    others=6,
     calm_s=15.0,
     storm_s=300.0,
     longest_s=60.0,
     lease_s=45,
     worker_blows=20,
+    frozen_blows=3,
     broker_blows=12,
     ledger_blows=3,
     ledger_away_s=10.0,
@@ -54,11 +58,13 @@ FULL = Form(
 SHORT = Form(
     turns=34,
     real=4,
+    others=0,
     calm_s=1.0,
     storm_s=20.0,
     longest_s=8.0,
     lease_s=60,
     worker_blows=5,
+    frozen_blows=0,
     broker_blows=3,
     ledger_blows=1,
     ledger_away_s=3.0,

@@ -13,10 +13,11 @@ import structlog
 from tests.chaos.audit import audit
 from tests.chaos.form import Form
 from tests.chaos.report import Report
+from tests.chaos.speaker import Speaker
 from tests.chaos.stage import OpenBroker, Stage, open_stage
 from tests.chaos.storm import Storm, Targets, everything
 from tests.chaos.watcher import Watcher
-from tests.chaos.workload import Kind
+from tests.chaos.workload import Kind, Run, Turn, settled
 from tests.waiting import until
 
 ChooseTargets = Callable[[Stage, random.Random], Targets]
@@ -39,9 +40,8 @@ def perform(
         faults = _recover(stage, watchers)
         found = audit(stage)
         found.faults += [*stage.crew.faults, *faults]
-        attempts = sum(
-            result.attempts for turn in stage.workload.turns if (result := stage.ledger.result(turn.id))
-        )
+        turns = [*stage.workload.turns, *(turn for run in stage.workload.runs for turn in run.turns(stage.ledger))]
+        attempts = sum(result.attempts for turn in turns if (result := stage.ledger.result(turn.id)))
         spools = len(stage.spooled())
         log.info("what the workers logged", errors=dict(stage.crew.errors()))
     return Report(
@@ -61,8 +61,11 @@ def perform(
 def _storm(stage: Stage, storm: Storm) -> list[Watcher]:
     """Until the last blow is over, and the last turn sent."""
     producer, turns = stage.producer, stage.workload.turns
-    producer.plan(turns)
+    producer.plan([*turns, *stage.workload.runs])
     watched = [turn.id for turn in turns if turn.kind is not Kind.CANCELLED][: stage.form.watchers]
+    for turn in turns:
+        if turn.kind is Kind.LIVE:
+            Speaker(producer.client, stage.ledger, turn.id, stage.story)
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(producer.play)
         try:
@@ -78,10 +81,12 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
     """Until nothing is left to be done; returns what was seen to be wrong. The workers have left then."""
     form, ledger, producer = stage.form, stage.ledger, stage.producer
     stage.crew.wait_ready(form.recovery_s)
-    open_turns = {turn.id for turn in stage.workload.turns}
+    asked = [*stage.workload.turns, *stage.workload.runs]
+    open_turns: dict[str, Turn | Run] = {each.id: each for each in asked}
 
     def all_settled() -> bool:
-        open_turns.difference_update({turn_id for turn_id in open_turns if ledger.result(turn_id) is not None})
+        for each in [each for each in open_turns.values() if settled(ledger, each)]:
+            del open_turns[each.id]
         return not open_turns
 
     faults = _waited(stage, all_settled, lambda: f"turns that are not settled: {sorted(open_turns)}")

@@ -26,6 +26,7 @@ echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
 for play; do :; done
 act=$play/${{RUNTURN_SPOOL##*.}}
 [ -e "$act" ] || act=$play/last
+[ ! -e "$play/makes" ] || echo made >made
 {awk} "$1" "$2" "$3" "$4" "$5" "$act" || exit
 trap '' INT TERM HUP
 [ -e "$act.report" ] || exit 1
@@ -67,10 +68,12 @@ class Players:
         """The same program; it writes down its starts."""
         return self._program(program.name, _COUNTED.format(folder=self._folder, program=program))
 
-    def play(self, name: str, *acts: Act) -> dict[str, str]:
-        """Write a play; returns the options of a request for it."""
+    def play(self, name: str, *acts: Act, makes: bool = False) -> dict[str, str]:
+        """Write a play; returns the options of a request for it. One that `makes` leaves a file, `made`."""
         folder = self._folder / name
         folder.mkdir()
+        if makes:
+            (folder / "makes").touch()
         for number, act in enumerate(acts, 1):
             self._write(folder / ("last" if number == len(acts) else str(number)), act)
         return {"recording": str(folder)}

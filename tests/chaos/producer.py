@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from celery import Celery
 
@@ -12,8 +12,8 @@ from ops.ledger import Ledger
 from tests.chaos.broker import Broker
 from tests.chaos.story import Story
 from tests.chaos.timeline import Timeline
-from tests.chaos.workload import Sending, Turn, Way
-from workers.app import QUEUE, TASK, create_app
+from tests.chaos.workload import Run, Sending, Turn, Way
+from workers.app import QUEUE, SESSION_TASK, TASK, create_app
 from workers.client import Client
 
 _AGAIN_S = 1.0
@@ -32,7 +32,7 @@ class Producer:
         self._timeline = Timeline()
         self.sent: set[str] = set()  # task ids
 
-    def plan(self, turns: list[Turn]) -> None:
+    def plan(self, turns: Sequence[Turn | Run]) -> None:
         """Put all sendings and cancels on the timeline."""
         for turn in turns:
             for sending in turn.sendings:
@@ -48,18 +48,26 @@ class Producer:
         """Send no more; from any thread."""
         self._timeline.stop()
 
-    def send(self, turn: Turn, sending: Sending) -> None:
+    def send(self, turn: Turn | Run, sending: Sending) -> None:
         """Send once."""
-        if sending.way is Way.CLIENT:
-            self.client.enqueue(turn.request)
+        if sending.way is Way.NAME:
+            self._send_by_name(turn, sending)
+        elif isinstance(turn, Run):
+            self.client.enqueue_session(turn.request)
         else:
-            document = turn.request.model_dump(mode="json", exclude_defaults=True)
-            handle = self._plain.send_task(TASK, args=[document], task_id=sending.task_id, queue=QUEUE)
-            handle.backend = None
+            self.client.enqueue(turn.request)
         self._story.tell(f"{turn.id} is sent by {sending.way}, as task {sending.task_id}")
         self.sent.add(sending.task_id)
 
-    def _cancel(self, turn: Turn) -> None:
+    def _send_by_name(self, turn: Turn | Run, sending: Sending) -> None:
+        if isinstance(turn, Run):
+            task, document = SESSION_TASK, turn.request.document()
+        else:
+            task, document = TASK, turn.request.model_dump(mode="json", exclude_defaults=True)
+        handle = self._plain.send_task(task, args=[document], task_id=sending.task_id, queue=QUEUE)
+        handle.backend = None
+
+    def _cancel(self, turn: Turn | Run) -> None:
         left = self.client.cancel(turn.id)
         self._story.tell(f"{turn.id} is cancelled{'' if left else ', too late'}")
 

@@ -41,7 +41,8 @@ class Report:
 def show(reports: list[Report], console: Console) -> None:
     """The table, then what is wrong."""
     title = (
-        f"chaos, seed {reports[0].seed}: {reports[0].form.turns} scripted turns and {reports[0].form.real} real"
+        f"chaos, seed {reports[0].seed}: {reports[0].form.turns} scripted turns, {reports[0].form.real} real, "
+        f"{reports[0].form.others} of each other kind"
     )
     console.print(title)
     table = Table()

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ops.ledger import Ledger
+from tests.chaos import agents
+from tests.chaos.agents import Agents, open_agents
 from tests.chaos.broker import Broker
 from tests.chaos.crew import Crew
 from tests.chaos.form import Form
 from tests.chaos.player import Players
 from tests.chaos.producer import Producer
 from tests.chaos.story import Story
-from tests.chaos.workload import Workload, scripts
-from tests.model_api import ModelApi
-from tests.model_api.cli import claude_binary, claude_environment
+from tests.chaos.workload import Workload
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
 from tests.processes import of_turns
 from tests.ssh.accounts import own_account
@@ -43,7 +44,7 @@ class Stage:
     broker: Broker
     database: PostgresqlServer
     ledger: Ledger
-    api: ModelApi
+    agents: Agents
     players: Players
     crew: Crew
     producer: Producer
@@ -75,14 +76,14 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
         for host in hosts:
             stack.callback(host.clean_up)
         players = Players(root / "players", rng)
-        api = stack.enter_context(ModelApi(*scripts(form)))
+        real = open_agents(stack, form, _folder(root / "home"), [sshd.home for sshd in sshds], players)
         database = _database(stack)
         broker = stack.enter_context(open_broker(root / "broker"))
         stack.callback(_end_local_turns, root)
         url = database.new_database()
-        environment = _environment(form, root, hosts, players, api, broker, url)
+        environment = _environment(form, root, hosts, players, real, broker, url)
         ledger = stack.enter_context(Ledger.open(url))
-        (root / "workspace").mkdir()
+        _lay_out(root)
         names, story = [host.name for host in hosts], Story(root / "story")
         patience_s = form.calm_s + form.storm_s + form.recovery_s
         yield Stage(
@@ -93,12 +94,12 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
             broker=broker,
             database=database,
             ledger=ledger,
-            api=api,
+            agents=real,
             players=players,
             crew=stack.enter_context(Crew(2, _folder(root / "logs"), environment, story)),
             producer=Producer(broker, ledger, patience_s, story),
             story=story,
-            workload=Workload(form, rng, players, str(root / "workspace"), names),
+            workload=Workload(form, rng, players, root, names),
         )
 
 
@@ -112,19 +113,14 @@ def _database(stack: ExitStack) -> PostgresqlServer:
 
 
 def _environment(
-    form: Form, root: Path, hosts: list[Login], players: Players, api: ModelApi, broker: Broker, ledger_url: str
+    form: Form, root: Path, hosts: list[Login], players: Players, real: Agents, broker: Broker, ledger_url: str
 ) -> dict[str, str]:
     """Of the workers."""
-    binary = claude_binary()
-    if binary is None:
-        raise RuntimeError("the Claude Code CLI is missing; it comes with claude-agent-sdk")
-    claude = str(players.counted(binary))
-    variables = claude_environment(api.base_url, _folder(root / "home"), max_retries=1)
-    forwarded = sorted(variables.keys() - {"PATH", "HOME", "CLAUDE_CONFIG_DIR"})
-    agents = {"scripted": str(players.program), "claude-code": claude}
-    described = [host.setting(agents=agents, env=forwarded) for host in hosts]
+    programs = {"scripted": str(players.program), **real.programs}
+    described = [host.setting(agents=programs, env=real.forwarded) for host in hosts]
     return {
-        **variables,
+        **real.variables,
+        **agents.settings(real),
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "RUNTURN_STATE_DIR": str(root / "state"),
         "RUNTURN_BROKER_URL": broker.url,
@@ -133,7 +129,7 @@ def _environment(
         "RUNTURN_METRICS_PORT": "0",
         "RUNTURN_HOST_NAME": "local",  # of both: they are on one machine
         "RUNTURN_SSH_HOSTS": json.dumps(described),
-        "RUNTURN_AGENT__COMMAND": claude,
+        "RUNTURN_MOUNT_ROOTS": json.dumps([str(root / "mounted")]),
         "RUNTURN_AGENT__MAX_CONCURRENT_AGENTS": str(_SLOTS),
         "RUNTURN_AGENT__LEASE_MS": f"{form.lease_s}000",
         "RUNTURN_AGENT__MAX_ATTEMPTS": "20",  # what is struck is not to be given up
@@ -142,6 +138,18 @@ def _environment(
         "RUNTURN_AGENT__RETRY_BACKOFF_MS": "200",
         "RUNTURN_AGENT__MAX_RETRY_BACKOFF_MS": "5000",
     }
+
+
+def _lay_out(root: Path) -> None:
+    """Where turns work, and what they bring."""
+    _folder(root / "workspace")
+    (_folder(root / "mounted") / "brought").write_text("brought\n")
+    author = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.com")
+    git = ("git", *author, "-C", _folder(root / "repository"))
+    subprocess.run([*git, "init", "-q"], check=True)
+    (root / "repository" / "brought").write_text("brought\n")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "all"], check=True)
 
 
 def _folder(path: Path) -> Path:

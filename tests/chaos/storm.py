@@ -17,6 +17,7 @@ _SHORT_CUT_S = (1.0, 12.0)
 _BROKER_AWAY_S = (0.5, 8.0)
 _HOST_AWAY_S = (0.5, 4.0)
 _BEYOND_LEASE_S = 15.0
+_BEYOND_CLAIM_S = 22.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,8 @@ def _workers(stage: Stage, rng: random.Random) -> list[Blow]:
         Blow("a worker is killed", lambda: stage.crew.kill(choice)),
         Blow("a worker gets SIGTERM", lambda: stage.crew.terminate(choice)),
     ]
-    return [kinds[n % 2] for n in range(stage.form.worker_blows)]
+    frozen = Blow("a worker stands still", lambda: stage.crew.freeze(choice), _BEYOND_CLAIM_S, stage.crew.thaw)
+    return [kinds[n % 2] for n in range(stage.form.worker_blows)] + [frozen] * stage.form.frozen_blows
 
 
 def _broker(stage: Stage, rng: random.Random) -> list[Blow]:

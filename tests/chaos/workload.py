@@ -6,16 +6,18 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from adapters.request import TurnRequest
+from adapters.session_request import SessionRequest
+from ops.ledger import Ledger
+from tests.chaos.agents import CLAUDE, CODEX, GEMINI, MODELS, SDK, session_agent
 from tests.chaos.form import Form
 from tests.chaos.player import Act, Players
-from tests.model_api import Reply, Script, Text, Usage, replies
 
-SONNET = "claude-sonnet-4-5"
 _RECORDINGS = ("a_parallel_tools", "b_agentic_steps", "c_subagent")
-_SPARE_REPLIES = 4  # for an agent that was ended while an answer was under way
+_STEPS = 3  # until a session of turns is done
 _SHORTEST_S = 2.0
 
 
@@ -28,6 +30,10 @@ class Kind(StrEnum):
     BROKEN = "broken"  # its first agent breaks off without a word, the second one completes
     CANCELLED = "cancelled"  # somebody cancels it; it may be over by then
     REAL = "real"  # completes; the real Claude Code
+    LIVE = "live"  # the same through its SDK: it asks for every tool, and is spoken to
+    CODEX = "codex"  # the real Codex
+    GEMINI = "gemini"  # the real Gemini CLI
+    BROUGHT = "brought"  # completes in a workspace of its own, and brings home what it has made
 
 
 class Way(StrEnum):
@@ -35,6 +41,9 @@ class Way(StrEnum):
 
     CLIENT = "client"
     NAME = "name"  # as a plain Celery task
+
+
+AGENTS = {Kind.REAL: CLAUDE, Kind.LIVE: SDK, Kind.CODEX: CODEX, Kind.GEMINI: GEMINI}  # that are real
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +71,50 @@ class Turn:
         return self.request.turn_id
 
 
-def scripts(form: Form) -> Iterator[Script]:
-    """What the model says to the real ones. All usages differ, so that no sum is right by accident."""
-    for n in range(form.real):
-        pause_s = 2 + n % 5 if form.longest_s < 30 else 3 + 5 * (n % 3)
-        working = [
-            Reply((replies.bash(f"sleep {pause_s}"),), Usage(100 + n, 20 + n, 30 + n, 4 + n)),
-            Reply((replies.bash(f"sleep {pause_s}"),), Usage(200 + n, 30 + n, 40 + n, 5 + n)),
-        ]
-        done = [Reply((Text("done"),), Usage(300 + n + k, 40 + n, 50 + n, 6 + n)) for k in range(_SPARE_REPLIES)]
-        yield Script(f"real-{n}", (*working, *done))
+@dataclass(slots=True)
+class Run:
+    """A session of turns."""
+
+    request: SessionRequest
+    sendings: list[Sending]
+
+    cancel_at_s: None = None  # none is cancelled
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.request.run_id
+
+    def turns(self, ledger: Ledger) -> list[Turn]:
+        """Its turns, once it has ended."""
+        session = ledger.session_run(self.id)
+        ids = session.result.turns if session and session.result else ()
+        return [Turn(self.request.turn.model_copy(update={"turn_id": each}), Kind.REAL, []) for each in ids]
+
+
+def settled(ledger: Ledger, asked: Turn | Run) -> bool:
+    """Whether it has its result."""
+    if isinstance(asked, Turn):
+        return ledger.result(asked.id) is not None
+    session = ledger.session_run(asked.id)
+    return session is not None and session.result is not None
 
 
 class Workload:
     """All turns of a performance."""
 
-    def __init__(self, form: Form, rng: random.Random, players: Players, workspace: str, hosts: list[str]) -> None:
+    def __init__(self, form: Form, rng: random.Random, players: Players, root: Path, hosts: list[str]) -> None:
         self._form = form
         self._rng = rng
         self._players = players
-        self._workspace = workspace
+        self._root = root
         self._hosts = hosts
-        self.turns = [self._scripted(n) for n in range(form.turns)] + [self._real(n) for n in range(form.real)]
+        self.turns = [self._scripted(n) for n in range(form.turns)]
+        self.turns += [self._real(Kind.REAL, n) for n in range(form.real)]
+        others = range(form.others)
+        self.turns += [self._real(kind, n) for kind in (Kind.LIVE, Kind.CODEX, Kind.GEMINI) for n in others]
+        self.turns += [self._brought(n) for n in others]
+        self.runs = [self._run(n) for n in others]
 
     def _scripted(self, number: int) -> Turn:
         kind = self._rng.choices(list(Kind)[:5], (78, 8, 6, 4, 4))[0] if number > 5 else list(Kind)[number % 5]
@@ -112,16 +143,52 @@ class Workload:
             case _:
                 return [Act(recording, length_s)]
 
-    def _real(self, number: int) -> Turn:
-        name = f"{Kind.REAL}-{number}"
-        # The model API is on the loopback device: hosts behind a link do not reach it.
-        host = self._rng.choice(["local", self._hosts[0]])
-        request = self._request(name, host=host, options={"model": SONNET})
-        return Turn(request, Kind.REAL, self._sendings(name, number))
+    def _real(self, kind: Kind, number: int) -> Turn:
+        name = f"{kind}-{number}"
+        request = self._request(name, **self._by(AGENTS[kind]))
+        return Turn(request, kind, self._sendings(name, number))
+
+    def _by(self, agent: str) -> dict[str, Any]:
+        options: dict[str, Any] = {"model": MODELS[agent]}
+        if agent == CODEX:
+            options["sandbox"] = "danger-full-access"
+        if agent == SDK:
+            options["permissions"] = {"ask": True, "ask_timeout_ms": 600_000}
+        # The model APIs are on the loopback device: hosts behind a link do not reach them.
+        return {"agent": agent, "options": options, "host": self._rng.choice(["local", self._hosts[0]])}
+
+    def _brought(self, number: int) -> Turn:
+        """From a git repository that all hosts share, or from files that are uploaded."""
+        name = f"{Kind.BROUGHT}-{number}"
+        play = self._players.play(name, *self._acts(Kind.BROUGHT), makes=True)
+        brings: dict[str, Any] = {"worktree": {"repository": str(self._root / "repository")}}
+        if number % 2:
+            brings = {"mounts": [{"host_path": str(self._root / "mounted"), "mount_path": "files"}]}
+        place = self._rng.choice([*self._hosts, None])
+        wanted = {"collect": {"patch": True, "files": ["made"]}, "workspace": None, "host": place}
+        request = self._request(name, agent="scripted", options=play, **brings, **wanted)
+        return Turn(request, Kind.BROUGHT, self._sendings(name, number))
+
+    def _run(self, number: int) -> Run:
+        name, agent = f"session-{number}", session_agent(number)
+        workspace = self._root / name
+        workspace.mkdir()
+        fields = self._by(agent)
+        if agent == SDK:  # nobody is there to be asked
+            fields["options"].pop("permissions")
+        document = {
+            "run_id": name,
+            "turn": {"prompt": f"do it [script:{name}]", "workspace": str(workspace), **fields},
+            "test_commands": [f'test "$(wc -l <steps)" -ge {_STEPS}'],
+            "max_turns": 10,
+        }
+        return Run(SessionRequest.parse(document), self._sendings(name, number))
 
     def _request(self, turn_id: str, **fields: Any) -> TurnRequest:
-        document = {"turn_id": turn_id, "prompt": f"do it [script:{turn_id}]", "workspace": self._workspace}
-        return TurnRequest.parse(document | fields)
+        workspace = str(self._root / "workspace")
+        document = {"turn_id": turn_id, "prompt": f"do it [script:{turn_id}]", "workspace": workspace}
+        told = {name: value for name, value in (document | fields).items() if value is not None}
+        return TurnRequest.parse(told)
 
     def _sendings(self, turn_id: str, number: int) -> list[Sending]:
         """A third is there when the storm begins. Every fourth turn is sent again, some of them late."""
@@ -135,8 +202,10 @@ class Workload:
             sendings.append(Sending(min(first_s + rng.expovariate(1 / form.longest_s), latest_s), way, task_id))
         return sendings
 
-    def late(self) -> Iterator[tuple[Turn, Sending]]:
+    def late(self) -> Iterator[tuple[Turn | Run, Sending]]:
         """What is sent when all is over: half of it under other task ids."""
         for turn in self._rng.sample(self.turns, max(4, len(self.turns) // 20)):
             yield turn, Sending(0.0, Way.CLIENT, turn.id)
             yield turn, Sending(0.0, Way.NAME, f"{turn.id}-late")
+        for run in self.runs:
+            yield run, Sending(0.0, Way.NAME, f"{run.id}-late")

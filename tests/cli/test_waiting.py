@@ -93,7 +93,7 @@ def test_queued_turn_waits_for_a_slot(ledger: Ledger) -> None:
 
 
 def test_parked_turn_waits_for_what_it_was_parked_for(ledger: Ledger) -> None:
-    ledger.submit(_request("a"), NOW)
+    ledger.submit_many([_request("a")], NOW)
     (claim,) = ledger.take("w", lambda _: True, NOW, 15.0, 1)
     assert reason_to_wait(ledger, "a", NOW) is None
     ledger.wait(claim, NOW + 60, "session_in_use", NOW)
@@ -110,7 +110,7 @@ def test_turn_that_is_to_start_later_says_when(ledger: Ledger) -> None:
 def test_history_shows_what_a_parked_turn_waits_for_as_no_failure(cli: Cli, tmp_path: Path) -> None:
     cli("history")
     with Ledger.open(f"sqlite:///{tmp_path}/state/ledger.sqlite3") as ledger:
-        ledger.submit(_request("a"), NOW)
+        ledger.submit_many([_request("a")], NOW)
         (claim,) = ledger.take("w", lambda _: True, NOW, 15.0, 1)
         ledger.wait(claim, NOW + 60, "overloaded", NOW)
     assert "waiting: overloaded" in cli("history").out

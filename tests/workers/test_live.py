@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,14 @@ from adapters.errors import TurnError
 from adapters.live import Control, ControlRequest, Desk, Wire
 from adapters.registry import Registry
 from adapters.request import TurnRequest
+from adapters.result import TurnResult
 from remote.errors import HostUnreachable
 from remote.follower import Follower
 from tests.waiting import until
 from tests.workers.live_worker import Talkative, noted
 from tests.workers.site import Site
 from workers import live
+from workers.conclusion import Parked
 from workers.live import LiveTurn, Office
 from workers.live_messages import Said
 from workers.run import TurnRun
@@ -120,4 +123,54 @@ def test_request_that_comes_again_while_its_turn_is_taken_over_is_done_once(
     asyncio.run(take_over())
     assert noted(site.workspace, turn_id, "controls") == [["send", "hang"]]
     assert "".join(site.events(turn_id)).count("control_requested") == 1
+    site.close()
+
+
+def test_request_that_comes_again_to_the_next_attempt_is_done_once(tmp_path: Path, recording: Path) -> None:
+    site = Site(tmp_path)
+    agents = Registry([Talkative(site.worker().registry.get("claude-code"))])
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    turn_id = site.queue(agent="talkative", options={"recording": str(pipe)})
+    lines = recording.read_bytes().splitlines(keepends=True)
+    answered, lost = (
+        Said(turn_id, name, "test", site.now() + 3600, ControlRequest(Control.SEND, name))
+        for name in ("once", "hang")
+    )
+
+    async def begin() -> tuple[TurnRun, asyncio.Task[Any], int]:
+        run = TurnRun(replace(site.worker(), registry=agents), site.claim(turn_id))
+        working, writing = asyncio.create_task(run.run()), os.open(pipe, os.O_RDWR)
+        started = "".join(site.events(turn_id)).count("session_started")
+        os.write(writing, b"".join(lines[:3]))
+        await asyncio.to_thread(
+            until, lambda: "".join(site.events(turn_id)).count("session_started") > started, "the agent"
+        )
+        return run, working, writing
+
+    async def try_twice() -> None:
+        run, working, writing = await begin()
+        run.hear(answered)
+        run.hear(lost)
+        await asyncio.to_thread(until, lambda: len(noted(site.workspace, turn_id, "controls")) == 2, "both")
+        pid, _ = (site.spool / f"{turn_id}.1" / "agent").read_text().split()
+        os.kill(int(pid), signal.SIGKILL)
+        assert isinstance(await working, Parked)
+        os.close(writing)
+        run, working, writing = await begin()
+        outcomes = [run.reply(said) for said in (answered, lost)]
+        run.hear(answered)
+        run.hear(lost)
+        os.write(writing, b"".join(lines[3:]))
+        os.close(writing)
+        assert isinstance(await working, TurnResult)
+        assert [reply and reply.outcome and reply.outcome["error_kind"] for reply in outcomes] == [
+            None,
+            "turn_ended",
+        ]
+        assert outcomes[0] is not None
+        assert outcomes[0].outcome is not None
+
+    asyncio.run(try_twice())
+    assert len(noted(site.workspace, turn_id, "controls")) == 2
     site.close()

@@ -30,7 +30,7 @@ from workers.admission import Admitted, Arrival, Outcome
 from workers.app import SESSION_TASK
 from workers.conclusion import Parked
 from workers.keeper import OWNER_TTL_S
-from workers.run import Left, TurnRun
+from workers.run import Left, Lost, TurnRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -214,6 +214,32 @@ def test_worker_that_has_to_leave_in_the_middle_of_a_test_leaves_the_turn_to_the
 
     result = asyncio.run(leave())
     assert (result.status, len(result.turns), site.starts) == ("done", 1, 1)
+
+
+def test_worker_that_was_frozen_in_the_middle_of_a_test_leaves_those_of_its_successor_alone(
+    site: Site, recording: Path
+) -> None:
+    first = "sleep 600"
+    second = "until test -e go; do sleep 0.1; done"
+    command = f"echo tried >>tries; if test $(wc -l <tries) = 1; then {first}; else {second}; fi"
+    site.ledger.submit_session(asked(site, recording, test_commands=[command, "true"]), site.now())
+    tries = site.workspace / "tries"
+
+    async def outlive() -> None:
+        frozen = asyncio.create_task(site.work(f"{RUN}.1"))
+        await asyncio.to_thread(until, tries.exists, "the test to run")
+        successor = asyncio.create_task(site.work(f"{RUN}.1"))
+        assert isinstance(await frozen, Lost)
+        await asyncio.to_thread(until, lambda: len(tries.read_text().splitlines()) == 2, "the test to run again")
+        (site.workspace / "go").touch()
+        await successor
+
+    asyncio.run(outlive())
+    result = stands(site)
+    assert result is not None
+    assert [check.exit for check in result.checks] == [0, 0]
+    assert (result.status, len(result.turns), site.starts) == ("done", 1, 1)
+    assert [event["exit"] for event in events(site, 1) if event["event"] == "check_finished"] == [0, 0]
 
 
 def test_two_ids_that_would_be_the_same_turn(site: Site, recording: Path) -> None:
