@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Containers set it; the tests' processes would compile all of the tests, and of the code, each for itself.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo test test-tools lint docs bench simulate chaos outages dashboards pictures stack secrets lock clean
 

