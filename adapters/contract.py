@@ -19,7 +19,7 @@ from adapters.errors import TurnError
 from adapters.fold import Parser, TurnState
 from adapters.prices import NO_PRICES, PriceTable
 from adapters.request import TurnRequest
-from adapters.usage import NO_USAGE, Tokens, Usage
+from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
 
 _ENDING = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: a shell reports them as 128 more
 
@@ -55,8 +55,12 @@ class Judgement:
 
     error: TurnError | None
     usage: Usage = NO_USAGE  # the best that the stream has
-    read_session_files: bool = False  # True: `usage` is an estimate, the session files know better
+    read_session_files: bool = False  # True: they know better, or whether `usage` is complete
     next_files: NextFiles | None = field(default=None, compare=False)  # None: those that the command names
+
+    def usage_with(self, exact: Usage) -> Usage:
+        """The usage once the session files have been read: theirs, unless they have told nothing."""
+        return exact if exact.by_model or exact.source is UsageSource.RESULT else self.usage
 
 
 class Billing(StrEnum):

@@ -34,6 +34,7 @@ class TurnState:
         self.text = ""  # the main agent's latest text
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
         self.subagents: set[str] = set()  # those at work
+        self.delegated: set[str] = set()  # all that ever were
         self.seen: dict[str, Tokens] = {}  # running estimate by model
         self.answer_lost = False  # one broke off: what it cost may stand in no account
         self.api_failure: ev.ApiFailure | None = None  # unless the API has answered again since
@@ -138,6 +139,7 @@ class TurnState:
         self.rate_limit = event
 
     def _subagent(self, event: ev.SubagentProgress) -> None:
+        self.delegated.add(event.task_id)
         if event.status in _RUNNING:
             self.subagents.add(event.task_id)
         else:

@@ -33,7 +33,7 @@ async def judge(
 ) -> Judgement:
     """Judge an attempt; where the stream does not tell its usage, read the session files on the host.
 
-    Raises HostUnreachable when those are needed and cannot be had now: the bill must not depend on the link.
+    Raises HostUnreachable when there is no bill without them, and they cannot be had now.
     """
     stderr = await tolerant(run.stderr_tail(), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
@@ -62,7 +62,8 @@ async def observe(
 ) -> Judgement:
     """The adapter's judgement, with the usage of the session files where the stream does not tell it.
 
-    Raises HostUnreachable, and SpawnRefused for a spool that was removed meanwhile.
+    Raises HostUnreachable, and SpawnRefused for a spool that was removed meanwhile, unless the agent has told its
+    bill itself: that one stands then.
     """
     judged = adapter.judgement(state, end)
     if not judged.read_session_files or command.session_files is None:
@@ -72,7 +73,13 @@ async def observe(
         exact = await asyncio.to_thread(adapter.session_usage, records, state)  # they may be megabytes
     except TurnError as fault:  # the adapter's own: what the stream has told is kept
         return replace(judged, error=judged.error or fault)
-    return replace(judged, usage=exact if exact.by_model else judged.usage)
+    except HostError as fault:
+        if not judged.usage.source.observed:
+            raise
+        # The agent has told its bill: a turn with a result does not wait for what may be missing there.
+        log.warning("the session files could not be read", host=host.name, error=str(fault))
+        return judged
+    return replace(judged, usage=judged.usage_with(exact))
 
 
 async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Spool) -> list[bytes]:

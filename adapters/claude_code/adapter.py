@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import orjson
 
-from adapters.claude_code.judge import judge
+from adapters.claude_code.judge import judge, told_usage
 from adapters.claude_code.options import ClaudeCodeOptions, flags
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage, session_files
 from adapters.claude_code.soft_stop import SETTINGS, stop_file
+from adapters.claude_code.subagents import all_answered
 from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
@@ -109,7 +111,11 @@ class ClaudeCode:
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
         """See `Adapter.session_usage`."""
-        return read_usage(lines, state)
+        told = told_usage(state)
+        if not told.source.observed:
+            return read_usage(lines, state)
+        # It counts as the API bills; the files tell only whether there was more.
+        return replace(told, complete=told.complete and all_answered(lines, state.delegated))
 
     def price(self, model: str, tokens: Tokens) -> float | None:
         """See `Adapter.price`."""

@@ -45,9 +45,13 @@ _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
 
 def judge(state: TurnState, end: Exit) -> Judgement:
     """Judge a turn that has ended."""
-    error = _error(state, end)
-    usage = _usage(state)
-    return Judgement(error, usage, read_session_files=state.started and not usage.source.observed)
+    usage = told_usage(state)
+    # Of a subagent's answer that broke off and was asked for again, nothing is told.
+    doubtful = usage.source.observed and bool(state.delegated)
+    unread = replace(usage, complete=False) if doubtful else usage
+    return Judgement(
+        _error(state, end), unread, read_session_files=state.started and (doubtful or not usage.source.observed)
+    )
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:
@@ -163,7 +167,8 @@ def _last_line(stderr: str) -> str:
 # -- tokens
 
 
-def _usage(state: TurnState) -> Usage:
+def told_usage(state: TurnState) -> Usage:
+    """The account that the agent's output gives; what its subagents had to ask for again may be missing."""
     report = state.report
     if report is None:
         return state.estimate

@@ -9,7 +9,7 @@ from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit,
 from adapters.errors import InvalidRequest
 from adapters.faults import health_by_version
 from adapters.fold import Parser, TurnState
-from adapters.gemini.judge import judge
+from adapters.gemini.judge import judge, told_usage
 from adapters.gemini.options import GeminiOptions, flags
 from adapters.gemini.parser import GeminiParser
 from adapters.gemini.prompt import MAX_BYTES, encoded
@@ -103,7 +103,7 @@ class Gemini:
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
         """See `Adapter.session_usage`."""
-        return read_usage(lines, state, self._prices)
+        return read_usage(lines, state, self._prices, told_usage(state, Exit(None), self._prices))
 
     def price(self, model: str, tokens: Tokens) -> float | None:
         """See `Adapter.price`."""

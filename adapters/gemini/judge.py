@@ -60,9 +60,19 @@ _NOISE = ("YOLO mode", "Warning:", "Ripgrep is not", "[STARTUP]", "Loaded cached
 def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
     """Judge a turn that has ended."""
     error = _error(state, end)
+    usage = told_usage(state, end, prices)
+    if state.report is None:
+        return Judgement(error, usage, read_session_files=state.started)
+    # What broke off may be missing, and one kind of tokens be taken for another.
+    unread = replace(usage, complete=usage.complete and not usage.by_model)
+    return Judgement(error, unread, read_session_files=True)
+
+
+def told_usage(state: TurnState, end: Exit, prices: PriceTable) -> Usage:
+    """The account that the agent's output gives. Its session files tell some things better; see there."""
     report = state.report
     if report is None:
-        return Judgement(error, state.estimate, read_session_files=state.started)
+        return state.estimate
     by_model = {
         model: ModelUsage(used.tokens, prices.cost_usd(model, used.tokens))
         for model, used in report.by_model.items()
@@ -73,10 +83,9 @@ def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
     }
     by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
     refused = report.api_status is not None or end.code in _STATUS_OF_EXIT  # what has a status was no answer
-    broke_off = isinstance(error, errors.ApiUnreachable) and not refused
+    broke_off = isinstance(_error(state, end), errors.ApiUnreachable) and not refused
     whole = not broke_off and not any(_LOOP in text for text in report.errors)
-    usage = Usage(by_model, UsageSource.RESULT, complete=whole)
-    return Judgement(error, usage, read_session_files=bool(unclear))
+    return Usage(by_model, UsageSource.RESULT, complete=whole)
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:

@@ -3,21 +3,27 @@
 `$GEMINI_CLI_HOME/.gemini/tmp/<workspace>/chats/session-<minute>-<first eight of the id>.jsonl`, and
 `chats/<id>/<agent>.jsonl` for subagents; records are only ever added. Every answer of the model is a line with its
 tokens, written when it is complete and again when its tools have ended; the last line with an id holds.
+
+The agent's own report counts more: what tools and the choice of a model have cost, too. It does not tell what the
+API's own tools have read from what the model has thought, and takes both for output; and it leaves out an answer
+that was broken off because it repeated itself. No record has that one's bill, but there is one of what the model
+was told then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.command import SessionFiles
 from adapters.fold import TurnState
-from adapters.gemini.tokens import of_message
+from adapters.gemini.tokens import count, of_message
 from adapters.gemini.tools import ASKING
 from adapters.lines import decode
 from adapters.prices import PriceTable
-from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource
 
 
 def session_files(session_id: str) -> SessionFiles:
@@ -30,6 +36,8 @@ def session_files(session_id: str) -> SessionFiles:
     )
 
 
+_LOOP = "System: Potential loop detected"
+_SEARCHING = frozenset({"google_web_search", "web_fetch"})  # ask a model with tools of the API's
 _CHOSEN = "auto"  # as the name of a model, and the beginning of some: a small model says which one shall answer
 
 
@@ -39,6 +47,7 @@ class _Answer:
 
     model: str
     tokens: Tokens
+    misplaced: int  # tokens of input that the report takes for output
     tools: frozenset[str]
 
 
@@ -48,6 +57,8 @@ class _Records:
     def __init__(self, lines: Iterable[bytes]) -> None:
         self.answers: dict[str, _Answer] = {}
         self.ends_with_answer = False  # False: the model was being asked
+        self.found = False
+        self.looped = False  # an answer was broken off
         for line in lines:
             try:
                 self._read(decode(line))
@@ -56,38 +67,78 @@ class _Records:
 
     def _read(self, record: dict[str, Any]) -> None:
         kind = record.get("type")
+        self.found = True
         if kind == "user":
             self.ends_with_answer = False
+            self.looped |= any(text.startswith(_LOOP) for text in _texts(record.get("content")))
         elif kind == "gemini":
             number, model = record["id"], record["model"]
             if not isinstance(number, str) or not isinstance(model, str):
                 raise TypeError("not an answer")
             tools = frozenset(str(call["name"]) for call in record.get("toolCalls") or ())
-            self.answers[number] = _Answer(model, of_message(record["tokens"]), tools)
+            tokens = record["tokens"]
+            self.answers[number] = _Answer(model, of_message(tokens), _misplaced(tokens), tools)
             self.ends_with_answer = True
 
 
-def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> Usage:
-    """Sum up the answers. Where the agent has reported its tokens itself, only their price comes from here."""
+def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable, told: Usage) -> Usage:
+    """Sum up the answers, or correct the account that the agent has `told` by them, if it has told one."""
     records = _Records(lines)
     by_model: dict[str, ModelUsage] = {}
     for answer in records.answers.values():
         billed = ModelUsage(answer.tokens, prices.request_cost_usd(answer.model, answer.tokens))
         by_model[answer.model] = by_model[answer.model] + billed if answer.model in by_model else billed
-    report = state.report
-    if report is not None:
-        # After a failure that is no refusal of the API's, some of an answer may have been billed unseen.
-        whole = not report.is_error or report.api_status is not None
-        return Usage(_repriced(report.by_model, by_model), UsageSource.RESULT, complete=whole)
+    if state.report is not None:
+        return _corrected(told, records, by_model, prices)
     return Usage(by_model, UsageSource.SESSION_FILES, complete=_is_whole(records, state))
 
 
-def _repriced(reported: Mapping[str, ModelUsage], read: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
-    """The reported tokens, with the price of every request by itself where they are the same."""
-    return {
-        model: read[model] if model in read and read[model].tokens == used.tokens else used
-        for model, used in reported.items()
-    }
+def _corrected(told: Usage, records: _Records, read: Mapping[str, ModelUsage], prices: PriceTable) -> Usage:
+    """The agent's account, with what tools of the API have read as input, and every request by its own price."""
+    misplaced = Counter[str]()
+    for answer in records.answers.values():
+        misplaced[answer.model] += answer.misplaced
+    by_model = {model: _moved(model, used, misplaced[model], prices) for model, used in told.by_model.items()}
+    rest = {model: used.tokens - _tokens(read, model) for model, used in by_model.items()}
+    by_model |= {model: read[model] for model, left in rest.items() if model in read and left == NO_TOKENS}
+    found = records.found or not told.by_model  # what was refused at once need not be there
+    fits = found and read.keys() <= rest.keys() and all(map(_is_count, rest.values()))
+    searched = any(answer.tools & _SEARCHING for answer in records.answers.values())
+    unclear = searched and any(
+        left.output_tokens for left in rest.values()
+    )  # what the search read may be in there
+    return replace(told, by_model=by_model, complete=told.complete and fits and not records.looped and not unclear)
+
+
+def _moved(model: str, used: ModelUsage, misplaced: int, prices: PriceTable) -> ModelUsage:
+    """One model's part with these tokens as input instead of output."""
+    if not 0 < misplaced <= used.tokens.output_tokens:
+        return used
+    tokens = used.tokens + Tokens(misplaced, -misplaced)
+    cost = prices.cost_usd(model, tokens)
+    return ModelUsage(tokens, cost if cost == prices.request_cost_usd(model, tokens) else None)
+
+
+def _tokens(read: Mapping[str, ModelUsage], model: str) -> Tokens:
+    return read[model].tokens if model in read else NO_TOKENS
+
+
+def _is_count(tokens: Tokens) -> bool:
+    return min(tokens.input_tokens, tokens.output_tokens, tokens.cache_read_input_tokens) >= 0
+
+
+def _misplaced(tokens: Mapping[str, Any]) -> int:
+    """What the API's tools have read, where the answer's total, and with it the report's, has it."""
+    read = count(tokens.get("tool"))
+    known = count(tokens["input"]) + count(tokens["output"]) + count(tokens.get("thoughts"))
+    return read if count(tokens.get("total")) >= known + read else 0
+
+
+def _texts(content: object) -> Iterator[str]:
+    """The texts of a message; its other parts are of no interest."""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            yield part["text"]
 
 
 def _is_whole(records: _Records, state: TurnState) -> bool:

@@ -80,7 +80,8 @@ def _bill(requests: list[dict[str, dict[str, int]]]) -> dict[str, Tokens]:
         if used := request.get("billed"):
             cached = used["cachedContentTokenCount"]
             output = used["candidatesTokenCount"] + used["thoughtsTokenCount"]
-            tokens = Tokens(used["promptTokenCount"] - cached, output, cached)
+            read = used["promptTokenCount"] + used.get("toolUsePromptTokenCount", 0)
+            tokens = Tokens(read - cached, output, cached)
             model = str(request["model"])
             bill[model] = bill.get(model, Tokens()) + tokens
     return bill

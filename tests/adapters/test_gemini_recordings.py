@@ -23,6 +23,7 @@ KINDS = {
     "down": "api_unreachable",
     "killed-answer": "turn_cancelled",
     "killed-tool": "turn_cancelled",
+    "loop-recovered": "completed",
     "nokey": "authentication_failed",
     "quota": "out_of_tokens",
     "ratelimit": "rate_limited",
@@ -33,22 +34,74 @@ KINDS = {
     "slashcmd": "completed",
     "stdin-only": "completed",
     "stdin-plus-p": "completed",
+    "tool-prompt": "completed",
     "tools": "completed",
+    "web-search": "completed",
 }
-KILLED = ("killed-answer", "killed-tool")
+TOLD_IN_SESSION_FILES = ("killed-answer", "killed-tool", "loop-recovered", "tool-prompt", "web-search")
 
 
 def test_every_recording_is_judged() -> None:
     assert {name: folded(load(name)).kind for name in names()} == KINDS
 
 
-@pytest.mark.parametrize("name", sorted(KINDS.keys() - set(KILLED)))
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - set(TOLD_IN_SESSION_FILES)))
 def test_recording_folds_to_its_bill(name: str) -> None:
     recording = load(name)
     usage = folded(recording).judgement.usage
     assert {model: used.tokens for model, used in usage.by_model.items()} == recording.bill
     assert all(used.cost_usd is not None for used in usage.by_model.values())
     assert usage.source is (UsageSource.RESULT if recording.lines else UsageSource.NONE)
+
+
+def test_answer_that_repeated_itself_is_in_no_account_which_says_so() -> None:
+    """The turn goes on after it, and nothing that is printed tells of it."""
+    recording = load("loop-recovered")
+    usage = agent().session_usage(recording.session_lines, folded(recording).state)
+    missing = recording.bill["gemini-2.5-pro"] - usage.tokens
+    assert (missing, usage.source, usage.complete) == (Tokens(1094, 194, 388), UsageSource.RESULT, False)
+    unmarked = [line for line in recording.session_lines if b"Potential loop" not in line]
+    assert agent().session_usage(unmarked, folded(recording).state).complete
+
+
+def test_answer_that_repeated_itself_is_missed_where_nothing_else_was_billed() -> None:
+    """As 0.61.0 left it when the API refused what it asked next."""
+    state, nothing = TurnState(), RESULT % (b"error", b"[API Error: Bad gateway]", 0, 0)
+    fold(
+        agent().parser(),
+        state,
+        [load("tools").lines[0], nothing.replace(b'"output_tokens":1', b'"output_tokens":0')],
+    )
+    judgement = agent().judgement(state, Exit(246))
+    looped = next(line for line in load("loop-recovered").session_lines if b"Potential loop" in line)
+    for lines, whole in (([], True), ([looped], False)):
+        assert judgement.usage_with(agent().session_usage(lines, state)).complete is whole
+
+
+def test_what_tools_of_the_api_have_read_is_input() -> None:
+    recording = load("tool-prompt")
+    turn = folded(recording)
+    assert (turn.judgement.usage.tokens, turn.judgement.usage.complete) == (Tokens(2021, 331, 442), False)
+    usage = agent().session_usage(recording.session_lines, turn.state)
+    assert ({model: used.tokens for model, used in usage.by_model.items()}, usage.complete) == (
+        recording.bill,
+        True,
+    )
+    assert usage.cost_usd == agent().price("gemini-2.5-pro", usage.tokens)
+
+
+def test_what_a_search_has_read_cannot_be_told_from_its_thoughts() -> None:
+    recording = load("web-search")
+    usage = agent().session_usage(recording.session_lines, folded(recording).state)
+    assert usage.by_model["gemini-2.5-pro"].tokens == recording.bill["gemini-2.5-pro"]
+    assert usage.tokens.total == sum(tokens.total for tokens in recording.bill.values())
+    assert not usage.complete
+
+
+def test_account_without_session_files_stands_and_is_not_taken_for_whole() -> None:
+    turn = folded(load("tools"))
+    usage = agent().session_usage((), turn.state)
+    assert (usage.by_model, usage.complete) == (turn.judgement.usage.by_model, False)
 
 
 def test_turn_killed_amid_a_tool_is_billed_from_its_session_files() -> None:
@@ -205,7 +258,8 @@ def test_success_after_it_has_given_up_is_none(severity: str, message: str, *, w
     judgement = agent().judgement(state, Exit(0))
     assert judgement.error is not None
     assert (judgement.error.kind, judgement.error.message) == ("turn_failed", message)
-    assert judgement.usage.complete is whole
+    assert not judgement.usage.complete
+    assert agent().session_usage([b'{"kind":"main"}'], state).complete is whole
 
 
 def test_error_after_which_it_goes_on_is_no_failure() -> None:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.prices import PRICES, cost_usd
+from adapters.claude_code.session_files import read_usage
 from adapters.usage import UsageSource
 from tests.adapters.recordings import DATA, VERSIONS, Recording, folded, load, names
 
@@ -149,7 +149,7 @@ def test_observed_usage_is_never_wrong(version: str, name: str) -> None:
 @pytest.mark.parametrize(("version", "name"), BOTH)
 def test_session_files_are_exact_unless_they_say_that_something_is_missing(version: str, name: str) -> None:
     recording = load(f"{version}/{name}")
-    usage = ClaudeCode().session_usage(recording.session_lines, recording.folded().state)
+    usage = read_usage(recording.session_lines, recording.folded().state)
 
     tokens = {model: used.tokens for model, used in usage.by_model.items()}
     assert usage.source is UsageSource.SESSION_FILES

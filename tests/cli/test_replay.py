@@ -82,6 +82,17 @@ def test_unknown_agent_is_named(cli: Cli) -> None:
     assert said.err.startswith("runturn: agent: there is no agent 'clod'; known: claude-code, ")
 
 
+def test_replay_of_a_turn_with_subagents_is_whole_with_its_session_files(cli: Cli) -> None:
+    turn = RECORDINGS / "subagents"
+    command = ("replay", "--agent", "claude-code", str(turn / "whole.jsonl"), "--json")
+    with_files, alone = (
+        cli(*command, "--session-file", str(turn / "whole.session.jsonl")).document,
+        cli(*command).document,
+    )
+    assert with_files["usage"] == alone["usage"]
+    assert (with_files["usage_complete"], alone["usage_complete"]) == (True, False)
+
+
 def test_replay_of_codex_counts_what_its_rollout_tells(cli: Cli) -> None:
     codex = RECORDINGS.parent / "codex"
     resumed = ("replay", "--agent", "codex", str(codex / "resumed.jsonl"), "--resumed", "--json")

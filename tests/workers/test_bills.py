@@ -12,7 +12,7 @@ import pytest
 from adapters.request import TurnRequest
 from adapters.result import ModelBill, Status, TurnResult
 from adapters.usage import Tokens
-from tests.model_api import Branch, Hold, HttpError, ModelApi, Reply, Script, Text, ToolUse, Usage, replies
+from tests.model_api import Branch, Fault, Hold, HttpError, ModelApi, Reply, Script, Text, ToolUse, Usage, replies
 from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.conftest import claude_fleet
@@ -43,6 +43,22 @@ SCRIPTS = (
                     Reply((Text("sub done"),), Usage(310, 61, 11, 6)),
                 ),
                 prompt="SUBJOB",
+            ),
+        ),
+    ),
+    Script(
+        "again",
+        (
+            Reply((replies.agent("SUBTASK please"),), Usage(140, 47, 35, 9)),
+            Reply((Text("all done"),), Usage(150, 48)),
+        ),
+        branches=(
+            Branch(
+                (
+                    Reply((Text("sub"),), Usage(320, 62), fault=Fault("error", 3)),
+                    Reply((Text("sub"),), Usage(330, 63)),
+                ),
+                prompt="SUBTASK",
             ),
         ),
     ),
@@ -148,6 +164,16 @@ def test_subagent_with_another_model(place: tuple[Fleet, ModelApi]) -> None:
     assert result.status is Status.COMPLETED
     assert len(booked(result)) == 2
     assert booked(result) == in_ledger(fleet, result.turn_id) == billed(api, "models")
+    assert (result.usage_source, result.usage_complete) == ("result", True)
+
+
+def test_subagent_whose_answer_broke_off_leaves_a_bill_that_may_be_short(place: tuple[Fleet, ModelApi]) -> None:
+    """It is asked again, of which nothing is printed; what the broken one cost is told nowhere."""
+    fleet, api = place
+    result = fleet.run(ask(fleet, "again"))
+    assert (result.status, result.usage_source, result.usage_complete) == (Status.COMPLETED, "result", False)
+    assert booked(result) == in_ledger(fleet, result.turn_id) == {SONNET: (620, 158, 35, 9)}
+    assert billed(api, "again")[SONNET][0] == 620 + 320
 
 
 @pytest.mark.parametrize(

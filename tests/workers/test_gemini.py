@@ -61,6 +61,9 @@ SCRIPTS = (
         "kept",
         (Reply((shell("echo a"),), Usage(41, 42, 43)), BUSY, Reply((Text("at last"),), Usage(51, 52, 53))),
     ),
+    Script(
+        "looped", (*(Reply((shell("true"),), Usage(200 + n, 20, 30)) for n in range(5)), Reply((Text("out"),)))
+    ),
     Script("empty", (Reply((), Usage(54, 55, 56)), Reply((Text("at last"),), Usage(57, 58, 59)))),
     *(
         Script(f"cancelled-{host}", (Reply((Thinking("hm"), SLOW), Usage(100 + n, 20, 30)),))
@@ -94,7 +97,7 @@ class Place:
         self.turns["taken-over"] = self.fleet.client.enqueue(self.ask("taken-over"))
         self.api.gate("taken-over").wait_until_reached()
         self.fleet.workers[-1].kill()
-        for script in ("resumed", "fresh", "kept", "empty", "tools-h1", "cancelled-h1", *FAILURES):
+        for script in ("resumed", "fresh", "kept", "empty", "looped", "tools-h1", "cancelled-h1", *FAILURES):
             self.turns[script] = self.fleet.client.enqueue(self.ask(script))
         self.turns["planned"] = self.fleet.client.enqueue(self.ask("planned", plan=True))
         for script in ("tools-local", "cancelled-local"):
@@ -213,6 +216,15 @@ def test_session_that_was_billed_and_cannot_be_resumed_is_begun_anew(place: Plac
     first, second = place.sessions(result.turn_id)
     assert first != second == result.session_id
     assert booked(result) == place.billed("empty") == {PRO: (111, 113, 115, 0)}
+
+
+def test_turn_that_went_on_after_a_loop_says_that_its_bill_may_be_short(place: Place) -> None:
+    """Its session file tells of the answer that was broken off, and nothing that was printed does."""
+    result = place.result("looped")
+    assert (result.status, result.text) == (Status.COMPLETED, "out"), result.error
+    assert (result.usage_source, result.usage_complete) == ("result", False)
+    [(model, used)] = place.billed("looped").items()
+    assert booked(result) == {model: (used[0] - 204, used[1] - 20, used[2] - 30, 0)}
 
 
 def test_plan_turn_gives_a_plan_and_changes_nothing(place: Place) -> None:

@@ -55,7 +55,7 @@ def replay(
     state.expects_output = True
     records = [line for path in session_file for line in path.read_bytes().splitlines()]
     exact = adapter.session_usage(records, state) if judged.read_session_files and records else NO_USAGE
-    usage = exact if exact.by_model else judged.usage
+    usage = judged.usage_with(exact)
     result: TurnResult = finished(
         file.stem, state, judged.error, usages=[usage], host=None, attempts=1, exit_code=exit_code
     )
