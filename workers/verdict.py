@@ -78,7 +78,7 @@ async def observe(
             raise
         # The agent has told its bill: a turn with a result does not wait for what may be missing there.
         log.warning("the session files could not be read", host=host.name, error=str(fault))
-        return judged
+        return replace(judged, usage=replace(judged.usage, complete=False))
     return replace(judged, usage=judged.usage_with(exact))
 
 

@@ -47,11 +47,8 @@ def judge(state: TurnState, end: Exit) -> Judgement:
     """Judge a turn that has ended."""
     usage = told_usage(state)
     # Of a subagent's answer that broke off and was asked for again, nothing is told.
-    doubtful = usage.source.observed and bool(state.delegated)
-    unread = replace(usage, complete=False) if doubtful else usage
-    return Judgement(
-        _error(state, end), unread, read_session_files=state.started and (doubtful or not usage.source.observed)
-    )
+    doubtful = bool(state.delegated) or not usage.source.observed
+    return Judgement(_error(state, end), usage, read_session_files=state.started and doubtful)
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:

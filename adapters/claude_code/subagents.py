@@ -2,7 +2,8 @@
 
 Claude Code 2.1.330 asks again when a subagent's answer breaks off, by an error in the stream or a reset, and tells
 so nowhere in its output, nor counts what was billed. Its `agent-*.jsonl` has a record of every request, though. A
-request that the API refused looks the same there, so this may doubt an account that is whole.
+request that the API refused looks the same there, so this may doubt an account that is whole. 2.1.197 has no such
+records: what it told is believed.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ _TELLING = (b'"api-request"', b'"assistant"')
 def all_answered(lines: Iterable[bytes], subagents: Collection[str]) -> bool:
     """Whether every request of these subagents has an answer or a refusal in what was added to session files.
 
-    False, too, for a subagent without records of requests: they were not found, or an older version wrote them.
+    False, too, where the records of a subagent were not found.
     """
     requests: Counter[str] = Counter()
     answers: dict[str, set[str]] = {}
+    recorded = False
     for line in lines:
         if not any(word in line for word in _TELLING):
             continue
         try:
             record = decode(line)
             agent = record.get("agentId")
+            recorded |= record["type"] == "api-request"
             if not isinstance(agent, str):
                 continue  # the main agent's: its output tells of every try
             if record["type"] == "api-request":
@@ -39,6 +42,8 @@ def all_answered(lines: Iterable[bytes], subagents: Collection[str]) -> bool:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return False  # nobody knows what it would have told
     told = requests.keys() | answers.keys()
+    if not recorded:
+        return set(subagents) <= told
     return set(subagents) <= told and all(0 < requests[agent] <= len(answers.get(agent, ())) for agent in told)
 
 

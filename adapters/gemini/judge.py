@@ -61,11 +61,8 @@ def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
     """Judge a turn that has ended."""
     error = _error(state, end)
     usage = told_usage(state, end, prices)
-    if state.report is None:
-        return Judgement(error, usage, read_session_files=state.started)
-    # What broke off may be missing, and one kind of tokens be taken for another.
-    unread = replace(usage, complete=usage.complete and not usage.by_model)
-    return Judgement(error, unread, read_session_files=True)
+    # Even in its own report, what broke off may be missing, and one kind of tokens be taken for another.
+    return Judgement(error, usage, read_session_files=state.started or state.report is not None)
 
 
 def told_usage(state: TurnState, end: Exit, prices: PriceTable) -> Usage:

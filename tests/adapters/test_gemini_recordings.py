@@ -81,7 +81,7 @@ def test_answer_that_repeated_itself_is_missed_where_nothing_else_was_billed() -
 def test_what_tools_of_the_api_have_read_is_input() -> None:
     recording = load("tool-prompt")
     turn = folded(recording)
-    assert (turn.judgement.usage.tokens, turn.judgement.usage.complete) == (Tokens(2021, 331, 442), False)
+    assert (turn.judgement.usage.tokens, turn.judgement.usage.complete) == (Tokens(2021, 331, 442), True)
     usage = agent().session_usage(recording.session_lines, turn.state)
     assert ({model: used.tokens for model, used in usage.by_model.items()}, usage.complete) == (
         recording.bill,
@@ -258,7 +258,7 @@ def test_success_after_it_has_given_up_is_none(severity: str, message: str, *, w
     judgement = agent().judgement(state, Exit(0))
     assert judgement.error is not None
     assert (judgement.error.kind, judgement.error.message) == ("turn_failed", message)
-    assert not judgement.usage.complete
+    assert judgement.usage.complete is whole
     assert agent().session_usage([b'{"kind":"main"}'], state).complete is whole
 
 

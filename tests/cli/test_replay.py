@@ -82,15 +82,12 @@ def test_unknown_agent_is_named(cli: Cli) -> None:
     assert said.err.startswith("runturn: agent: there is no agent 'clod'; known: claude-code, ")
 
 
-def test_replay_of_a_turn_with_subagents_is_whole_with_its_session_files(cli: Cli) -> None:
+@pytest.mark.parametrize(("name", "whole"), [("whole", True), ("error", False)])
+def test_session_files_tell_whether_a_turn_with_subagents_is_whole(cli: Cli, name: str, *, whole: bool) -> None:
     turn = RECORDINGS / "subagents"
-    command = ("replay", "--agent", "claude-code", str(turn / "whole.jsonl"), "--json")
-    with_files, alone = (
-        cli(*command, "--session-file", str(turn / "whole.session.jsonl")).document,
-        cli(*command).document,
-    )
-    assert with_files["usage"] == alone["usage"]
-    assert (with_files["usage_complete"], alone["usage_complete"]) == (True, False)
+    files = (str(turn / f"{name}.jsonl"), "--session-file", str(turn / f"{name}.session.jsonl"))
+    said = cli("replay", "--agent", "claude-code", *files, "--json").document
+    assert (said["usage_source"], said["usage_complete"]) == ("result", whole)
 
 
 def test_replay_of_codex_counts_what_its_rollout_tells(cli: Cli) -> None:
