@@ -40,6 +40,7 @@ class Lease:
     beat_s: float = 10.0  # between two heartbeats
     may_start: Callable[[], bool] = _always  # nothing is started while this is false
     may_hold: Callable[[], bool] = _always  # no heartbeat is sent while this is false
+    epoch: int = 0  # of the claim: what followers with a lower one than another's say is not for the agent
 
     def __post_init__(self) -> None:
         if self.lease_s < 1 or self.beat_s >= self.lease_s:
@@ -239,7 +240,7 @@ class Follower(Teller):
     async def _open(self) -> None:
         nonce = secrets.token_hex(16)
         stale_s = math.ceil(self._patience.answer_s)
-        request = self._request(Attach(self._spool, self._name, nonce, self._offset, stale_s))
+        request = self._request(Attach(self._spool, self._name, nonce, self._offset, stale_s, self._lease.epoch))
         channel = await self._host.open_channel()
         # Kept at once: whoever waits for it may be cancelled at the same time.
         self._attachment = await attach(

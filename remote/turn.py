@@ -39,6 +39,7 @@ class Attach:
     nonce: str  # of this attachment's answer
     offset: int  # in the output, of the first byte wanted
     stale_s: int  # a heartbeat that was under way for longer holds no lease
+    epoch: int = 0  # followers with a lower one than another has tell the agent nothing
 
     def request(self, path: str = "") -> Request:
         """Return what follows a spool that must exist."""
@@ -51,6 +52,7 @@ class Attach:
             "id": self.spool.id,
             "stale": self.stale_s,
             "follower": self.follower,
+            "epoch": self.epoch,
             "nonce": self.nonce,
             "offset": self.offset,
             "draft": "",

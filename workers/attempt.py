@@ -212,7 +212,13 @@ class AttemptRun:
         """How the turn is held. Where it may be given up for lost, only while nobody else can think it is."""
         waits = self._claim.request.on_host_lost == "same_host"
         may_hold = (lambda: True) if waits else self._held
-        return Lease(self._hold.lease_s, self._hold.beat_s, may_start=self._held, may_hold=may_hold)
+        return Lease(
+            self._hold.lease_s,
+            self._hold.beat_s,
+            may_start=self._held,
+            may_hold=may_hold,
+            epoch=self._claim.epoch,
+        )
 
     def _patience(self) -> Patience:
         """How long a host out of reach is tried at a stretch: as long as an agent may live there."""

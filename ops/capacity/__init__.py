@@ -5,13 +5,11 @@ Pure, but for `__main__`: values in, values out; no clock, no process, and all c
 
 from ops.capacity.arrivals import Turn, burst, poisson, together
 from ops.capacity.figures import Figures, Waits, measure
-from ops.capacity.lengths import Exponential, Fixed, Lengths, LogNormal
+from ops.capacity.lengths import Lengths, LogNormal
 from ops.capacity.simulation import Fleet, Served, simulate
 
 __all__ = [
-    "Exponential",
     "Figures",
-    "Fixed",
     "Fleet",
     "Lengths",
     "LogNormal",

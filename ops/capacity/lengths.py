@@ -1,4 +1,4 @@
-"""How long turns take: distributions of their lengths."""
+"""How long turns take: the distribution of their lengths."""
 
 from __future__ import annotations
 
@@ -21,38 +21,6 @@ class Lengths(Protocol):
 
     def draw(self, rng: random.Random) -> float:
         """One length in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """All the same."""
-
-    mean_s: float
-
-    @property
-    def cv(self) -> float:
-        """See `Lengths`."""
-        return 0.0
-
-    def draw(self, rng: random.Random) -> float:
-        """See `Lengths`."""
-        return self.mean_s
-
-
-@dataclass(frozen=True, slots=True)
-class Exponential:
-    """Memoryless, as textbooks have it."""
-
-    mean_s: float
-
-    @property
-    def cv(self) -> float:
-        """See `Lengths`."""
-        return 1.0
-
-    def draw(self, rng: random.Random) -> float:
-        """See `Lengths`."""
-        return rng.expovariate(1 / self.mean_s)
 
 
 @dataclass(frozen=True, slots=True)

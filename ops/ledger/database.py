@@ -75,7 +75,7 @@ class Database:
         except (IntegrityError, DataError):
             raise  # not the database's fault but ours
         except DBAPIError as error:
-            raise LedgerUnavailable(f"ledger {self.name}: {_reason(error.orig)}{_advice(error.orig)}") from error
+            raise LedgerUnavailable(f"ledger {self.name}: {_advised(error.orig)}") from error
         except sqlite3.Error as error:
             raise LedgerUnavailable(f"ledger {self.name}: {_reason(error)}") from error
         except TimeoutError as error:
@@ -110,7 +110,7 @@ def _parse(url: str) -> sa.URL:
 
 
 def _unusable(advice: str) -> SettingsError:
-    return SettingsError(advice, field="ledger_url", where="ledger")
+    return SettingsError(advice, field="ledger_url", where="RUNTURN_LEDGER_URL")
 
 
 def _postgresql(url: sa.URL) -> Engine:
@@ -147,11 +147,11 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _advice(error: BaseException | None) -> str:
+def _advised(error: BaseException | None) -> str:
     """A server that has not answered at all has given no code for its error, as SQL has them."""
     if getattr(error, "sqlstate", "") is not None:
-        return ""
-    return "; start it, or correct RUNTURN_LEDGER_URL"
+        return _reason(error)
+    return f"{_reason(error).rstrip('.?')}; start it, or correct RUNTURN_LEDGER_URL"
 
 
 def _reason(error: BaseException | None) -> str:

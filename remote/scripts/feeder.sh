@@ -8,9 +8,7 @@
 # prepare_input: in the draft of a live turn.
 prepare_input() {
     mkfifo "$draft/input" "$draft/wake" || return
-    for name in closed writer; do
-        put "$name" "" || return
-    done
+    put closed "" && put writer 0 || return
     put said "$prompt_lines $prompt_bytes"
 }
 
@@ -60,30 +58,39 @@ pass_on() {
     fed=$1
 }
 
-# take_over_input: `said_lines` for the answer. Whoever attached last is the one who says what the agent is told.
+# take_over_input: `said_lines` for the answer. Whoever attached last is the one who says what the agent is told, unless
+# the turn was taken from it: who has taken it has a higher epoch.
 take_over_input() {
     said_lines=
+    superseded=
     is_live || return 0
-    put writer "$follower"
+    get writer
+    if [ "${value%% *}" -gt "$epoch" ]; then superseded=yes; else put writer "$epoch $follower"; fi
     get said
     said_lines=${value%% *}
     said_bytes=${value#* }
-    [ "$started_here" ] || [ "$(($(wc -c <"$spool/prompt")))" -eq "$said_bytes" ] && return
+    [ "$started_here$superseded" ] || [ "$(($(wc -c <"$spool/prompt")))" -eq "$said_bytes" ] && return
     head -c "$said_bytes" "$spool/prompt" >"$spool/prompt.new" && mv "$spool/prompt.new" "$spool/prompt"
 }
 
 # say NUMBER BYTES LINE: unless it was said before. What fails for want of room is sent again to the next attachment.
 say() {
-    get writer
-    [ "$value" = "$follower" ] && get said || return 0
+    may_say && get said || return 0
     [ "$1" -eq "$((${value%% *} + 1))" ] || return 0
     printf '%s\n' "$3" >>"$spool/prompt" || leave
     put said "$1 $((${value#* } + $2))"
     wake_feeder
 }
 
+# may_say: one with a lower epoch may have written its name over ours when it attached at the same moment.
+may_say() {
+    get writer
+    [ "$value" = "$epoch $follower" ] && return
+    [ "${value%% *}" -lt "$epoch" ] && put writer "$epoch $follower"
+}
+
 end_input() {
-    is_live || return 0
+    is_live && may_say || return 0
     put closed yes
     wake_feeder
 }

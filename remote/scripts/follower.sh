@@ -6,7 +6,8 @@
 # A heartbeat says how many seconds before it was sent the sender had our answer. So one that a cut link has kept for
 # longer than `stale` seconds is told from a fresh one, and renews nothing: somebody may count on the lease's end.
 #
-# Callers set `root` and `id`, `stale`, `nonce` (of this attachment's answers), `follower` (who follows), `offset` and RUNTURN_SCRIPT.
+# Callers set `root` and `id`, `stale`, `nonce` (of this attachment's answers), `follower` (who follows), its `epoch`,
+# `offset` and RUNTURN_SCRIPT.
 
 # answer WORDS...: on a line of its own, whatever a start-up file of the login shell has printed before.
 answer() {

@@ -12,7 +12,8 @@
 #
 #   said        how many lines its agent was told, and how many bytes they are; what `prompt` holds behind is none
 #   closed      whether no more will follow
-#   writer      the follower who attached last: what another one says is not for the agent
+#   writer      epoch and name of the follower who attached last among those of the highest epoch: what another one
+#               says is not for the agent
 #
 # Beside them lie `prompt`, `events` (stdout), `err` (stderr), and, for an agent that keeps session files,
 # `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; `stop` once the agent is asked to end

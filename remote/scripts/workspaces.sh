@@ -50,8 +50,9 @@ index_files() {
 index_worktree() {
     IFS= read -r common <"$made/repository" && mkdir -p "$made/objects" || return
     export GIT_OBJECT_DIRECTORY="$made/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="${common}objects"
-    # With what git knows of unchanged files, it need not read them.
-    cp "$GIT_DIR/index" "$GIT_INDEX_FILE" || plain_git read-tree "$base" || return
+    # With what git knows of unchanged files, it need not read them: those that may have been changed in the second in
+    # which its index was written it reads all the same, so the copy must be as old.
+    cp -p "$GIT_DIR/index" "$GIT_INDEX_FILE" || plain_git read-tree "$base" || return
     plain_git add -A .
 }
 
@@ -61,22 +62,26 @@ enter_made() {
     if [ -L "$made/workspace" ] || ! cd -P -- "$made/workspace"; then refuse workspace_missing "$made/workspace"; fi
 }
 
-# read_patch ROOT ID BYTES: the beginning of all changes since the workspace was made.
+# read_patch ROOT ID BYTES: the beginning of all changes since the workspace was made. What it writes has a directory of
+# its own: a worker that was killed may have left another one at work.
 read_patch() {
     enter_made "$1" "$2"
     forget_git
     IFS= read -r base <"$made/base" && IFS= read -r git_dir <"$made/git_dir" || refuse not_collected "$made/base"
-    export GIT_DIR="$git_dir" GIT_WORK_TREE="$made/workspace" GIT_INDEX_FILE="$made/index"
-    rm -f "$GIT_INDEX_FILE"
-    said=$(compare 2>&1) || refuse not_collected "$said"
-    head -c "$3" "$made/patch"
+    patch=$(mktemp -d "$made/.patch.XXXXXX") || refuse not_collected "$made"
+    export GIT_DIR="$git_dir" GIT_WORK_TREE="$made/workspace" GIT_INDEX_FILE="$patch/index"
+    said=$(compare 2>&1)
+    compared=$?
+    if [ "$compared" = 0 ]; then head -c "$3" "$patch/patch"; fi
+    rm -rf "$patch"
+    [ "$compared" = 0 ] || refuse not_collected "$said"
 }
 
 # compare: what is here with `base`.
 compare() {
-    if [ -e "$made/repository" ]; then index_worktree; else index_files "$made/files"; fi || return
+    if [ -e "$made/repository" ]; then index_worktree; else index_files "$patch/files"; fi || return
     plain_git diff --cached --binary --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/ \
-        "$base" -- >"$made/patch"
+        "$base" -- >"$patch/patch"
 }
 
 # list_files ROOT ID BYTES: the names of the regular files, each with a NUL behind it; so many bytes of them.

@@ -6,6 +6,7 @@ import math
 import random
 import re
 import statistics
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,9 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from ops.capacity import (
-    Exponential,
     Figures,
-    Fixed,
     Fleet,
     Lengths,
     LogNormal,
@@ -34,6 +33,34 @@ from ops.capacity.report import HOSTS, producers, servers, sizes
 from ops.capacity.theory import erlang_c, mean_wait_s
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "capacity.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """All the same."""
+
+    mean_s: float
+
+    @property
+    def cv(self) -> float:
+        return 0.0
+
+    def draw(self, rng: random.Random) -> float:
+        return self.mean_s
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Memoryless, as textbooks have it."""
+
+    mean_s: float
+
+    @property
+    def cv(self) -> float:
+        return 1.0
+
+    def draw(self, rng: random.Random) -> float:
+        return rng.expovariate(1 / self.mean_s)
 
 
 def steady(fleet: Fleet, load: float, lengths: Lengths, turns: int = 200_000) -> Figures:

@@ -165,6 +165,25 @@ async def test_the_next_worker_reads_what_was_said_and_goes_on(any_lab: Lab) -> 
             assert await drain(second) == heard(b"prompt", b"one", b"two")
 
 
+async def test_a_worker_that_attaches_again_after_it_has_lost_the_turn_tells_the_agent_nothing(
+    any_lab: Lab,
+) -> None:
+    spool = any_lab.spool()
+    async with any_lab.follow(spool, live(any_lab), lease=Lease(epoch=3)) as first:
+        await first.send(b"one")
+        await read_until(first, b"heard one")
+        async with any_lab.follow(spool, lease=Lease(epoch=10)) as second:
+            async with any_lab.follow(spool, lease=Lease(epoch=9)) as late:
+                assert late.said == 1
+                await late.send(b"by a worker that has lost the turn")
+                await late.end_input()
+                await late.soft_stop(b"x")  # what was said before it has been heard now
+                await eventually(Path(spool.path, "stop").exists)
+            await second.send(b"two")
+            await second.end_input()
+            assert await drain(second) == heard(b"one", b"two")
+
+
 async def test_the_end_of_the_input_survives_a_cut(any_lab: Lab) -> None:
     async with any_lab.follow(any_lab.spool(), live(any_lab)) as turn:
         await turn.send(b"one")

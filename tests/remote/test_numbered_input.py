@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from laboratory import Lab, drain
+from laboratory import Lab, drain, eventually
 from test_live_input import heard, live
 
 from remote.host import Channel
@@ -123,6 +123,10 @@ async def _say(lab: Lab, spool: Spool, link: Link, expected: list[bytes]) -> Non
     if link.killed:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(lab.host.shell, signal.SIGKILL)
+    else:
+        await eventually(
+            lambda: lab.state(spool, "said")[0] == str(len(expected)), lambda: lab.state(spool, "said")
+        )
     await channel.close()
     with Path(spool.path, "prompt").open("ab") as prompt:
         prompt.write(link.torn)

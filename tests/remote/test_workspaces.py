@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
+import time
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -255,6 +257,41 @@ async def test_filter_that_never_ends_is_ended(
     assert not isinstance(error.value, HostUnreachable)
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     await eventually(lambda: not [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()])
+    await remove_workspace(lab.host, place)
+
+
+async def test_reader_that_a_killed_worker_left_does_not_spoil_the_next_one(
+    lab: Lab, repository: Path, tmp_path: Path
+) -> None:
+    place = place_in(lab)
+    made = Path(await make_worktree(lab.host, place, str(repository), "HEAD"))
+    waits = f"if mkdir '{tmp_path}/first'; then until test -e '{tmp_path}/go'; do sleep 0.1; done; fi; cat"
+    git(repository, "config", "filter.slow.clean", waits)
+    (made / ".gitattributes").write_text("changed filter=slow\n")
+    (made / "changed").write_text("after\n")
+    left = asyncio.create_task(read_patch(lab.host, place, 10**6))
+    await eventually((tmp_path / "first").exists)
+    patch = await read_patch(lab.host, place, 10**6)
+    (tmp_path / "go").touch()
+    assert b"-before\n+after\n" in patch
+    assert await left == patch
+    assert sorted(path.name for path in made.parent.iterdir() if "patch" in path.name) == []
+    await remove_workspace(lab.host, place)
+
+
+async def test_change_in_the_second_of_the_checkout_is_seen(lab: Lab, repository: Path) -> None:
+    """Of the same size, too: then git looks at the file only if it knows how old its index is."""
+    place = place_in(lab)
+    for number in range(20):
+        (repository / f"more-{number}").write_text("before\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "three")
+    made = Path(await make_worktree(lab.host, place, str(repository), "HEAD"))
+    for number in range(20):
+        (made / f"more-{number}").write_text("behind\n")
+    next_second = int(time.time()) + 1
+    await eventually(lambda: time.time() >= next_second)
+    assert (await read_patch(lab.host, place, 10**6)).count(b"-before\n+behind\n") == 20
     await remove_workspace(lab.host, place)
 
 

@@ -66,7 +66,8 @@ class Context:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
         except (OperationalError, *connection.connection_errors) as error:
             raise BrokerUnavailable(
-                f"no broker answers at {connection.as_uri()}: {error}; start it, or correct RUNTURN_BROKER_URL"
+                f"no broker answers at {connection.as_uri()}: {str(error).rstrip('.')}; "
+                "start it, or correct RUNTURN_BROKER_URL"
             ) from error
         finally:
             connection.release()
