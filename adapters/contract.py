@@ -149,7 +149,10 @@ class Adapter(Protocol):
         ...
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """Read the usage of one attempt from what it appended to its session files."""
+        """Read the usage of one attempt from what it appended to its session files.
+
+        An agent's own report stays the base, if it is as billed: they tell more, or that something is missing.
+        """
         ...
 
     def price(self, model: str, tokens: Tokens) -> float | None:

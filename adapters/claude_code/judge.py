@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adapters import errors
+from adapters.claude_code.session_files import subagent_files
 from adapters.claude_code.soft_stop import STOPPED
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
@@ -45,10 +46,14 @@ _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
 
 def judge(state: TurnState, end: Exit) -> Judgement:
     """Judge a turn that has ended."""
-    usage = told_usage(state)
+    error, usage = _error(state, end), told_usage(state)
+    if not usage.source.observed:
+        return Judgement(error, usage, read_session_files=state.started)
+    if not state.delegated or not state.session_id:
+        return Judgement(error, usage)
     # Of a subagent's answer that broke off and was asked for again, nothing is told.
-    doubtful = bool(state.delegated) or not usage.source.observed
-    return Judgement(_error(state, end), usage, read_session_files=state.started and doubtful)
+    files = subagent_files(state.session_id)
+    return Judgement(error, usage, read_session_files=True, next_files=lambda lines: None if lines else files)
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:

@@ -37,7 +37,7 @@ class ClaudeCodeOptions(AgentOptions):
     session_persistence: bool = Field(
         default=True,
         description="false (`--no-session-persistence`): no session files, so nothing to resume, and no exact "
-        "bill for a killed turn.",
+        "bill for a killed turn; nor is it known whether that of one with subagents is whole.",
     )
     slash_command: bool = Field(
         default=False, description="true: a prompt with a leading `/` is a command; otherwise it is text."

@@ -25,10 +25,16 @@ def session_files(session_id: str) -> SessionFiles:
     return SessionFiles(
         root_env="CLAUDE_CONFIG_DIR",
         root_default=".claude",
-        patterns=(
-            f"projects/*/{session_id}.jsonl",
-            f"projects/*/{session_id}/subagents/agent-*.jsonl",
-        ),
+        patterns=(f"projects/*/{session_id}.jsonl", *subagent_files(session_id).patterns),
+    )
+
+
+def subagent_files(session_id: str) -> SessionFiles:
+    """Those of its subagents alone."""
+    return SessionFiles(
+        root_env="CLAUDE_CONFIG_DIR",
+        root_default=".claude",
+        patterns=(f"projects/*/{session_id}/subagents/agent-*.jsonl",),
     )
 
 
