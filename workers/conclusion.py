@@ -20,7 +20,7 @@ from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
 from workers.attempt import AttemptRun
 from workers.equipment import Equipment
-from workers.lifecycle import AttemptEnded, TurnSettled
+from workers.lifecycle import AttemptEnded, AttemptStarted, TurnSettled
 from workers.outcome import finished, refused
 from workers.patience import Patience
 from workers.placement import another_may_run
@@ -110,6 +110,10 @@ class Conclusion:
         If its agent has `started`, it may have used more: its spool stays, to be read later.
         """
         state, seq = await self._recall(attempt)
+        if seq == attempt.first_seq:  # its end came before anybody could set out to start its agent
+            begun = AttemptStarted(attempt.attempt, self._claim.request.agent, attempt.host)
+            self._equipment.pump.emit(self._claim, seq, [begun], self._equipment.clock())
+            seq += 1
         judged = Judgement(error, at_least(state.estimate) if started else state.estimate)
         return await self.of_attempt(attempt, state, seq, judged, spool_stays=started)
 

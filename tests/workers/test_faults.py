@@ -289,8 +289,8 @@ def test_open_attempt_that_no_worker_can_go_on_with_is_ended(site: Site, gone: s
     assert (kind(result), result.attempts, result.usage_complete) == ("invalid_request", 1, False)
     assert site.ledger.open_attempts() == {}
     events = [json.loads(line) for line in site.events(turn_id)]
-    assert [event["event"] for event in events] == ["attempt_ended", "turn_settled"]
-    assert [event["seq"] for event in events] == [1, 2]
+    assert [event["event"] for event in events] == ["attempt_started", "attempt_ended", "turn_settled"]
+    assert [event["seq"] for event in events] == [1, 2, 3]
 
 
 def test_turn_that_is_refused_later_keeps_the_bill_of_its_attempts(site: Site) -> None:
