@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,13 @@ def of_turns(spool_root: Path) -> list[psutil.Process]:
     """All processes that belong to a turn below this spool root: agents and their descendants."""
     mark = f"{spool_root}/"
     return [process for process in psutil.process_iter() if _spool(process).startswith(mark)]
+
+
+def end_turns(spool_root: Path) -> None:
+    """Kill what is left of turns; much of it ends by itself meanwhile."""
+    for process in of_turns(spool_root):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def of_turn(spool: Path) -> list[psutil.Process]:

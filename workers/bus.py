@@ -166,9 +166,9 @@ class Subscription:
                     connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
                 )
                 consumer.consume()
+                unlist(consumer, self._url)  # before anybody can see it, and kill it
                 with contextlib.suppress(TimeoutError):
                     connection.drain_events(timeout=_SUBSCRIBE_S)  # with Redis, this is what subscribes
-                unlist(consumer, self._url)
             except self._faults:
                 connection.close()
                 raise

@@ -22,7 +22,7 @@ from tests.chaos.producer import Producer
 from tests.chaos.story import Story
 from tests.chaos.workload import Workload
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
-from tests.processes import of_turns
+from tests.processes import end_turns, of_turns
 from tests.ssh.accounts import own_account
 from tests.ssh.links import Link
 from tests.ssh.sshd import Sshd
@@ -158,5 +158,4 @@ def _folder(path: Path) -> Path:
 
 
 def _end_local_turns(root: Path) -> None:
-    for process in of_turns(root / "state" / "spool"):
-        process.kill()
+    end_turns(root / "state" / "spool")

@@ -30,7 +30,7 @@ from remote.local import LocalHost
 from remote.spool import Spool
 from tests.claiming import claim_turn
 from tests.cli.conftest import Cli
-from tests.processes import of_turns
+from tests.processes import end_turns
 from tests.ssh import keys
 from tests.ssh.accounts import account
 from tests.ssh.needs import need
@@ -309,8 +309,7 @@ def test_orphan_is_told_from_a_turn_that_somebody_is_responsible_for(
         assert check["detail"] == "0 running, 0 left over, 2 orphaned: known.1, unknown.1"
     finally:
         ledger.close()
-        for process in of_turns(spool):
-            process.kill()
+        end_turns(spool)
 
 
 @pytest.mark.parametrize("how", ["killed", "gone"])
@@ -330,8 +329,7 @@ def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
         assert "otherwise they end with their lease" in check["remedy"]
     finally:
         ledger.close()
-        for process in of_turns(spool):
-            process.kill()
+        end_turns(spool)
 
 
 def test_usage_that_only_a_newer_runturn_can_read_is_named(cli: Cli, tmp_path: Path) -> None:

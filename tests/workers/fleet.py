@@ -17,7 +17,7 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import Ledger
 from ops.state_dir import StateDir
-from tests.processes import agents, describe, of_turns
+from tests.processes import agents, describe, end_turns, of_turns
 from tests.waiting import until
 from workers.app import create_app
 from workers.client import Client
@@ -103,8 +103,7 @@ class Fleet:
             if worker.process.poll() is None:
                 worker.kill()
         self.broker.stop()
-        for process in of_turns(self.state.spool):
-            process.kill()
+        end_turns(self.state.spool)
 
     def start_worker(self, *arguments: str, prefix: Sequence[str] = ()) -> Worker:
         """A worker that is ready; `prefix` is a command that runs it."""

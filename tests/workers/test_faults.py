@@ -30,7 +30,7 @@ from remote.errors import HostError
 from remote.follower import follow
 from remote.host import Channel
 from remote.local import LocalHost
-from tests.processes import of_turns
+from tests.processes import end_turns, of_turns
 from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
@@ -82,8 +82,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
     site.close()
-    for process in of_turns(site.spool):
-        process.kill()
+    end_turns(site.spool)
 
 
 def on_unsteady_host(site: Site) -> tuple[Equipment, Unsteady]:

@@ -20,7 +20,7 @@ from adapters.result import Status, TurnResult
 from ops.settings import AgentSettings, Settings
 from remote.follower import follow
 from remote.local import LocalHost
-from tests.processes import of_turns
+from tests.processes import end_turns
 from tests.ssh.accounts import own_account
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
@@ -121,8 +121,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         yield lambda: TwoHosts(site, login, monkeypatch)
         site.close()
         login.clean_up()
-        for process in of_turns(site.spool):
-            process.kill()
+        end_turns(site.spool)
 
 
 def run(fleet: Callable[[], TwoHosts], scenario: Callable[[TwoHosts], Awaitable[None]]) -> None:
