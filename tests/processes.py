@@ -14,6 +14,12 @@ def of_turns(spool_root: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _spool(process).startswith(mark)]
 
 
+def keepers(spool_root: Path) -> list[psutil.Process]:
+    """The shells that keep its turns: they live a moment longer than the agents, to put down the end."""
+    mark = f"{spool_root}/"
+    return [process for process in psutil.process_iter() if any(word.startswith(mark) for word in _words(process))]
+
+
 def end_turns(spool_root: Path) -> None:
     """Kill what is left of turns; much of it ends by itself meanwhile."""
     for process in of_turns(spool_root):
@@ -44,7 +50,11 @@ def _spool(process: psutil.Process) -> str:
 
 
 def _command(process: psutil.Process) -> str:
+    return " ".join(_words(process))[:80]
+
+
+def _words(process: psutil.Process) -> list[str]:
     try:
-        return " ".join(process.cmdline())[:80]
+        return process.cmdline()
     except psutil.Error:
-        return "gone"
+        return ["gone"]

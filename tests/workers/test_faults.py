@@ -30,7 +30,7 @@ from remote.errors import HostError
 from remote.follower import follow
 from remote.host import Channel
 from remote.local import LocalHost
-from tests.processes import end_turns, of_turns
+from tests.processes import end_turns, keepers, of_turns
 from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
@@ -184,7 +184,9 @@ def test_output_that_cannot_be_read_is_kept_until_the_host_is_tidied(
         assert isinstance(result, TurnResult)
         assert (kind(result), result.usage_complete) == ("port_exit", False)
         assert [spool.name for spool in site.spool.iterdir()] == [f"{turn_id}.1"]
-        await asyncio.to_thread(until, lambda: not of_turns(site.spool), "the agent to be gone")
+        await asyncio.to_thread(
+            until, lambda: not [*of_turns(site.spool), *keepers(site.spool)], "the end to be put down"
+        )
         site.later += 3600
         worker = site.worker()
         await tidy(worker, worker.hosts.get("local"))
