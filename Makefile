@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Containers set it; the tests' processes would compile all of the tests, and of the code, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-tools lint docs bench simulate chaos outages dashboards pictures stack secrets lock clean
+.PHONY: install demo test test-fresh test-tools lint docs bench simulate chaos outages dashboards pictures stack secrets lock clean
 
 install: $(INSTALLED)
 
@@ -26,6 +26,11 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED) test-tools
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+
+# README's commands on bare Debian 12 and 13, as newcomers of every kind, for hours. Only root can do it, with mmdebstrap.
+# RELEASE=bookworm or trixie, KIND=root, plain, equipped or blank: only these.
+test-fresh: $(INSTALLED)
+	@$(BIN)/python -m tests.fresh $(if $(RELEASE),--release $(RELEASE)) $(if $(KIND),--kind $(KIND))
 
 # Shells, OpenSSH, agents from npm and the like. On a machine that has them it does nothing.
 test-tools: $(INSTALLED)

@@ -1,0 +1,130 @@
+"""A bare Debian machine: Python, make, CA certificates, and whoever is at work on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_ENTER = Path(__file__).with_name("enter.sh")
+_BARE = "python3,make,ca-certificates"
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_USER_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
+# How this machine reaches the package registries; a bare one in the same network has to do likewise.
+_NETWORK = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "NPM_CONFIG_REGISTRY"),
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+)
+_CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Someone at work on a machine."""
+
+    name: str
+    home: str
+    umask: str = "022"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a login without a terminal."""
+        path = _SYSTEM_PATH if self.name == "root" else _USER_PATH
+        names = {"USER": self.name, "LOGNAME": self.name, "HOME": self.home, "SHELL": "/bin/sh", "PATH": path}
+        return names | {name: os.environ[name] for name in _NETWORK if name in os.environ}
+
+
+ROOT = Person("root", "/root")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a command on a machine ended."""
+
+    code: int
+    output: str
+    left: tuple[str, ...]  # processes and temporary files that it left behind
+
+
+class Machine:
+    """Made of a tarball, gone after `remove`. Only root can make one."""
+
+    def __init__(self, tarball: Path, root: Path) -> None:
+        self._root = root
+        root.mkdir()
+        subprocess.run(["tar", "-xf", tarball, "-C", root, "--exclude=./dev/*"], check=True)
+        # What Debian's installer writes, and a bare tarball lacks.
+        (root / "etc/hosts").write_text("127.0.0.1 localhost\n127.0.1.1 fresh\n::1 localhost ip6-localhost\n")
+        (root / "etc/hostname").write_text("fresh\n")
+        shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+        shutil.copy(Path("/") / _CERTIFICATES, root / _CERTIFICATES)
+        (root / "root").chmod(0o700)
+
+    def add(self, name: str) -> Person:
+        """Create an account."""
+        done = self.run(ROOT, ["useradd", "--create-home", "--shell", "/bin/sh", name])
+        if done.code:
+            raise RuntimeError(f"cannot create the account {name}: {done.output}")
+        return Person(name, f"/home/{name}")
+
+    def unpack(self, archive: bytes, person: Person, folder: str) -> None:
+        """Unpack sources, as the person would: with the person's umask, owned by that person."""
+        command = 'mkdir -p "$1" && tar -x -C "$1" --no-same-permissions'
+        done = self.run(person, ["sh", "-c", command, "sh", folder], given=archive)
+        if done.code:
+            raise RuntimeError(f"cannot unpack the sources in {folder}: {done.output}")
+
+    def run(
+        self,
+        person: Person,
+        command: Sequence[str],
+        folder: str = "/",
+        environment: Mapping[str, str] = {},
+        log: Path | None = None,
+        given: bytes = b"",
+    ) -> Run:
+        """Run a command as a person, in a folder, in process and mount namespaces of its own.
+
+        The output goes to the end of `log`, too. What is left when the command ends, is ended.
+        """
+        pairs = [f"{name}={value}" for name, value in {**person.environment, **environment}.items()]
+        shell = ["sh", "-c", 'umask "$1"; cd "$2"; shift 2; exec "$@"', "sh", person.umask, folder]
+        login = ["setpriv", f"--reuid={person.name}", f"--regid={person.name}", "--init-groups", "env", "-i"]
+        namespaces = ["unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child"]
+        with tempfile.NamedTemporaryFile("r") as left, (log or Path(os.devnull)).open("a") as noted:
+            argv = [*namespaces, str(_ENTER), str(self._root), left.name, *login, *pairs, *shell, *command]
+            output = []
+            with subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ) as process:
+                assert process.stdin
+                assert process.stdout
+                process.stdin.write(given)
+                process.stdin.close()
+                for line in process.stdout:
+                    output.append(line.decode(errors="replace"))
+                    noted.write(output[-1])
+                    noted.flush()
+            return Run(process.returncode, "".join(output), tuple(left.read().splitlines()))
+
+    def remove(self) -> None:
+        """Delete its files."""
+        shutil.rmtree(self._root)
+
+
+def tarball(release: str, folder: Path) -> Path:
+    """Return a bare root file system of a Debian release, made once and kept in the folder."""
+    made = folder / f"{release}.tar"
+    if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        new = made.with_suffix(".new.tar")
+        subprocess.run(
+            ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={_BARE}", release, new], check=True
+        )
+        new.rename(made)
+    return made
