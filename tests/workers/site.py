@@ -22,6 +22,7 @@ from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings
 from remote.local import LocalHost
 from tests.claiming import claim_turn
+from tests.waiting import lines_of
 from workers.agents import build_registry
 from workers.conclusion import Parked
 from workers.equipment import Equipment
@@ -153,8 +154,7 @@ class Site:
     @property
     def starts(self) -> int:
         """How often an agent was started."""
-        file = self.root / "starts"
-        return len(file.read_text().splitlines()) if file.exists() else 0
+        return len(lines_of(self.root / "starts"))
 
     async def work(self, turn_id: str, hook: Callable[[str], None] = lambda _: None) -> RunOutcome:
         """Let one new worker work on the turn."""

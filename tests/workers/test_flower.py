@@ -19,7 +19,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from tests.cli.conftest import Cli, cli
-from tests.processes import of_turns
+from tests.processes import gone_pid, of_turns
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
@@ -107,7 +107,7 @@ def test_clicking_terminate_ends_a_turn_that_runs_and_its_agent(stage: Stage) ->
     stage.browser.find_element(By.ID, "task-terminate").click()
     result = fleet.result("running")
     assert (result.status, result.error and result.error.kind) == ("cancelled", "turn_cancelled")
-    until(lambda: not psutil.pid_exists(agent), "the end of the agent")
+    until(lambda: gone_pid(agent), "the end of the agent")
     fleet.assert_nothing_left()
     until(lambda: state(stage, "running") == "REVOKED", "the end, in Flower")
     assert details(stage, "running")["Status"] == "REVOKED"
