@@ -55,7 +55,7 @@ class Starter:
                 self._said += chunk
 
     def hold_agent(self) -> Path:
-        """Before the word to go: keep the agent from signing until somebody opens the returned FIFO."""
+        """Keep the agent from signing until somebody opens the returned FIFO. Its draft has to be complete."""
         (draft,) = self._lab.root.glob(".*")
         (draft / "prompt").unlink()
         os.mkfifo(draft / "prompt")
@@ -107,8 +107,10 @@ async def test_a_large_prompt_alone_is_no_word_to_go(any_lab: Lab) -> None:
 
 
 async def test_an_agent_whose_turn_was_given_up_before_it_could_sign_does_not_start(any_lab: Lab) -> None:
-    start = Starter(any_lab, lease_s=6)
+    start = Starter(any_lab, LARGE, lease_s=6)
     channel = await start.begin()
+    await start.asked_for(channel, "prompt")
+    await channel.write(LARGE)
     await start.asked_for(channel, "go")
     prompt = start.hold_agent()
     await channel.write(b"go\n")
