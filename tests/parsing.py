@@ -1,8 +1,8 @@
 """Python's parser, undisturbed.
 
-Python 3.11 ends a whole run with "AST constructor recursion depth mismatch" when, while it parses, the finaliser of
-something that a failed test left behind fails: to explain that, Python parses, too. pytest parses for each failure
-that it explains, so one failure could hide all others.
+Python 3.11 ends a whole run with "AST constructor recursion depth mismatch" when, while it parses, the finaliser
+of something that a failed test left behind fails: to explain that, Python parses, too. pytest parses for each
+failure that it explains, so one failure could hide all others.
 """
 
 from __future__ import annotations
