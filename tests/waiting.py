@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
+def until(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
     """Return what `condition` returns as soon as that is true; fails naming `what` after `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -112,7 +113,9 @@ class Lab:
         self.home = self.folder / "home"
         self.home.mkdir()
         self.root = self.folder / "spools"
-        self.host = CuttableHost(LocalHost(env={"PATH": self.path, "HOME": str(self.home)}))
+        self.host = CuttableHost(
+            LocalHost(env={"PATH": self.path, "HOME": str(self.home), "TMPDIR": tempfile.gettempdir()})
+        )
 
     def spool(self) -> Spool:
         self.spools.append(Spool(str(self.root), uuid.uuid4().hex))
@@ -199,7 +202,7 @@ async def drain(turn: Follower) -> bytes:
 
 async def read_until(turn: Follower, line: bytes) -> None:
     """Read on until the agent has printed this line."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         async for batch in turn:
             if line in batch.lines:
                 return
@@ -208,7 +211,7 @@ async def read_until(turn: Follower, line: bytes) -> None:
 
 async def eventually(condition: Callable[[], object], state: Callable[[], object] = lambda: "") -> None:
     """Wait until the condition holds; fail when it does not hold soon."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, f"still not so: {state()}"
         await asyncio.sleep(0.01)

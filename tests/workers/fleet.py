@@ -85,6 +85,7 @@ class Fleet:
         self.broker = EmbeddedBroker(self.state.broker)
         self.workers: list[Worker] = []
         self.environment = {
+            "TMPDIR": tempfile.gettempdir(),  # where agents leave things lying
             **(environment or {"PATH": os.environ["PATH"], "HOME": str(root)}),
             "RUNTURN_STATE_DIR": str(self.state.root),
             "RUNTURN_METRICS_PORT": "0",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,7 +110,8 @@ class Site:
     def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
         """A worker; `hook` is told of everything that it is about to do, and has done, with the ledger."""
         ledger: Any = Hooked(self.ledger, hook)
-        local = LocalHost({"PATH": os.environ["PATH"], "HOME": str(self.root)})
+        kept = {"PATH": os.environ["PATH"], "HOME": str(self.root), "TMPDIR": tempfile.gettempdir()}
+        local = LocalHost(kept)
         pump = EventPump(ledger, Nobody())  # type: ignore[arg-type]
         self._pumps.append(pump)
         return Equipment(
