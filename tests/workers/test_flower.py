@@ -25,6 +25,7 @@ from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from tests.workers.flower_stage import USER, FlowerServer, chromium, flower
 from tests.workers.test_ends import hanging
+from workers.flower import read_password
 
 __all__ = ["cli"]  # a fixture
 
@@ -239,6 +240,24 @@ def test_password_file_that_cannot_be_used_is_named(cli: Cli, tmp_path: Path) ->
     for name, problem in (("empty", "is empty"), ("missing", "cannot be read")):
         said = cli("flower", "--password-file", str(tmp_path / name))
         assert (said.status, problem in said.err, name in said.err) == (2, True, True)
+
+
+@pytest.mark.parametrize("theirs", [None, "of-the-other"])
+def test_new_password_is_seen_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str | None
+) -> None:
+    """Another Flower that is started at the same moment reads it, or is faster."""
+    file = tmp_path / "password"
+
+    def made_up(_: int) -> str:
+        assert not file.exists()
+        if theirs:
+            file.write_text(f"{theirs}\n")
+        return "of-this-one"
+
+    monkeypatch.setattr("workers.flower.secrets.token_urlsafe", made_up)
+    assert read_password(file, make=True) == (theirs or "of-this-one") == file.read_text().strip()
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_missing_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
