@@ -9,6 +9,8 @@ import gc
 
 import pytest
 
+import tests.parsing  # noqa: F401  # takes the place of Python's own
+
 _LONGEST_FIRST = (
     "workers/test_chaos.py",
     "workers/test_outages.py",

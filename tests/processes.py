@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.waiting import until, words_of
+
 
 def of_turns(spool_root: Path) -> list[psutil.Process]:
     """All processes that belong to a turn below this spool root: agents and their descendants."""
@@ -34,7 +36,28 @@ def of_turn(spool: Path) -> list[psutil.Process]:
 
 def agents(spool_root: Path) -> set[int]:
     """The pids of the agents themselves, from what their supervisors have noted."""
-    return {int(words[0]) for file in spool_root.glob("*/agent") if (words := file.read_text().split())}
+    return {int(words[0]) for file in spool_root.glob("*/agent") if (words := words_of(file))}
+
+
+def signed(spool: Path, name: str) -> int:
+    """The pid of a turn's agent, supervisor or watcher, as soon as it has signed; they start side by side."""
+    return int(until(lambda: words_of(spool / name), f"the {name} to sign in {spool}")[0])
+
+
+def gone(process: psutil.Process) -> bool:
+    """Whether it has ended; whoever is to reap it may take its time."""
+    try:
+        return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def gone_pid(pid: int) -> bool:
+    """The same of a number."""
+    try:
+        return gone(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return True
 
 
 def describe(processes: list[psutil.Process]) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 import os
 import secrets
 import signal
+import tempfile
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Final
@@ -88,14 +90,25 @@ def read_password(file: Path, *, make: bool) -> str:
     """The password in a file; `make` one up if there is none, for its owner only. Raises SettingsError."""
     try:
         if make and not file.exists():
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-                new.write(f"{secrets.token_urlsafe(24)}\n")
+            _make_password(file)
         password = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot be read: {error}", field="password-file", where=str(file)) from None
     if not password:
         raise SettingsError("is empty; put a password into it", field="password-file", where=str(file))
     return password
+
+
+def _make_password(file: Path) -> None:
+    """Write a new one unless another process is faster; nobody ever sees the file without it. Raises OSError."""
+    descriptor, draft = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # with mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as new:
+            new.write(f"{secrets.token_urlsafe(24)}\n")
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, file)
+    finally:
+        Path(draft).unlink()
 
 
 def serve(app: Celery, address: str, port: int, password: str) -> None:

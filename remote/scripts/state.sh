@@ -5,7 +5,7 @@
 #   watcher     pid and start time of the shell that holds the lease
 #   agent       pid and start time of the agent, which leads a process group of the same number
 #   heartbeat   changes as long as somebody follows
-#   reason      why the agent is to end: cancel or lease; blank while nobody wants it to end
+#   reason      why the agent is to end: cancel, lease or lost; blank while nobody wants it to end
 #   end         exit code ("-" if unknown), reason, and whether the end marker stands in `events`
 #
 # and of a live turn:

@@ -45,6 +45,8 @@ still_needed() {
     # Blank: it cannot be read just now.
     [ -z "$value" ] || [ "$value" = "$watcher_signature" ] || return 1
     supervised && return
+    # An agent that has not signed yet cannot be ended: it finds the reason when it has, and does not start.
+    want_end lost
     end_agent
     sweep
     finish - lost

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from kombu import Connection
 
 from adapters.request import TurnRequest
 from tests.boards.turns import Cast
+from tests.ports import free_port
 from tests.prometheus_server import Prometheus
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, Fleet, Worker
@@ -34,7 +34,7 @@ class Stage:
         self.fleet = fleet
         self.hosts = hosts
         self.cast = cast
-        self.ports = {"worker": [_free_port(), _free_port()], "exporter": [_free_port()]}
+        self.ports = {"worker": [free_port(), free_port()], "exporter": [free_port()]}
         self.workers: list[Worker] = []
 
     def start_worker(self, number: int) -> Worker:
@@ -127,10 +127,3 @@ def stage(cast: Cast, **settings: str) -> Iterator[Stage]:
         (root / "fleet").mkdir()
         fleet = stack.enter_context(Fleet(root / "fleet", ssh_hosts=ssh_hosts(*described), **settings))
         yield Stage(fleet, hosts, cast)
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port

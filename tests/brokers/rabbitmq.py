@@ -20,12 +20,12 @@ from typing import Self
 
 import amqp
 
-from tests.ssh.needs import missing, need
+from tests.ports import free_port
+from tests.ssh.needs import need
 from tests.ssh.sessions import tie
 from tests.waiting import until
 
 _DEBIAN = Path("/usr/lib/rabbitmq/bin")  # what is in the PATH there changes to another user, and to its home
-_PORTS = range(15_000, 32_000)  # the kernel gives none of these to a client, so a restart finds its port free
 _START_S = 90.0  # two or three on an idle machine
 _STOP_S = 60.0
 
@@ -42,7 +42,7 @@ class RabbitMQ:
         self._control = _program("rabbitmqctl")
         self._epmd = need("epmd")
         self.folder = Path(tempfile.mkdtemp(prefix="rt-rabbit-"))
-        self.port, distribution, names = _free_ports(3)
+        self.port, distribution, names = (free_port() for _ in range(3))
         self._environment = _environment(self.folder, self.port, distribution, names)
         self._names_port = names
         self._vhosts = count(1)
@@ -260,27 +260,6 @@ def _environment(folder: Path, port: int, distribution: int, names: int) -> Mapp
         ),
         "RABBITMQ_CTL_ERL_ARGS": "-start_epmd false +S 1:1 +sbwt none",
     }
-
-
-def _free_ports(count: int) -> list[int]:
-    start = os.getpid() % len(_PORTS)  # tests that run side by side look in different places
-    free: list[int] = []
-    for offset in range(len(_PORTS)):
-        port = _PORTS[(start * 37 + offset) % len(_PORTS)]
-        if _is_free(port):
-            free.append(port)
-        if len(free) == count:
-            return free
-    return missing(f"{count} free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as listener:
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def _listens(port: int) -> bool:

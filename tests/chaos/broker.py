@@ -9,13 +9,13 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-import psutil
 import redis
 from kombu import Queue
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.brokers.rabbitmq import RabbitMQ
+from tests.processes import gone_pid
 from tests.waiting import until
 from workers.app import QUEUE
 from workers.embedded import EmbeddedBroker
@@ -113,10 +113,7 @@ class Valkey(AbstractContextManager["Valkey"]):
 
     @staticmethod
     def _await_end(pid: int) -> None:
-        until(
-            lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
-            "the end of the broker",
-        )
+        until(lambda: gone_pid(pid), "the end of the broker")
 
 
 class Rabbitmq(AbstractContextManager["Rabbitmq"]):

@@ -62,10 +62,14 @@ def test_broker_that_was_there_before_stays(fleet: Fleet, up: Up) -> None:
 def test_metrics_have_the_turn_and_the_books(fleet: Fleet, up: Up, recording: Path) -> None:
     fleet.run(fleet.recorded(recording))
     (url,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", up.log.read_text())
-    with urllib.request.urlopen(url) as answer:
-        page = answer.read().decode()
-    assert 'runturn_turns_total{agent="scripted",launcher="local",outcome="completed"} 1.0' in page
-    assert 'runturn_tokens_total{agent="scripted",model="claude-sonnet-4-5",type="output"} 230.0' in page
+
+    def page() -> str:
+        with urllib.request.urlopen(url) as answer:
+            return str(answer.read().decode())
+
+    turns = 'runturn_turns_total{agent="scripted",launcher="local",outcome="completed"} 1.0'
+    until(lambda: turns in page(), "the turn, which is counted after it was settled")
+    assert 'runturn_tokens_total{agent="scripted",model="claude-sonnet-4-5",type="output"} 230.0' in page()
 
 
 def test_down_leaves_another_ones_broker_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,5 +75,5 @@ def sandbox(root: Path) -> Iterator[Sandbox]:
             (fleet.workspace / "Makefile").write_text("test:\n\t@true\n")  # what documents call the tests
             fleet.start_worker()
             box = Sandbox(fleet)
-            until(lambda: any(path.is_file() for path in archive.rglob("*")), "the turn's transcript")
+            until(lambda: any(path.is_file() for path in archive.rglob("[!.]*")), "the turn's transcript")
             yield box

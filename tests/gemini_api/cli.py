@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 _SETTINGS = {
@@ -24,6 +25,7 @@ def gemini_environment(base_url: str, home: Path) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
         "HOME": str(home),
+        "TMPDIR": tempfile.gettempdir(),
         "GEMINI_API_KEY": "test-key",
         "GOOGLE_GEMINI_BASE_URL": base_url,
     }

@@ -68,7 +68,7 @@ class GeminiApi:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not self._started.wait(10.0):
+        if not self._started.wait(60.0):
             raise TimeoutError("the Gemini API did not start within 10 s")
         return self
 

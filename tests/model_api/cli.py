@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -52,6 +53,7 @@ def claude_environment(
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
         "HOME": str(home),
+        "TMPDIR": tempfile.gettempdir(),
         "CLAUDE_CONFIG_DIR": str(home / ".claude"),
         "ANTHROPIC_BASE_URL": base_url,
         **_QUIET,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 MODEL = "gpt-6.1-sol"  # one that Codex 0.169.0 knows: it prints a complaint of others
@@ -27,7 +28,13 @@ def codex_environment(base_url: str, home: Path) -> dict[str, str]:
     `home` is an empty directory; it becomes HOME and holds the CLI's configuration and sessions.
     """
     configure(base_url, home)
-    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(home), "CODEX_API_KEY": "test-key"}
+    return {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "HOME": str(home),
+        "TMPDIR": tempfile.gettempdir(),
+        "CODEX_API_KEY": "test-key",
+    }
 
 
 def configure(base_url: str, home: Path) -> None:

@@ -75,7 +75,7 @@ class OpenAiApi:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not self._started.wait(10.0):
+        if not self._started.wait(60.0):
             raise TimeoutError("the OpenAI API did not start within 10 s")
         return self
 

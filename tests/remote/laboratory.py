@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from remote.follower import Follower, Lease, follow
 from remote.host import Channel
 from remote.local import LocalHost
 from remote.spool import Exit, Spool
+from tests.processes import signed
+from tests.waiting import words_of
 
 QUICK = Patience(answer_s=20.0, first_delay_s=0.05, longest_delay_s=0.2, give_up_s=15.0)
 GENTLE = (Signal("INT", 10.0), Signal("TERM", 5.0), Signal("KILL", 5.0))
@@ -110,7 +113,9 @@ class Lab:
         self.home = self.folder / "home"
         self.home.mkdir()
         self.root = self.folder / "spools"
-        self.host = CuttableHost(LocalHost(env={"PATH": self.path, "HOME": str(self.home)}))
+        self.host = CuttableHost(
+            LocalHost(env={"PATH": self.path, "HOME": str(self.home), "TMPDIR": tempfile.gettempdir()})
+        )
 
     def spool(self) -> Spool:
         self.spools.append(Spool(str(self.root), uuid.uuid4().hex))
@@ -139,13 +144,12 @@ class Lab:
         return output, turn.exit
 
     def state(self, spool: Spool, name: str) -> list[str]:
-        """The words of a state file."""
-        with contextlib.suppress(FileNotFoundError):
-            return Path(spool.path, name).read_text().split()
-        return []
+        """The words of a state file; none while nobody has written any."""
+        return words_of(Path(spool.path, name))
 
     def pid(self, spool: Spool, name: str) -> int:
-        return int(self.state(spool, name)[0])
+        """Of the process that signs this state file, as soon as it has."""
+        return signed(Path(spool.path), name)
 
     def marked(self, spool: Spool) -> list[int]:
         """All processes that carry the mark of the turn."""
@@ -165,8 +169,9 @@ class Lab:
         await eventually(lambda: not self.everything(spool), lambda: self.everything(spool))
 
     def kill(self, spool: Spool, *names: str) -> None:
-        for name in names:
-            os.kill(self.pid(spool, name), signal.SIGKILL)
+        """At one stroke: a watcher that found its supervisor dead would act on it."""
+        for pid in [self.pid(spool, name) for name in names]:
+            os.kill(pid, signal.SIGKILL)
 
     def clean_up(self) -> None:
         for process in processes():
@@ -197,7 +202,7 @@ async def drain(turn: Follower) -> bytes:
 
 async def read_until(turn: Follower, line: bytes) -> None:
     """Read on until the agent has printed this line."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         async for batch in turn:
             if line in batch.lines:
                 return
@@ -206,7 +211,7 @@ async def read_until(turn: Follower, line: bytes) -> None:
 
 async def eventually(condition: Callable[[], object], state: Callable[[], object] = lambda: "") -> None:
     """Wait until the condition holds; fail when it does not hold soon."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, f"still not so: {state()}"
         await asyncio.sleep(0.01)

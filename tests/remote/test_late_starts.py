@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from laboratory import QUICK, Lab, drain, eventually
 
@@ -20,6 +23,7 @@ from remote.run import Output, run_script
 from remote.shell import frame
 from remote.spool import Exit
 from remote.turn import Attach, Request, start_request
+from tests.processes import gone
 
 LARGE = b"p" * 100_000  # too large for a word of the program
 
@@ -27,13 +31,13 @@ LARGE = b"p" * 100_000  # too large for a word of the program
 class Starter:
     """A start, spoken by hand."""
 
-    def __init__(self, lab: Lab, stdin: bytes = b"", stale_s: int = 60) -> None:
+    def __init__(self, lab: Lab, stdin: bytes = b"", stale_s: int = 60, lease_s: int = 30) -> None:
         self._lab = lab
         self.spool = lab.spool()
         self._nonce = secrets.token_hex(8)
         command: Command = lab.sh("echo x >>runs; cat", stdin=stdin)
         attach = Attach(self.spool, "follower", self._nonce, 0, stale_s)
-        self.request: Request = start_request(attach, command, "turn", 30)
+        self.request: Request = start_request(attach, command, "turn", lease_s)
         self._said = b""
 
     async def begin(self) -> Channel:
@@ -49,6 +53,13 @@ class Starter:
                 chunk = await channel.read()
                 assert chunk, self._said
                 self._said += chunk
+
+    def hold_agent(self) -> Path:
+        """Keep the agent from signing until somebody opens the returned FIFO. Its draft has to be complete."""
+        (draft,) = self._lab.root.glob(".*")
+        (draft / "prompt").unlink()
+        os.mkfifo(draft / "prompt")
+        return Path(self.spool.path, "prompt")
 
     async def nothing_started(self) -> None:
         """Neither a spool nor the draft of one is left, and no agent ran."""
@@ -93,6 +104,26 @@ async def test_a_large_prompt_alone_is_no_word_to_go(any_lab: Lab) -> None:
     await start.asked_for(channel, "go")
     await channel.close()
     await start.nothing_started()
+
+
+async def test_an_agent_whose_turn_was_given_up_before_it_could_sign_does_not_start(any_lab: Lab) -> None:
+    start = Starter(any_lab, LARGE, lease_s=6)
+    channel = await start.begin()
+    await start.asked_for(channel, "prompt")
+    await channel.write(LARGE)
+    await start.asked_for(channel, "go")
+    prompt = start.hold_agent()
+    await channel.write(b"go\n")
+    supervisor = psutil.Process(any_lab.pid(start.spool, "supervisor"))
+    await eventually(lambda: len(supervisor.children()) == 2)  # its watcher, and what is to become the agent
+    (agent,) = (child for child in supervisor.children() if child.pid != any_lab.pid(start.spool, "watcher"))
+    any_lab.kill(start.spool, "supervisor")
+    await eventually(lambda: any_lab.state(start.spool, "end")[1:2] == ["lost"])
+    assert not gone(agent)
+    prompt.open("wb").close()
+    await any_lab.nothing_left(start.spool)
+    assert not (any_lab.workspace / "runs").exists()
+    await channel.close()
 
 
 @pytest.mark.parametrize("cut", [1, 7, 1_000, 10_000])

@@ -21,6 +21,7 @@ from remote.input import MAX_INPUT_LINE_BYTES
 from remote.spool import Exit
 from remote.ssh.host import SshHost
 from remote.upkeep import read_input
+from tests.processes import gone
 from tests.ssh.sshd import Sshd
 
 ECHO = 'while IFS= read -r line; do printf "heard %s\\n" "$line"; done; echo over'
@@ -134,7 +135,7 @@ async def test_a_stranded_follower_says_nothing_any_more_once_it_is_replaced(any
         await turn.end_input()
         assert await drain(turn) == heard(*lines[1:])
     assert await read_input(any_lab.host, spool) == b"".join(line + b"\n" for line in lines)
-    await eventually(lambda: not stranded.is_running() or stranded.status() == psutil.STATUS_ZOMBIE)
+    await eventually(lambda: gone(stranded))
 
 
 async def test_a_line_that_a_cut_has_torn_is_completed_by_the_next_attachment(any_lab: Lab) -> None:

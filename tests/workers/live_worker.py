@@ -23,6 +23,7 @@ from adapters.registry import Registry
 from adapters.request import TurnRequest
 from adapters.scripted import Scripted
 from ops.settings import Settings
+from tests.waiting import lines_of
 from workers import agents, assembly
 from workers.cli import context, options
 from workers.cli.main import main
@@ -94,8 +95,7 @@ class Chat:
 
 def noted(workspace: Path, turn_id: str, name: str) -> list[Any]:
     """What it has noted of a turn."""
-    file = workspace / f"{turn_id}.{name}"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [json.loads(line) for line in lines_of(workspace / f"{turn_id}.{name}")]
 
 
 def with_talkative(settings: Settings) -> Registry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings
 from remote.local import LocalHost
 from tests.claiming import claim_turn
+from tests.waiting import lines_of
 from workers.agents import build_registry
 from workers.conclusion import Parked
 from workers.equipment import Equipment
@@ -108,7 +110,8 @@ class Site:
     def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
         """A worker; `hook` is told of everything that it is about to do, and has done, with the ledger."""
         ledger: Any = Hooked(self.ledger, hook)
-        local = LocalHost({"PATH": os.environ["PATH"], "HOME": str(self.root)})
+        kept = {"PATH": os.environ["PATH"], "HOME": str(self.root), "TMPDIR": tempfile.gettempdir()}
+        local = LocalHost(kept)
         pump = EventPump(ledger, Nobody())  # type: ignore[arg-type]
         self._pumps.append(pump)
         return Equipment(
@@ -153,8 +156,7 @@ class Site:
     @property
     def starts(self) -> int:
         """How often an agent was started."""
-        file = self.root / "starts"
-        return len(file.read_text().splitlines()) if file.exists() else 0
+        return len(lines_of(self.root / "starts"))
 
     async def work(self, turn_id: str, hook: Callable[[str], None] = lambda _: None) -> RunOutcome:
         """Let one new worker work on the turn."""

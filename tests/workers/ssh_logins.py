@@ -21,7 +21,7 @@ from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.ssh.accounts import Account, account, own_account
 from tests.ssh.sshd import Sshd
-from tests.waiting import until
+from tests.waiting import lines_of, until
 from tests.workers.fleet import Fleet
 
 # Counts itself, uses its tools, and plays what it is given act by act: each waits for its cue.
@@ -114,9 +114,7 @@ class Login:
     @property
     def starts(self) -> list[str]:
         """The spools of all agents that were started, by the order of their starts."""
-        with contextlib.suppress(FileNotFoundError):
-            return [Path(line).name for line in (self.folder / "starts").read_text().split()]
-        return []
+        return [Path(line).name for line in lines_of(self.folder / "starts")]
 
     def left(self) -> dict[int, str]:
         """All processes of turns here: agents, whatever these started, and the shells around them."""

@@ -7,11 +7,11 @@ import signal
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 import redis
 
 from adapters.result import Status
+from tests.processes import gone_pid
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
 from workers.app import QUEUE, create_app
@@ -21,7 +21,7 @@ def _kill_broker(fleet: Fleet) -> None:
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
         pid = int(client.info("server")["process_id"])
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the broker to be dead")
+    until(lambda: gone_pid(pid), "the broker to be dead")
 
 
 def _drop_connections(fleet: Fleet) -> None:

@@ -18,6 +18,7 @@ from tests.model_api import Branch, Hold, HttpError, Reply, Script, Text, Usage
 from tests.npm import npm_agent
 from tests.openai_api import MODEL, OpenAiApi, codex_environment, shell, spawn
 from tests.openai_api.cli import configure
+from tests.processes import gone, signed
 from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import assert_nothing_left, ssh_host, ssh_hosts
@@ -221,15 +222,14 @@ def test_cancelled_turn_leaves_nothing_and_its_bill_is_known(place: Place, host:
 def test_killed_agent_is_resumed_in_its_thread(place: Place, host: str) -> None:
     turn_id = place.fleet.client.enqueue(place.ask("killed", host))
     place.api.gate(f"killed-{host}").wait_until_reached(60)
-    pid, _ = (place.spools(host) / f"{turn_id}.1" / "agent").read_text().split()
-    agent = psutil.Process(int(pid))
+    agent = psutil.Process(signed(place.spools(host) / f"{turn_id}.1", "agent"))
     below = agent.children(recursive=True)  # before 22.15, Node.js stays around the program, which outlives it
     agent.kill()
     result = place.fleet.result(turn_id)
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2), result.error
     told = [event["session_id"] for event in place.fleet.events(turn_id) if event["event"] == "session_started"]
     assert told == [result.session_id] * 2
-    assert not any(process.is_running() for process in below)
+    assert all(map(gone, below))
     # The answer in flight was billed for its input; nobody could see that, and the result says so.
     assert (result.usage_source, result.usage_complete) == ("session_files", False)
     assert booked(result) == in_ledger(place.fleet, turn_id) == {MODEL: (504, 84, 104, 14)}

@@ -174,7 +174,7 @@ def test_agent_whose_output_cannot_be_read_is_ended(
     assert isinstance(result, TurnResult)
     assert result.error is not None
     assert result.error.kind == "port_exit"
-    until(lambda: not of_turns(site.spool), "the agent to be gone", 20)
+    until(lambda: not of_turns(site.spool), "the agent to be gone")
 
 
 def test_spools_of_killed_workers_are_removed_and_those_of_open_attempts_are_kept(

@@ -19,12 +19,13 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from tests.cli.conftest import Cli, cli
-from tests.processes import of_turns
+from tests.processes import gone_pid, of_turns
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from tests.workers.flower_stage import USER, FlowerServer, chromium, flower
 from tests.workers.test_ends import hanging
+from workers.flower import read_password
 
 __all__ = ["cli"]  # a fixture
 
@@ -107,7 +108,7 @@ def test_clicking_terminate_ends_a_turn_that_runs_and_its_agent(stage: Stage) ->
     stage.browser.find_element(By.ID, "task-terminate").click()
     result = fleet.result("running")
     assert (result.status, result.error and result.error.kind) == ("cancelled", "turn_cancelled")
-    until(lambda: not psutil.pid_exists(agent), "the end of the agent")
+    until(lambda: gone_pid(agent), "the end of the agent")
     fleet.assert_nothing_left()
     until(lambda: state(stage, "running") == "REVOKED", "the end, in Flower")
     assert details(stage, "running")["Status"] == "REVOKED"
@@ -239,6 +240,24 @@ def test_password_file_that_cannot_be_used_is_named(cli: Cli, tmp_path: Path) ->
     for name, problem in (("empty", "is empty"), ("missing", "cannot be read")):
         said = cli("flower", "--password-file", str(tmp_path / name))
         assert (said.status, problem in said.err, name in said.err) == (2, True, True)
+
+
+@pytest.mark.parametrize("theirs", [None, "of-the-other"])
+def test_new_password_is_seen_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str | None
+) -> None:
+    """Another Flower that is started at the same moment reads it, or is faster."""
+    file = tmp_path / "password"
+
+    def made_up(_: int) -> str:
+        assert not file.exists()
+        if theirs:
+            file.write_text(f"{theirs}\n")
+        return "of-this-one"
+
+    monkeypatch.setattr("workers.flower.secrets.token_urlsafe", made_up)
+    assert read_password(file, make=True) == (theirs or "of-this-one") == file.read_text().strip()
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_missing_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

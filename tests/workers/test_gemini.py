@@ -18,7 +18,7 @@ from tests.gemini_api.cli import gemini_environment, write_settings
 from tests.model_api import Hold, HttpError, Reply, Script, Text, Thinking, ToolUse, Usage
 from tests.npm import npm_agent
 from tests.processes import describe, of_turn
-from tests.waiting import until
+from tests.waiting import lines_of, until
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import assert_nothing_left, ssh_host, ssh_hosts
 from tests.workers.ssh_logins import Login
@@ -241,7 +241,7 @@ def test_cancelled_turn_leaves_nothing_behind_and_is_booked_from_its_session_fil
 ) -> None:
     """Its tools have sessions of their own and outlive the CLI, and one of them takes no signal but KILL."""
     turn_id, spool = place.turns[f"cancelled-{host}"], place.spool(f"cancelled-{host}", host)
-    until((place.workspace(host) / "up").exists, "the tool's processes")
+    until(lambda: lines_of(place.workspace(host) / "up"), "the tool's processes")
     assert len(of_turn(spool)) > 2
     assert place.fleet.client.cancel(turn_id)
     result = place.fleet.result(turn_id)

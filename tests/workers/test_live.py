@@ -19,6 +19,7 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from remote.errors import HostUnreachable
 from remote.follower import Follower
+from tests.processes import signed
 from tests.waiting import until
 from tests.workers.live_worker import Talkative, noted
 from tests.workers.site import Site
@@ -153,8 +154,7 @@ def test_request_that_comes_again_to_the_next_attempt_is_done_once(tmp_path: Pat
         run.hear(answered)
         run.hear(lost)
         await asyncio.to_thread(until, lambda: len(noted(site.workspace, turn_id, "controls")) == 2, "both")
-        pid, _ = (site.spool / f"{turn_id}.1" / "agent").read_text().split()
-        os.kill(int(pid), signal.SIGKILL)
+        os.kill(signed(site.spool / f"{turn_id}.1", "agent"), signal.SIGKILL)
         assert isinstance(await working, Parked)
         os.close(writing)
         run, working, writing = await begin()

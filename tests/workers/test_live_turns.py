@@ -23,7 +23,7 @@ from adapters.result import Status
 from adapters.tool_functions import ToolContext
 from tests.model_api import Hold, ModelApi, Reply, Script, Text, ToolUse, Usage, replies
 from tests.model_api.cli import claude_binary, claude_environment
-from tests.waiting import until
+from tests.waiting import lines_of, text_of, until
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import assert_nothing_left, ssh_host, ssh_hosts
@@ -125,7 +125,7 @@ class Place:
 
     def printed(self, turn_id: str, text: str) -> bool:
         """Whether its agent on the SSH host has printed that."""
-        return text in (self.login.spools / f"{turn_id}.1" / "events").read_text()
+        return text in text_of(self.login.spools / f"{turn_id}.1" / "events")
 
     def asking(self, loss: str) -> dict[str, str]:
         """Turns on h1 that have asked, by what they are going to be answered."""
@@ -144,13 +144,12 @@ class Place:
 
     def told(self, turn_id: str, text: str) -> int:
         """How many lines with that its agent on h1 was told."""
-        lines = (self.login.spools / f"{turn_id}.1" / "prompt").read_text().splitlines()
+        lines = lines_of(self.login.spools / f"{turn_id}.1" / "prompt")
         return sum(text in json.dumps(json.loads(line)) for line in lines)
 
     def runs(self, name: str) -> int:
         """How often the tool has run that leaves lines in that file."""
-        file = self.fleet.workspace / name
-        return len(file.read_text().splitlines()) if file.exists() else 0
+        return len(lines_of(self.fleet.workspace / name))
 
     def left(self, name: str) -> bool:
         """Whether a tool has left that file."""

@@ -22,7 +22,7 @@ from remote.errors import HostUnreachable
 from remote.run import Output
 from tests.processes import of_turns
 from tests.ssh.needs import need
-from tests.waiting import until
+from tests.waiting import lines_of, until
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
 from tests.workers.test_faults import running
@@ -157,7 +157,7 @@ def test_worker_killed_in_the_middle_of_a_test_is_succeeded(site: Site, recordin
     worker = multiprocessing.get_context("spawn").Process(target=_live, args=(str(site.root),))
     worker.start()
     tries = site.workspace / "tries"
-    until(tries.exists, "the test to run")
+    until(lambda: lines_of(tries), "the test to run")
     worker.kill()
     worker.join()
     site.later += 2 * OWNER_TTL_S  # its clock was as far ahead as a new one of ours
@@ -207,7 +207,7 @@ def test_worker_that_has_to_leave_in_the_middle_of_a_test_leaves_the_turn_to_the
     async def leave() -> SessionResult:
         run = TurnRun(site.worker(), site.claim(f"{RUN}.1"))
         running = asyncio.create_task(run.run())
-        await asyncio.to_thread(until, (site.workspace / "tries").exists, "the test to run")
+        await asyncio.to_thread(until, lambda: lines_of(site.workspace / "tries"), "the test to run")
         run.leave()
         assert isinstance(await running, Left)
         return await finish(site)
@@ -227,10 +227,10 @@ def test_worker_that_was_frozen_in_the_middle_of_a_test_leaves_those_of_its_succ
 
     async def outlive() -> None:
         frozen = asyncio.create_task(site.work(f"{RUN}.1"))
-        await asyncio.to_thread(until, tries.exists, "the test to run")
+        await asyncio.to_thread(until, lambda: lines_of(tries), "the test to run")
         successor = asyncio.create_task(site.work(f"{RUN}.1"))
         assert isinstance(await frozen, Lost)
-        await asyncio.to_thread(until, lambda: len(tries.read_text().splitlines()) == 2, "the test to run again")
+        await asyncio.to_thread(until, lambda: len(lines_of(tries)) == 2, "the test to run again")
         (site.workspace / "go").touch()
         await successor
 

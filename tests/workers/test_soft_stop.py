@@ -11,7 +11,7 @@ import pytest
 
 from adapters.result import Status, TurnResult
 from tests.model_api import Branch, Hold, ModelApi, Reply, Script, Text, Usage, replies
-from tests.waiting import until
+from tests.waiting import text_of, until
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet
 from tests.workers.test_bills import ask, billed, booked, in_ledger
@@ -100,8 +100,7 @@ def orphan(place: Place) -> str:
 def stop_file(fleet: Fleet, turn_id: str) -> dict[str, Any]:
     """What the agent was told, once it was told."""
     file = fleet.state.spool / f"{turn_id}.1" / "stop"
-    until(file.exists, "the soft stop")
-    return json.loads(file.read_bytes())
+    return json.loads(until(lambda: text_of(file), "the soft stop"))
 
 
 def touched(fleet: Fleet, name: str) -> list[str]:

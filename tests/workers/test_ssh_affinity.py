@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from adapters.result import ErrorInfo, Status, TurnResult
-from tests.waiting import until
+from tests.waiting import lines_of, until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import Gate, assert_nothing_left, ssh_host, ssh_hosts
@@ -31,8 +31,7 @@ def counted(login: Login, gate: Gate | None = None) -> dict[str, str]:
 
 def starts(login: Login) -> int:
     """How often that was started."""
-    log = login.folder / "agent.log"
-    return len(log.read_text().splitlines()) if log.exists() else 0
+    return len(lines_of(login.folder / "agent.log"))
 
 
 @dataclass(frozen=True, slots=True)

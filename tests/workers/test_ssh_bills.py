@@ -14,6 +14,7 @@ from adapters.request import TurnRequest
 from adapters.result import Status
 from tests.model_api import ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_binary, claude_environment
+from tests.processes import signed
 from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
@@ -75,8 +76,7 @@ def _tools(login: Login) -> int:
 
 
 def _agent(login: Login, turn_id: str) -> psutil.Process:
-    pid, _ = (login.spools / f"{turn_id}.1" / "agent").read_text().split()
-    return psutil.Process(int(pid))
+    return psutil.Process(signed(login.spools / f"{turn_id}.1", "agent"))
 
 
 def _assert_booked_and_resumed(fleet: Fleet, login: Login, api: ModelApi, name: str, turn_id: str) -> None:

@@ -15,7 +15,8 @@ from adapters.request import TurnRequest
 from adapters.result import Status, TurnResult
 from tests.model_api import Hold, ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_environment
-from tests.waiting import until
+from tests.processes import signed
+from tests.waiting import text_of, until
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import assert_nothing_left, ssh_host, ssh_hosts
@@ -91,8 +92,7 @@ class Place:
         self.api.gate(script).wait_until_reached()
         # Killed at once, the agent could lose the record of its first message, which it writes a moment later.
         until(lambda: self._recorded("h1", turn_id), "the record of the first message")
-        pid, _ = (self.hosts["h1"].spools / f"{turn_id}.1" / "agent").read_text().split()
-        psutil.Process(int(pid)).kill()
+        psutil.Process(signed(self.hosts["h1"].spools / f"{turn_id}.1", "agent")).kill()
         return self.fleet.result(turn_id)
 
     def _recorded(self, host: str, turn_id: str) -> bool:
@@ -169,7 +169,7 @@ def test_nothing_of_all_this_is_left(place: Place) -> None:
 
 def test_agent_over_its_tokens_is_denied_its_next_tool_and_ends_by_itself(place: Place) -> None:
     turn_id = place.fleet.client.enqueue(place.ask("overspent", host="h2", max_total_tokens=1500))
-    until((place.hosts["h2"].spools / f"{turn_id}.1" / "stop").exists, "the soft stop")
+    until(lambda: text_of(place.hosts["h2"].spools / f"{turn_id}.1" / "stop"), "the soft stop")
     place.api.gate("overspent").release()
     result = place.fleet.result(turn_id)
     assert result.error is not None

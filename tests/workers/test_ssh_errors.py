@@ -12,6 +12,7 @@ import pytest
 from adapters.result import ErrorInfo, Status, TurnResult
 from tests.ssh import keys
 from tests.ssh.links import Link, need_links
+from tests.waiting import lines_of
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import assert_nothing_left, ssh_host, ssh_hosts
@@ -211,4 +212,4 @@ def test_workspace_that_leads_inside_is_allowed(place: Place, allowed: Path, wor
 def starts(login: Login) -> int:
     """How often the agent of the host `rooted` was started."""
     counted = login.folder / "counted.log"
-    return len(counted.read_text().splitlines()) if counted.exists() else 0
+    return len(lines_of(counted))

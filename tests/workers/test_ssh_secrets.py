@@ -19,6 +19,7 @@ import pytest
 
 from adapters.result import Status, TurnResult
 from tests.leaks import places
+from tests.processes import signed
 from tests.ssh.accounts import Account, account
 from tests.ssh.needs import need, need_root
 from tests.ssh.sshd import Sshd
@@ -98,7 +99,7 @@ def watch_a_turn(root: Path, login: Login, observers: dict[str, Account | None])
         spool = login.spools / f"{turn_id}.1"
         until(lambda: login.printed(spool.name) and len(fleet.events(turn_id)) > 1, "a turn that is under way")
         during = look_around(fleet, login, observers)
-        its_own = psutil.Process(int((spool / "agent").read_text().split()[0])).environ()
+        its_own = psutil.Process(signed(spool, "agent")).environ()
         spools, state = modes(login.spools), modes(fleet.state.root)
         gate.open()
         result = fleet.result(turn_id)

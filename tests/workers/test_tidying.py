@@ -33,7 +33,7 @@ from remote.errors import HostAuthFailed, HostError, HostUnreachable
 from remote.follower import Follower, follow
 from remote.host import Channel
 from tests.adapters.recordings import load
-from tests.processes import of_turns
+from tests.processes import of_turns, signed
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Killed, Site
@@ -272,8 +272,8 @@ def test_usage_of_a_turn_that_was_lost_with_its_supervisor_is_booked(stage: Stag
         claim, attempt = stage.begin()
         async with stage.follow(claim, attempt) as turn:
             await anext(turn)
-        for name in ("supervisor", "watcher"):
-            pid = int((stage.site.spool / attempt.spool_id / name).read_text().split()[0])
+        spool = stage.site.spool / attempt.spool_id
+        for pid in [signed(spool, name) for name in ("supervisor", "watcher")]:
             os.kill(pid, signal.SIGKILL)
         stage.give_up(claim, attempt)
         while stage.spools:  # the end is noted a moment after it was read

@@ -47,11 +47,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Ite
 
 
 def traceparents(spools: Path) -> set[str]:
-    """What the agents there were told."""
-    found = set()
-    for pid in agents(spools) if spools.exists() else ():
-        found.add(psutil.Process(pid).environ().get("TRACEPARENT", ""))
-    return found
+    """What the agents there were told. One that has signed may have yet to become its program."""
+    told = {psutil.Process(pid).environ().get("TRACEPARENT") for pid in agents(spools)}
+    return {header for header in told if header}
 
 
 def span_of(collector: Collector, turn_id: str) -> Span:

@@ -38,9 +38,10 @@ def test_turn_over_ssh_is_counted_with_its_connection(place: tuple[Fleet, Worker
     fleet, worker, _ = place
     result = fleet.run(fleet.recorded(RECORDING, host="h1"))
     assert result.status is Status.COMPLETED
-    samples = scrape(worker.metrics)
     ended = {"agent": "scripted", "launcher": "ssh", "outcome": "completed"}
-    assert value(samples, "turns_total", **ended) == 1
+    # It is counted after it was settled.
+    until(lambda: value(scrape(worker.metrics), "turns_total", **ended) == 1, "the turn to be counted")
+    samples = scrape(worker.metrics)
     assert value(samples, "turn_first_event_seconds_count", launcher="ssh") == 1
     assert value(samples, "tool_calls_total", agent="scripted", tool="Bash", outcome="ok") == 2
     assert (value(samples, "ssh_connections", host="h1") or 0) >= 1
