@@ -25,6 +25,14 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield fleet
 
 
+@pytest.fixture(scope="module")
+def unforked() -> Iterator[None]:
+    """Workers that start as users start them: /proc shows their own environment and command line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fleet, "forks", False)
+        yield
+
+
 @pytest.fixture
 def recording() -> Path:
     """A turn with two parallel tools."""

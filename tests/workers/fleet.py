@@ -19,6 +19,7 @@ from ops.ledger import Ledger
 from ops.state_dir import StateDir
 from tests.processes import agents, describe, end_turns, of_turns
 from tests.waiting import until
+from tests.workers.forked import Forked
 from workers.app import create_app
 from workers.client import Client
 from workers.embedded import EmbeddedBroker
@@ -37,8 +38,13 @@ class Worker:
         *arguments: str,
         prefix: Sequence[str] = (),
         program: Sequence[str] = RUNTURN,
+        forks: bool = False,
     ) -> None:
         self.log = log
+        self.process: subprocess.Popen[bytes] | Forked
+        if forks and not prefix and program is RUNTURN:
+            self.process = Forked(["worker", *arguments], environment, log)
+            return
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [*prefix, *program, "worker", *arguments],
@@ -76,6 +82,7 @@ class Fleet:
     """Everything below one state directory; use as a context manager."""
 
     program = RUNTURN
+    forks = True  # its workers, from a server; False: they start as users start them, see `forked`
 
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None, **settings: str) -> None:
         self.root = root
@@ -109,7 +116,7 @@ class Fleet:
     def start_worker(self, *arguments: str, prefix: Sequence[str] = ()) -> Worker:
         """A worker that is ready; `prefix` is a command that runs it."""
         log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=self.state.logs)[1])
-        worker = Worker(log, self.environment, *arguments, prefix=prefix, program=self.program)
+        worker = Worker(log, self.environment, *arguments, prefix=prefix, program=self.program, forks=self.forks)
         self.workers.append(worker)
         worker.wait_ready()
         return worker

@@ -26,6 +26,8 @@ from tests.workers.test_exported_money import exporter
 from tests.workers.test_ssh_secrets import Evidence, all_command_lines, broker_traffic
 from workers.bus import Subscription
 
+pytestmark = pytest.mark.usefixtures("unforked")  # what /proc shows of workers counts, too
+
 OUTCOMES = {
     "complete": (Status.COMPLETED, None),
     "exit": (Status.FAILED, "port_exit"),

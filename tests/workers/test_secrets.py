@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 import redis
 
 from tests.model_api import Hold, Reply, Script, Text, Usage, replies
 from tests.waiting import until
 from tests.workers.conftest import claude_fleet
+
+pytestmark = pytest.mark.usefixtures("unforked")  # what /proc shows of workers counts, too
 
 ASKED_FOR = "ghp-4f9d1c77aa0b42"
 NOT_ASKED_FOR = "s3cr3t-77c1e02b9d"

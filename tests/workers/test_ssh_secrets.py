@@ -30,6 +30,8 @@ from tests.workers.ssh_host import Gate, ssh_hosts
 from tests.workers.ssh_logins import Login
 from workers.bus import Subscription
 
+pytestmark = pytest.mark.usefixtures("unforked")  # what /proc shows of workers counts, too
+
 ASKED_FOR = {
     "GITHUB_TOKEN": secrets.token_hex(12),
     "DEPLOY_SITE": secrets.token_hex(12),

@@ -1,0 +1,81 @@
+"""`runturn` processes that start in a fifth of the time: forked from a server that has imported everything.
+
+They run what `python -m workers.cli.main` runs. /proc, though, shows the server's command line and environment:
+where a test looks at those, workers have to start as users start them, see `Fleet.forks`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from workers.cli.main import main
+
+_AGENTS = (f"adapters.{name}.adapter" for name in ("claude_code", "claude_sdk", "codex", "gemini"))
+_WORKER = ("workers.runtime", "workers.cli.fleet", "workers.celery_worker")
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload([__name__, *_WORKER, *_AGENTS, "adapters.scripted"])
+
+
+class Forked:
+    """A process of `runturn`, with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, dict(environment), log), daemon=True)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process ID."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; None: it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; return its exit status. Raises subprocess.TimeoutExpired."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("runturn", timeout or 0.0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+
+def _run(arguments: list[str], environment: dict[str, str], log: Path) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    with log.open("wb") as output:
+        for stream in (1, 2):
+            os.dup2(output.fileno(), stream)
+    sys.argv = ["runturn", *arguments]
+    try:
+        main()
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing does not
