@@ -1,8 +1,8 @@
 """The surroundings in which the suite runs, whoever starts it: pytest loads this first, see `addopts`.
 
-A caller's terminal, language, umask, home and variables change what programs say and do, and Python and pytest have
-read theirs before any test could set them. So pytest is started again, as a child with an environment that is the
-same on each machine; its parent waits, and removes all that it has left in the temporary directory.
+A caller's terminal, language, umask, home and variables change what programs say and do, and Python and pytest
+read theirs before a test could set them. So pytest is started again, as a child whose environment is the same on
+each machine; its parent waits, and removes what the run has left in the temporary directory.
 """
 
 from __future__ import annotations
