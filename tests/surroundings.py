@@ -1,8 +1,8 @@
 """The surroundings in which the suite runs, whoever starts it: pytest loads this first, see `addopts`.
 
 A caller's terminal, language, umask, home and variables change what programs say and do, and Python and pytest
-have read theirs before any test could set them. So pytest is started again, with an environment that is the same
-on each machine; who has started it waits, and removes all that it has left, see `leftovers`.
+read theirs before a test could set them. So pytest is started again, with an environment that is the same on each
+machine; who has started it waits, and removes what the run has left, see `leftovers`.
 """
 
 from __future__ import annotations

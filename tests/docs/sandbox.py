@@ -61,7 +61,10 @@ class Sandbox:
 def sandbox(root: Path) -> Iterator[Sandbox]:
     """A fleet with a worker and one turn that has ended, whose id is issue-4711."""
     with forge() as programs:
-        for name, text in {"claude": _CLAUDE, "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'}.items():
+        for name, text in {
+            "claude": _CLAUDE,
+            "python": f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n',
+        }.items():
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         environment = {
