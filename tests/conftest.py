@@ -1,4 +1,4 @@
-"""The order of the tests' files, and when pytest looks for garbage.
+"""The order of the tests' files, when pytest looks for garbage, and what it says of skipped tests.
 
 Files that take minutes come first, or they would be all that runs at the end.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 
 import pytest
+
+from tests.skips import pytest_terminal_summary  # noqa: F401  # pytest looks for it here
 
 _LONGEST_FIRST = (
     "workers/test_chaos.py",

@@ -20,7 +20,7 @@ from typing import Self
 
 import amqp
 
-from tests.ssh.needs import missing, need
+from tests.needs import missing, need
 from tests.ssh.sessions import tie
 from tests.waiting import until
 

@@ -23,7 +23,7 @@ from remote.ssh.host_keys import HostKeys
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.leaks import places
-from tests.ssh.needs import need
+from tests.needs import need
 from tests.ssh.sshd import Sshd
 
 SECRETS = {name: secrets.token_hex(12) for name in ("environment", "prompt", "argument")}
@@ -70,7 +70,7 @@ async def test_secrets_show_in_no_log(listener: Listener) -> None:
     with Sshd(log_level="DEBUG3") as sshd:
         await talk(sshd)
         logs = {"asyncssh": bytes(listener.heard), "sshd": sshd.log().encode()}
-        assert places(BOOT, logs) == {"asyncssh"}
+        assert "asyncssh" in places(BOOT, logs)  # an sshd that is not root logs it, too, and it has no secret
         assert places(" req exec", logs) == {"sshd"}
         assert not places(" req env", logs)
         for name, secret in SECRETS.items():

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.ssh.needs import need
+from tests.needs import need
 
 _DEFAULTS = {
     "UsePAM": "no",
