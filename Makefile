@@ -15,7 +15,8 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "runturn needs Python 3.11 or newer; set PYTHON=/path/to/one"; exit 1; }
 	@$(PYTHON) -m venv .venv || \
-		{ test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv .venv; }
+		{ test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv .venv; } || \
+		{ test -x $(BIN)/pip || rm -rf .venv; exit 1; }
 	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@

@@ -1,4 +1,4 @@
-"""The order of the tests' files, and when pytest looks for garbage.
+"""The order of the tests' files, when pytest looks for garbage, and what it says of skipped tests.
 
 Files that take minutes come first, or they would be all that runs at the end.
 """
@@ -10,6 +10,7 @@ import gc
 import pytest
 
 import tests.parsing  # noqa: F401  # takes the place of Python's own
+from tests.skips import pytest_terminal_summary  # noqa: F401  # pytest looks for it here
 
 _LONGEST_FIRST = (
     "workers/test_chaos.py",

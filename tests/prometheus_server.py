@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import yaml
 
-from tests.ssh.needs import need
+from tests.needs import need
 from tests.ssh.sessions import tie
 from tests.waiting import until
 

@@ -20,8 +20,8 @@ from typing import Self
 
 import amqp
 
+from tests.needs import need
 from tests.ports import free_port
-from tests.ssh.needs import need
 from tests.ssh.sessions import tie
 from tests.waiting import until
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.brokers.rabbitmq import RabbitMQ
+from tests.needs import need
 from tests.waiting import until
 
 
@@ -53,6 +54,7 @@ def _erlang() -> set[int]:
 
 
 def test_server_ends_with_tests_that_are_killed() -> None:
+    need("rabbitmq-server")
     program = """
 from tests.brokers.rabbitmq import RabbitMQ
 server = RabbitMQ()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from adapters.usage import ModelUsage, Tokens
 from ops.ledger.schema import TOKEN_KINDS
+from tests.needs import need
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "claude-code"
 
@@ -61,9 +61,8 @@ class Players:
         self._rng = rng
         self._bills: dict[str, Bill] = {}  # by act
         folder.mkdir()
-        awk = shutil.which("awk")
-        assert awk is not None, "awk is missing"
-        self.program = self._program("player", _PLAYER.format(folder=quote(str(folder)), awk=quote(awk)))
+        words = {"folder": quote(str(folder)), "awk": quote(need("awk"))}
+        self.program = self._program("player", _PLAYER.format(**words))
 
     def counted(self, program: Path) -> Path:
         """The same program; it writes down its starts."""

@@ -21,6 +21,7 @@ from tests.chaos.player import Players
 from tests.chaos.producer import Producer
 from tests.chaos.story import Story
 from tests.chaos.workload import Workload
+from tests.needs import need
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
 from tests.processes import end_turns, of_turns
 from tests.ssh.accounts import own_account
@@ -145,7 +146,7 @@ def _lay_out(root: Path) -> None:
     _folder(root / "workspace")
     (_folder(root / "mounted") / "brought").write_text("brought\n")
     author = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.com")
-    git = ("git", *author, "-C", _folder(root / "repository"))
+    git = (need("git"), *author, "-C", _folder(root / "repository"))
     subprocess.run([*git, "init", "-q"], check=True)
     (root / "repository" / "brought").write_text("brought\n")
     subprocess.run([*git, "add", "."], check=True)

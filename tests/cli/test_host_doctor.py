@@ -30,10 +30,10 @@ from remote.local import LocalHost
 from remote.spool import Spool
 from tests.claiming import claim_turn
 from tests.cli.conftest import Cli
+from tests.needs import need
 from tests.processes import end_turns
 from tests.ssh import keys
 from tests.ssh.accounts import account
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from workers.agents import build_registry

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.ssh.needs import missing
+from tests.needs import missing
 
 _TOOLS = Path(__file__).parents[2] / ".npm-tools"
 _LOCK = Path(__file__).with_name("package-lock.json")

@@ -11,7 +11,7 @@ from postgresql_server import PostgresqlServer, find_binaries
 from processes import Crew
 
 from ops.ledger import Ledger
-from tests.ssh.needs import need
+from tests.needs import need
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from prometheus_client.core import Metric
 
 from ops.ledger import Ledger
 from ops.metrics import Dependencies, LedgerCollector, Vocabulary, WorkerMetrics, new_registry
-from tests.ssh.needs import need
+from tests.needs import need
 from workers.cli.main import cli
 
 ROOT = Path(__file__).parent.parent.parent

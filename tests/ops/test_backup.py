@@ -11,7 +11,7 @@ from accounts import a_request, a_usage, completed
 from postgresql_server import PostgresqlServer, find_binaries
 
 from ops.ledger import Ledger
-from tests.ssh.needs import missing, need
+from tests.needs import missing, need
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "operating.md"
 

@@ -12,7 +12,7 @@ import pytest
 from laboratory import Lab
 from ssh_laboratory import SshLab
 
-from tests.ssh.needs import need
+from tests.needs import need
 from tests.ssh.sshd import Sshd
 
 SHELLS = ("dash", "bash", "busybox")

@@ -12,6 +12,7 @@ from remote.errors import SpawnRefused
 from remote.follower import Lease
 from remote.spool import Exit
 from remote.upkeep import remove_spool
+from tests.needs import need
 
 FILL = 'head -c 3000000 /dev/zero | tr "\\0" x; '
 
@@ -29,7 +30,7 @@ def small_disk(any_lab: Lab) -> Iterator[Lab]:
         _cannot("only root can mount a small disk")
     any_lab.root.mkdir()
     mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", any_lab.root], capture_output=True, check=False
+        [need("mount"), "-t", "tmpfs", "-o", "size=1m", "tmpfs", any_lab.root], capture_output=True, check=False
     )
     if mount.returncode:
         _cannot(f"no small disk can be mounted here: {mount.stderr.decode()}")
@@ -37,7 +38,7 @@ def small_disk(any_lab: Lab) -> Iterator[Lab]:
         yield any_lab
     finally:
         any_lab.clean_up()
-        subprocess.run(["umount", "-l", any_lab.root], check=True)
+        subprocess.run([need("umount"), "-l", any_lab.root], check=True)
 
 
 async def test_a_prompt_that_does_not_fit_is_refused_and_leaves_no_trace(small_disk: Lab) -> None:

@@ -18,6 +18,7 @@ from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.follower import Lease
 from remote.spool import Exit, Spool
 from remote.upkeep import list_spools, read_stderr_tail, remove_spool
+from tests.needs import need
 from tests.processes import gone
 
 COUNT = """
@@ -195,10 +196,10 @@ async def test_three_megabytes_of_stderr_block_nobody(any_lab: Lab) -> None:
 
 
 async def test_a_follower_of_busybox_alone_looks_once_a_second(tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
+    tools, busybox = tmp_path / "tools", need("busybox")
     tools.mkdir()
-    for applet in subprocess.check_output(["busybox", "--list"], text=True).split():
-        (tools / applet).symlink_to("/usr/bin/busybox")
+    for applet in subprocess.check_output([busybox, "--list"], text=True).split():
+        (tools / applet).symlink_to(busybox)
     lab = Lab(tmp_path / "lab", str(tools))
     assert await lab.run(lab.sh("echo one; sleep 0.5; echo two")) == (b"one\ntwo\n", Exit(0, "exit"))
 

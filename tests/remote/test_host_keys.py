@@ -16,7 +16,7 @@ from remote.errors import HostAuthFailed, HostError, HostKeyChanged
 from remote.ssh import own_keys
 from remote.ssh.host_keys import HostKeyCheck, HostKeyPolicy, HostKeys
 from remote.ssh.known_hosts import KnownHostsFile, describe, line_for, look_up
-from tests.ssh.needs import need
+from tests.needs import need
 from tests.ssh.sshd import Sshd
 
 CHECKED = (HostKeyPolicy.ACCEPT_NEW, HostKeyPolicy.STRICT)
@@ -24,7 +24,7 @@ CHECKED = (HostKeyPolicy.ACCEPT_NEW, HostKeyPolicy.STRICT)
 
 @pytest.fixture(autouse=True, scope="module")
 def openssh() -> None:
-    for tool in ("/usr/sbin/sshd", "ssh", "ssh-keygen"):
+    for tool in ("sshd", "ssh", "ssh-keygen"):
         need(tool)
 
 

@@ -13,6 +13,7 @@ from remote.errors import HostUnreachable
 from remote.local import LocalHost
 from remote.run import run_script
 from remote.shell import BOOT, program
+from tests.needs import need
 
 
 async def test_a_shell_sees_only_the_environment_it_was_given(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,10 @@ async def test_writing_to_a_shell_that_has_gone_is_unreachable(lab: Lab) -> None
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "busybox sh"])
 def test_the_boot_command_means_the_same_to_every_login_shell(shell: str) -> None:
     line = program("", 'printf "%s|"', ["a'b", "c\\n", "$d", "e\nf", "!g"])
-    output = subprocess.run([*shell.split(), "-c", BOOT], input=line + b"rest", capture_output=True, check=True)
+    name, *words = shell.split()
+    output = subprocess.run(
+        [need(name), *words, "-c", BOOT], input=line + b"rest", capture_output=True, check=True
+    )
     assert output.stdout == b"a'b|c\\n|$d|e\nf|!g|"
 
 

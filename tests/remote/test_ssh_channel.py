@@ -20,8 +20,8 @@ from ssh_laboratory import SshLab, connected, line, loop_complaints, nap, rest, 
 from remote.errors import HostUnreachable
 from remote.host import READ_BYTES
 from remote.shell import frame
+from tests.needs import need
 from tests.ssh.accounts import SHELLS, account
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 
 MB = 2**20

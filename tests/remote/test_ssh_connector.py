@@ -22,9 +22,9 @@ from remote.ssh.host_keys import HostKeys
 from remote.ssh.login import prepare
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target
+from tests.needs import need
 from tests.ssh import keys
 from tests.ssh.accounts import own_account
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 
@@ -126,7 +126,7 @@ async def test_a_host_is_known_by_its_alias_for_host_keys(site: SshLab, sshd: Ss
     site.config.write_text("HostKeyAlias cluster\n")
     assert await port_of(site, site.target(sshd)) == sshd.port
     found = subprocess.run(
-        ["ssh-keygen", "-F", "cluster", "-f", site.known_hosts], capture_output=True, check=False
+        [need("ssh-keygen"), "-F", "cluster", "-f", site.known_hosts], capture_output=True, check=False
     )
     assert found.returncode == 0
     assert "host key has changed" in (await refusal(site, site.target(other))).message
@@ -292,7 +292,7 @@ async def test_a_proxy_command_runs_in_a_shell_and_its_complaints_are_no_words_o
 
 
 def encrypted(path: Path) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", path], check=True)
+    subprocess.run([need("ssh-keygen"), "-q", "-t", "ed25519", "-N", "secret", "-f", path], check=True)
     return path
 
 
@@ -370,7 +370,7 @@ async def test_too_many_keys_are_a_refused_login(site: SshLab) -> None:
 @pytest.fixture
 def agent(site: SshLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An ssh-agent that holds the key of the returned file, which has a passphrase."""
-    address = site.folder / "agent"
+    address, add = site.folder / "agent", need("ssh-add")
     process = subprocess.Popen([need("ssh-agent"), "-D", "-a", address], stdout=subprocess.DEVNULL)
     until(address.exists, "an agent")
     askpass = site.folder / "askpass"
@@ -380,7 +380,7 @@ def agent(site: SshLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     asking = {**os.environ, "SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force"}
     try:
         key = encrypted(site.folder / "held")
-        subprocess.run(["ssh-add", "-q", key], env=asking, check=True, capture_output=True)
+        subprocess.run([add, "-q", key], env=asking, check=True, capture_output=True)
         yield key
     finally:
         process.kill()
@@ -396,7 +396,7 @@ async def test_a_key_with_a_passphrase_counts_while_an_agent_holds_it(
     assert isinstance(await refusal(site, site.target(sshd)), HostAuthFailed)  # which names another identity
     target = site.target(sshd, identity=None)
     assert await port_of(site, target) == sshd.port
-    subprocess.run(["ssh-add", "-q", "-D"], check=True, capture_output=True)
+    subprocess.run([need("ssh-add"), "-q", "-D"], check=True, capture_output=True)
     assert isinstance(await refusal(site, target), HostAuthFailed)
 
 

@@ -29,8 +29,8 @@ from remote.ssh.host_keys import HostKeys
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from remote.upkeep import check_workspace, list_spools, read_stderr_tail, remove_spool
+from tests.needs import need
 from tests.ssh.accounts import SHELLS, Account, account, own_account
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 

@@ -28,7 +28,7 @@ from remote.workspaces import (
     read_patch,
     remove_workspace,
 )
-from tests.ssh.needs import need
+from tests.needs import need
 from tests.ssh.sshd import Sshd
 
 ODD = (
@@ -187,6 +187,7 @@ async def test_large_file_is_carried_in_bounded_memory_over_ssh(sshd: Sshd, site
 
 
 async def test_changes_to_files_are_a_patch_that_applies(lab: Lab, tmp_path: Path) -> None:
+    need("git")
     contents = {"kept": b"kept\n", "changed": b"before\n", "gone": b"gone\n", "sub/binary": bytes(range(256))}
     place = place_in(lab)
     made = await make(

@@ -15,7 +15,7 @@ from typing import IO
 
 import psutil
 
-from tests.ssh.needs import need, need_root
+from tests.needs import need, need_root
 from tests.waiting import until
 
 SHELLS = ("bash", "dash", "fish", "tcsh", "busybox")

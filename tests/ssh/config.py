@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.ssh.needs import need
+from tests.needs import need
 
 _DEFAULTS = {
     "UsePAM": "no",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.needs import need
+
 
 def new_key(path: Path, kind: str = "ed25519") -> Path:
     """Make a key pair at `path` and `path.pub`, in place of any that is there."""
@@ -31,7 +33,7 @@ def sign(authority: Path, key: Path, user: str) -> Path:
 
 
 def _keygen(*args: str) -> str:
-    done = subprocess.run(["ssh-keygen", *args], capture_output=True, text=True, check=False)
+    done = subprocess.run([need("ssh-keygen"), *args], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"ssh-keygen {' '.join(args)}: {done.stderr}")
     return done.stdout

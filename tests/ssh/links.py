@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import psutil
 
-from tests.ssh.needs import missing, need, need_root
+from tests.needs import missing, need, need_root
 
 _NEAR, _FAR = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 _NOBODY = (

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.needs import need
 from tests.ssh import keys, sessions
 from tests.ssh.accounts import own_account
 from tests.ssh.config import sshd_config
 from tests.ssh.links import Link
-from tests.ssh.needs import need
 from tests.waiting import until
 
 _PORTS = range(15_000, 32_000)  # the kernel gives none of these to a client, so a restart finds its port free
@@ -36,6 +36,8 @@ class Sshd:
         log_level: str = "VERBOSE",
         link: Link | None = None,
     ) -> None:
+        for program in ("sshd", "ssh-keygen"):
+            need(program)  # before there is anything to remove
         self.host = link.address if link else "127.0.0.1"
         self.port = 0  # is chosen by the first start, and stays
         # not below pytest's directories: the accounts that log in have to reach their authorised keys
@@ -150,7 +152,7 @@ class Sshd:
         given = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
         user = user or own_account().name
         target = ["-i", str(self.client_key), "-p", str(self.port), f"{user}@{self.host}"]
-        return ["ssh", "-F", "none", *options, *given, *target, *command]  # the first of two options counts
+        return [need("ssh"), "-F", "none", *options, *given, *target, *command]  # the first of two options counts
 
     def _listens_on(self, port: int) -> bool:
         """Start on this port; False when somebody else has it."""

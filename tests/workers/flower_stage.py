@@ -19,7 +19,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-from tests.ssh.needs import need
+from tests.needs import need
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 
+from tests.needs import need
 from tests.ssh.accounts import own_account
 from tests.ssh.links import Link
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.ssh_logins import Login

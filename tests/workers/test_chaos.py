@@ -12,8 +12,8 @@ from tests.chaos.form import SHORT
 from tests.chaos.performance import perform
 from tests.chaos.report import show
 from tests.chaos.stage import OpenBroker
+from tests.needs import need
 from tests.ssh.links import need_links
-from tests.ssh.needs import need
 
 SEED = 20261121
 

@@ -16,8 +16,8 @@ from tests.chaos.audit import audit
 from tests.chaos.broker import Valkey
 from tests.chaos.form import SHORT
 from tests.chaos.stage import Stage, open_stage
+from tests.needs import need
 from tests.ssh.links import need_links
-from tests.ssh.needs import need
 from tests.waiting import until
 from workers.app import QUEUE
 

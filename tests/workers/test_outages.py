@@ -19,8 +19,8 @@ from tests.chaos.form import SHORT
 from tests.chaos.performance import perform
 from tests.chaos.report import show
 from tests.chaos.storm import outage
+from tests.needs import need
 from tests.ssh.links import need_links
-from tests.ssh.needs import need
 from tests.waiting import until
 from tests.workers.fleet import Fleet, slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet

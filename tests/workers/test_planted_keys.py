@@ -16,9 +16,9 @@ import pytest
 
 from adapters.result import Status
 from tests.leaks import places
+from tests.needs import missing
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
 from tests.pages import page
-from tests.ssh.needs import missing
 from tests.waiting import until
 from tests.workers.flower_stage import FlowerServer, flower
 from tests.workers.planted import ASKED_FOR, IN_PROMPTS, KEYS, PlantedFleet

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from adapters.result import Status
 from ops.ledger import Ledger
+from tests.needs import missing
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
-from tests.ssh.needs import missing
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.test_ends import hanging

@@ -20,8 +20,8 @@ from ops.ledger import State
 from remote.check import run_check
 from remote.errors import HostUnreachable
 from remote.run import Output
+from tests.needs import need
 from tests.processes import of_turns
-from tests.ssh.needs import need
 from tests.waiting import lines_of, until
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death

@@ -15,8 +15,8 @@ from kombu import Queue
 
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
+from tests.needs import need
 from tests.processes import describe, of_turns
-from tests.ssh.needs import need
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet

@@ -14,8 +14,8 @@ from adapters.request import TurnRequest
 from adapters.result import Status
 from tests.model_api import ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_binary, claude_environment
+from tests.needs import need
 from tests.processes import signed
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.fleet import Fleet

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from adapters.result import Status
+from tests.needs import need
 from tests.ssh.links import Link, need_links
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

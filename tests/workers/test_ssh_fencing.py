@@ -20,9 +20,9 @@ from adapters.result import Status, TurnResult
 from ops.settings import AgentSettings, Settings
 from remote.follower import follow
 from remote.local import LocalHost
+from tests.needs import need
 from tests.processes import end_turns
 from tests.ssh.accounts import own_account
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

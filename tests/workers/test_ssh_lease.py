@@ -16,8 +16,8 @@ from adapters.command import Command
 from adapters.result import Status, TurnResult
 from remote.spool import Spool
 from remote.turn import Attach, start_request
+from tests.needs import need
 from tests.ssh.links import Link, need_links
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

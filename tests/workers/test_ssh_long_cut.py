@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import need
 from tests.ssh.links import Link, need_links
-from tests.ssh.needs import need
 from tests.waiting import until
 from tests.workers.ssh_stage import open_stage
 

@@ -19,9 +19,9 @@ import pytest
 
 from adapters.result import Status, TurnResult
 from tests.leaks import places
+from tests.needs import need, need_root
 from tests.processes import signed
 from tests.ssh.accounts import Account, account
-from tests.ssh.needs import need, need_root
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

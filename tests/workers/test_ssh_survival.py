@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
+from tests.needs import need
 from tests.ssh.links import Link, need_links
-from tests.ssh.needs import need
 from tests.workers.ssh_stage import Stage, open_stage
 
 LEASE_MS = 60_000  # a turn has to outlive its worker till the next one takes over

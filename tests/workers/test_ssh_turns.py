@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from adapters.result import Status, TurnResult
+from tests.needs import need, need_root
 from tests.ssh.accounts import SHELLS, account
-from tests.ssh.needs import need, need_root
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

@@ -26,8 +26,8 @@ from adapters.result import Collected, Status, TurnResult
 from ops.ledger import Attempt
 from tests.docs.pages import page
 from tests.model_api import Hold, Reply, Script, Text, Usage, replies
+from tests.needs import need
 from tests.processes import of_turns
-from tests.ssh.needs import need
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS, claude_fleet
@@ -112,6 +112,7 @@ def lines(fleet: Fleet, name: str) -> list[str]:
 
 
 def test_mounts_are_worked_in_collected_and_removed(fleet: Fleet, project: Path) -> None:
+    need("git")
     script = "echo after >project/src/main.py; echo new >'new file'; printf '\\000\\377' >raw; ls project/src >ls"
     turn_id = bringing(fleet, project, script, collect={"patch": True, "files": ["new*", "raw", "ls"]})
     result = fleet.result(turn_id)
@@ -206,6 +207,7 @@ def test_what_a_turn_may_not_bring_is_refused_with_its_field(
 
 
 def test_missing_repository_is_the_workspace_that_is_wrong(fleet: Fleet) -> None:
+    need("git")
     result = fleet.run(fleet.request(workspace="", worktree={"repository": str(fleet.root / "nothing")}))
     assert result.error is not None
     assert result.error.kind == "invalid_workspace_cwd"
