@@ -53,8 +53,8 @@ class Sandbox:
 
     def _script(self, text: str) -> str:
         """The commands with what readers are to put in place of the words in capitals."""
-        text = text.replace("/srv/checkout", str(self._fleet.workspace)).replace(".venv/bin/", "")
-        return re.sub(r"(?<![\w$./])(?:ID|SESSION|FILE)\b", lambda word: self._names[word[0]], text)
+        text = text.replace("/srv/checkout", shlex.quote(str(self._fleet.workspace))).replace(".venv/bin/", "")
+        return re.sub(r"(?<![\w$./])(?:ID|SESSION|FILE)\b", lambda word: shlex.quote(self._names[word[0]]), text)
 
 
 @contextmanager
