@@ -6,6 +6,8 @@ INSTALLED := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Containers set it; the tests' processes would compile all of the tests, and of the code, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
+# Python and pytest read these before anything of ours could set them aside.
+unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
 .PHONY: install demo test test-tools lint docs bench simulate chaos outages dashboards pictures stack secrets lock clean
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from adapters import nesting
 from adapters.events import Malformed
 
 MAX_MALFORMED = 500  # characters
@@ -33,8 +34,5 @@ def _mended(line: bytes) -> Any:
     """
     if b"\\ud" not in line and b"\\uD" not in line:
         raise ValueError("not JSON")
-    try:
-        text = json.dumps(json.loads(line.decode()), ensure_ascii=False)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    text = json.dumps(nesting.read(line.decode()), ensure_ascii=False)
     return orjson.loads(text.encode(errors="replace"))

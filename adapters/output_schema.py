@@ -14,11 +14,17 @@ from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from adapters.nesting import is_deeper
+
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
 _DATA = ("const", "default", "enum", "examples")  # what looks like a $ref there is none
 _DEFINITIONS = ("#/$defs", "#/definitions")
+MOST_LEVELS = (
+    90  # of a schema, and of an output: with fewer than 100, a validator needs more frames than Python allows
+)
+TOO_DEEP = "it is nested too deeply"
 _MOST_PARTS = 3_000  # of a plain schema
 # Regular expressions may never come to an end, and hold up all threads of a process; comparing each with each, and
 # references that are not counted below, may take for ever, too.
@@ -30,13 +36,15 @@ def checked_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """The schema. Raises ValueError for one that cannot be applied."""
     if not isinstance(schema.get("$schema", ""), str):
         raise ValueError("is not a JSON Schema: its $schema is not a string")  # noqa: TRY004  # pydantic wants this one
+    if is_deeper(schema, MOST_LEVELS):
+        raise ValueError("is nested too deeply")
     try:
         jsonschema.validators.validator_for(schema).check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {error.message}") from error
     except OverflowError as error:  # a pattern that repeats something too often
         raise ValueError(f"is not a JSON Schema: {error}") from error
-    except RecursionError as error:
+    except RecursionError as error:  # the caller's own stack is deep
         raise ValueError("is nested too deeply") from error
     if (reference := _leads_nowhere(schema)) is not None:
         raise ValueError(f"has a $ref that leads nowhere: {reference[:100]}; put what it means into $defs")
@@ -100,7 +108,7 @@ def output_fault(schema: Mapping[str, JsonValue], output: object) -> str | None:
         where = ".".join(str(part) for part in error.absolute_path) or "the whole"
         return f"{where}: {error.message[:300]}"
     except RecursionError:
-        return "it is nested too deeply"
+        return TOO_DEEP
     except Unresolvable as error:
         return f"{str(error.ref)[:100]}, to which output_schema refers, is not there"
     except Exception as error:  # such as a pattern that an old draft of JSON Schema has let pass

@@ -16,7 +16,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from adapters.output_schema import is_plain, output_fault
+from adapters.nesting import is_deeper
+from adapters.output_schema import MOST_LEVELS, TOO_DEEP, is_plain, output_fault
 
 _AT_ONCE: Final = 4  # processes: 20 MB each
 _MOST_S: Final = 3  # of processor time: however busy the machine is, an honest schema needs a small part of it
@@ -40,12 +41,11 @@ class Outputs:
 
     async def fault(self, schema: Mapping[str, JsonValue], output: object) -> str | None:
         """What is wrong with a structured output; None: it is as the schema wants it."""
+        if await asyncio.to_thread(is_deeper, output, MOST_LEVELS):
+            return TOO_DEEP
         if is_plain(schema):
             return await asyncio.to_thread(output_fault, schema, output)
-        try:
-            question = json.dumps([schema, output]).encode()
-        except RecursionError:
-            return "it is nested too deeply"
+        question = json.dumps([schema, output]).encode()
         async with self._room:
             code, answer = await _asked_elsewhere(question, self._most_s)
         if code == 0:

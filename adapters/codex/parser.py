@@ -9,7 +9,6 @@ The stream names no model, and counts tokens over a thread's whole life: see `ro
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import orjson
 
 from adapters import events as ev
+from adapters import nesting
 from adapters.codex.faults import status_of
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
 from adapters.fields import optional_string, string
@@ -193,7 +193,7 @@ def _todo_list(item: Record) -> ev.Event:
 def _object(text: str) -> dict[str, Any] | None:
     """The structured output, if the last message is one: a JSON object."""
     try:
-        value = json.loads(text) if text.lstrip().startswith("{") else None
-    except (ValueError, RecursionError):
+        value = nesting.read(text) if text.lstrip().startswith("{") else None
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from remote.ssh.connection import Connection
 MAX_CHANNELS = 8  # of the 10 that sshd allows by default (MaxSessions)
 _OPEN_S = 30.0  # for a channel on a connection that stands; one that takes longer is dead
 
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -76,6 +78,13 @@ class Link:
         except Exception as error:  # not only asyncssh's: it stumbles when a connection ends in the very moment
             slot.free()
             raise self._refusal(error) from error
+
+    def retire(self) -> None:
+        """Take no further channels: the host does not let go of one that was closed, and counts it."""
+        if not self.retired:
+            message = "host %s does not let go of a closed channel: another connection takes the next ones"
+            log.info(message, self._host, extra={"host": self._host})
+        self.retired = True
 
     async def close(self) -> None:
         """End the connection with all its channels."""
@@ -145,7 +154,7 @@ class _Slot:
         if not self._freed and not self._stuck:
             self._stuck = True
             self._link.stuck += 1
-            self._link.retired = True
+            self._link.retire()
             self._link.changed()
 
 

@@ -109,7 +109,7 @@ def nested(levels: int) -> dict[str, object]:
         ("output_schema", {"type": "object", "properties": 5}, "not a JSON Schema"),
         ("output_schema", {"$schema": 5}, "not a JSON Schema"),
         ("output_schema", {"type": "array"}, "must describe an object"),
-        ("output_schema", nested(110), "nested too deeply"),
+        ("output_schema", nested(45), "nested too deeply"),  # 91 levels
         ("output_schema", {"properties": {"n": {"$ref": "#/$defs/n"}}}, "leads nowhere: #/$defs/n"),
         ("output_schema", {"properties": {"n": {"$ref": "http://127.0.0.1:9/n"}}}, "leads nowhere: http"),
     ],

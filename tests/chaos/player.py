@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from adapters.usage import ModelUsage, Tokens
@@ -62,11 +63,13 @@ class Players:
         folder.mkdir()
         awk = shutil.which("awk")
         assert awk is not None, "awk is missing"
-        self.program = self._program("player", _PLAYER.format(folder=folder, awk=awk))
+        self.program = self._program("player", _PLAYER.format(folder=quote(str(folder)), awk=quote(awk)))
 
     def counted(self, program: Path) -> Path:
         """The same program; it writes down its starts."""
-        return self._program(program.name, _COUNTED.format(folder=self._folder, program=program))
+        return self._program(
+            program.name, _COUNTED.format(folder=quote(str(self._folder)), program=quote(str(program)))
+        )
 
     def play(self, name: str, *acts: Act, makes: bool = False) -> dict[str, str]:
         """Write a play; returns the options of a request for it. One that `makes` leaves a file, `made`."""
@@ -97,7 +100,9 @@ class Players:
     def _notes(self, name: str) -> list[list[str]]:
         with contextlib.suppress(FileNotFoundError):
             lines = (self._folder / name).read_text().splitlines()
-            return [words for words in map(str.split, lines) if words]  # `doctor` plays, too, without a spool
+            return [
+                words for words in (line.split(maxsplit=1) for line in lines) if words
+            ]  # `doctor` plays, too, without a spool
         return []
 
     def _write(self, path: Path, act: Act) -> None:

@@ -67,6 +67,6 @@ def test_what_needs_no_broker_and_no_ledger_does_not_load_their_libraries(record
         "import sys; from workers.cli.main import run; status = run(sys.argv[1:]);"
         f"print(*sorted({HEAVY!r} & sys.modules.keys()), file=sys.stderr); sys.exit(status)"
     )
-    words = arguments.format(recording=recording).split()
+    words = [word.format(recording=recording) for word in arguments.split()]
     said = subprocess.run([sys.executable, "-c", program, *words], check=False, capture_output=True, text=True)
     assert (said.returncode, said.stderr.strip()) == (0, "")

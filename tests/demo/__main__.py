@@ -150,9 +150,11 @@ def _agree(billed: Counter[Line], booked: Counter[Line]) -> bool:
 def _where_next() -> None:
     _heading("Where to look next")
     runturn = Path(sys.executable).with_name("runturn")
-    program = str(runturn.relative_to(Path.cwd())) if runturn.is_relative_to(Path.cwd()) else str(runturn)
+    program = shlex.quote(str(runturn.relative_to(Path.cwd()) if runturn.is_relative_to(Path.cwd()) else runturn))
     if shutil.which("claude") is None and (claude := claude_binary()) is not None:
-        click.echo(f"  export RUNTURN_AGENT__COMMAND={claude}   # there is no claude in your PATH\n")
+        click.echo(
+            f"  export RUNTURN_AGENT__COMMAND={shlex.quote(str(claude))}   # there is no claude in your PATH\n"
+        )
     for command, meaning in (
         (f"{program} doctor", "what a turn needs, and what is missing here"),
         (f"{program} up", "a broker and a worker of your own, in one terminal"),

@@ -19,10 +19,11 @@ from importlib import import_module
 from pathlib import Path
 from subprocess import PIPE, Popen
 
+from tests.programs import python_program
 from tests.waiting import until
 from workers.cli.main import SECTIONS, run
 
-_CLIENT = """#!{python} -ISE
+_CLIENT = """
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({socket!r})
@@ -40,8 +41,7 @@ def forge() -> Iterator[Path]:
         programs, place = Path(directory), Path(directory, "socket")
         with Popen([sys.executable, "-m", "tests.docs.forge", str(place)], stdin=PIPE) as server:
             until(lambda: place.exists() or server.poll() is not None, "commands that are ready")
-            (programs / "runturn").write_text(_CLIENT.format(python=sys.executable, socket=str(place)))
-            (programs / "runturn").chmod(0o755)
+            python_program(programs / "runturn", _CLIENT.format(socket=str(place)), "-ISE")
             yield programs
 
 

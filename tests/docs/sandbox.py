@@ -53,15 +53,18 @@ class Sandbox:
 
     def _script(self, text: str) -> str:
         """The commands with what readers are to put in place of the words in capitals."""
-        text = text.replace("/srv/checkout", str(self._fleet.workspace)).replace(".venv/bin/", "")
-        return re.sub(r"(?<![\w$./])(?:ID|SESSION|FILE)\b", lambda word: self._names[word[0]], text)
+        text = text.replace("/srv/checkout", shlex.quote(str(self._fleet.workspace))).replace(".venv/bin/", "")
+        return re.sub(r"(?<![\w$./])(?:ID|SESSION|FILE)\b", lambda word: shlex.quote(self._names[word[0]]), text)
 
 
 @contextmanager
 def sandbox(root: Path) -> Iterator[Sandbox]:
     """A fleet with a worker and one turn that has ended, whose id is issue-4711."""
     with forge() as programs:
-        for name, text in {"claude": _CLAUDE, "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'}.items():
+        for name, text in {
+            "claude": _CLAUDE,
+            "python": f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n',
+        }.items():
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         environment = {

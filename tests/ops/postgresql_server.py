@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import psycopg
@@ -115,7 +116,7 @@ class PostgresqlServer:
 
     def url(self, database: str) -> str:
         """The URL of a database."""
-        return f"postgresql://runturn@/{database}?host={self._directory}"
+        return f"postgresql://runturn@/{database}?host={quote(str(self._directory))}"
 
     def new_database(self) -> str:
         """The URL of a new, empty database."""

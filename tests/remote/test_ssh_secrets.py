@@ -70,7 +70,7 @@ async def test_secrets_show_in_no_log(listener: Listener) -> None:
     with Sshd(log_level="DEBUG3") as sshd:
         await talk(sshd)
         logs = {"asyncssh": bytes(listener.heard), "sshd": sshd.log().encode()}
-        assert places(BOOT, logs) == {"asyncssh"}
+        assert "asyncssh" in places(BOOT, logs)  # and in sshd's from OpenSSH 10 on, which shows every command
         assert places(" req exec", logs) == {"sshd"}
         assert not places(" req env", logs)
         for name, secret in SECRETS.items():

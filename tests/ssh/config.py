@@ -28,9 +28,8 @@ def sshd_config(fixed: Iterable[str], own: Sequence[str], user: str, home: Path)
     defaults = _DEFAULTS | ({"PerSourcePenalties": "no"} if _penalises() else {})
     kept = [f"{name} {value}" for name, value in defaults.items() if name.lower() not in names]
     # a Match block ends with the file only, and its SetEnv would replace, not extend, one from outside
-    borrowed = (
-        [] if "setenv" in names else [f"Match User {user}", f"SetEnv HOME={home} TMPDIR={tempfile.gettempdir()}"]
-    )
+    own_place = f'SetEnv HOME="{home}" TMPDIR="{tempfile.gettempdir()}"'
+    borrowed = [] if "setenv" in names else [f"Match User {user}", own_place]
     return "".join(f"{line}\n" for line in [*fixed, *kept, *own, *borrowed])
 
 

@@ -182,11 +182,11 @@ class Sshd:
         fixed = [
             f"ListenAddress {self.host}",
             f"Port {self.port}",
-            f"PidFile {self.folder / 'pid'}",
+            f'PidFile "{self.folder}/pid"',
             f"LogLevel {self._log_level}",
-            f"AuthorizedKeysFile {self.authorized_keys}",
-            f"TrustedUserCAKeys {self.user_ca}.pub",
-            *(f"HostKey {self._host_key(kind)}" for kind in self._kinds),
+            f'AuthorizedKeysFile "{self.authorized_keys}"',
+            f'TrustedUserCAKeys "{self.user_ca}.pub"',
+            *(f'HostKey "{self._host_key(kind)}"' for kind in self._kinds),
         ]
         text = sshd_config(fixed, self._config, own_account().name, self.home)
         (self.folder / "sshd_config").write_text(text)

@@ -83,8 +83,9 @@ def _show(stack: Stack, count: int, took_s: float) -> None:
     variables = " ".join(f"{name}={shlex.quote(stack.environment[name])}" for name in _SHOWN)
     click.echo(f"  export {variables}")
     runturn = Path(sys.executable).with_name("runturn")
-    program = runturn.relative_to(Path.cwd()) if runturn.is_relative_to(Path.cwd()) else runturn
-    replay = f"-C {stack.workspace} --agent scripted -o recording={turns.recording('c_subagent')}"
+    program = shlex.quote(str(runturn.relative_to(Path.cwd()) if runturn.is_relative_to(Path.cwd()) else runturn))
+    words = ["-C", stack.workspace, "--agent", "scripted", "-o", f"recording={turns.recording('c_subagent')}"]
+    replay = shlex.join(map(str, words))
     for command in ("top", "history", "cost --by label", f'run "once more" {replay}'):
         click.echo(f"  {program} {command}")
 

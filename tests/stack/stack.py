@@ -145,7 +145,7 @@ class Stack:
         """With the configuration of compose.yaml; returns its URL."""
         password, port, data = secrets.token_hex(12), self._ports["valkey"], self.root / "valkey"
         data.mkdir()
-        own = f"dir {data}\nbind 127.0.0.1\nport {port}\nrequirepass {password}\n"
+        own = f'dir "{data}"\nbind 127.0.0.1\nport {port}\nrequirepass {password}\n'
         lines = (_COMPOSE / "valkey.conf").read_text().splitlines()
         shared = [line for line in lines if not line.startswith(("dir ", "include "))]
         (self.root / "valkey.conf").write_text("\n".join(shared) + "\n" + own)

@@ -6,7 +6,6 @@ import gzip
 import os
 import secrets
 import socket
-import sys
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import redis
 
 from ops.ledger import Ledger
+from tests.programs import python_program
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from workers.app import create_app
@@ -34,7 +34,7 @@ ASKED_FOR = ["GITHUB_TOKEN", "DEPLOY_KEY"]
 IN_PROMPTS = "ghp_" + secrets.token_hex(16)  # known to nobody
 
 # It looks into the worker, too, which runs as the same user.
-_AGENT = """#!{python} -IS
+_AGENT = """
 import json, os, signal, sys
 
 prompt = sys.stdin.read()
@@ -76,12 +76,8 @@ class PlantedFleet(Fleet):
             self._port = free.getsockname()[1]
         self.broker_url = f"redis://:{KEYS['BROKER']}@127.0.0.1:{self._port}/0"
         self.pid_file = root / "pid"
-        agent = root / "agent"
-        recording = RECORDINGS / "a_parallel_tools.jsonl"
-        agent.write_text(
-            _AGENT.format(python=sys.executable, recording=str(recording), pid_file=str(self.pid_file))
-        )
-        agent.chmod(0o700)
+        text = _AGENT.format(recording=str(RECORDINGS / "a_parallel_tools.jsonl"), pid_file=str(self.pid_file))
+        agent = python_program(root / "agent", text, "-IS")
         environment = {"PATH": os.environ["PATH"], "HOME": str(root), **KEYS}
         for where in ("BROKER", "LEDGER"):
             del environment[where]

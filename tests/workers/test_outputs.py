@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adapters.output_schema import MOST_LEVELS
 from adapters.result import TurnResult
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Site
@@ -16,6 +17,9 @@ from workers.outputs import Outputs
 from workers.run import TurnRun
 
 PATTERN = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^[a-z]+$"}}}
+_LEVEL = {"n": {"$ref": "#/$defs/level"}}
+ANY_HERE: dict[str, Any] = {"type": "object"}
+ANY_ELSEWHERE: dict[str, Any] = {"$ref": "#/$defs/level", "$defs": {"level": {"patternProperties": _LEVEL}}}
 ENDLESS = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
 _TWICE = {f"n{n}": {"allOf": [{"$ref": f"#/$defs/n{n + 1}"}] * 2} for n in range(40)}
 DOUBLING: dict[str, Any] = {"$defs": {**_TWICE, "n40": {"type": "object"}}, "$ref": "#/$defs/n0"}
@@ -39,11 +43,15 @@ def test_schemas_without_an_end_are_a_fault_while_all_else_goes_on() -> None:
     assert rounds > 5
 
 
-def test_an_output_that_is_nested_too_deeply_is_a_fault() -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(5000):
-        deep = {"n": deep}
-    assert asyncio.run(_fault(PATTERN, deep)) == "it is nested too deeply"
+@pytest.mark.parametrize("schema", [ANY_HERE, ANY_ELSEWHERE], ids=["here", "elsewhere"])
+@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 1200, 2000, 5000])  # each Python has another limit of its own
+def test_an_output_that_is_nested_too_deeply_is_a_fault(schema: dict[str, Any], levels: int) -> None:
+    assert asyncio.run(_fault(schema, _nested(levels))) == "it is nested too deeply"
+
+
+@pytest.mark.parametrize("schema", [ANY_HERE, ANY_ELSEWHERE], ids=["here", "elsewhere"])
+def test_an_output_that_is_nested_as_deeply_as_may_be_is_checked(schema: dict[str, Any]) -> None:
+    assert asyncio.run(_fault(schema, _nested(MOST_LEVELS))) is None
 
 
 def test_a_turn_whose_schema_has_no_end_fails_and_does_not_come_back(tmp_path: Path) -> None:
@@ -58,6 +66,13 @@ def test_a_turn_whose_schema_has_no_end_fails_and_does_not_come_back(tmp_path: P
     assert (result.error.kind, result.attempts) == ("structured_output_missing", 1)
     assert "takes more than 1 s" in result.error.message
     assert result.cost_usd, "it was billed all the same"
+
+
+def _nested(levels: int) -> dict[str, Any]:
+    output: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        output = {"n": output}
+    return output
 
 
 async def _fault(schema: dict[str, Any], output: object) -> str | None:

@@ -53,7 +53,7 @@ cat >"$HOME/prompt"
 pwd >>"$HOME/places"
 if [ -e todo ]; then . ./todo; else . "$HOME/todo"; fi
 until [ "$1" = --session-id ] || [ "$1" = --resume ]; do shift; done
-sed 's/"session_id":"[^"]*"/"session_id":"'"$2"'"/' {RECORDING}
+sed 's/"session_id":"[^"]*"/"session_id":"'"$2"'"/' {shlex.quote(str(RECORDING))}
 """
 
 
