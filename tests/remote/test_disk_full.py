@@ -71,9 +71,9 @@ async def test_the_end_is_told_though_the_disk_was_too_full_to_write_it(small_di
 
 
 async def test_a_full_disk_stops_neither_heartbeats_nor_a_cancel(small_disk: Lab) -> None:
-    script = FILL + "sleep 2; touch held; sleep 60"
+    script = FILL + "sleep 6; touch held; sleep 60"
     spool = small_disk.spool()
-    async with small_disk.follow(spool, small_disk.sh(script), lease=Lease(1, 0.2)) as turn:
+    async with small_disk.follow(spool, small_disk.sh(script), lease=Lease(3, 0.2)) as turn:
         await eventually((small_disk.workspace / "held").exists)
         await turn.cancel()
         await drain(turn)

@@ -159,7 +159,7 @@ async def test_a_turn_that_nobody_follows_ends_with_all_its_descendants(any_lab:
 
 
 async def test_heartbeats_hold_the_lease(lab: Lab) -> None:
-    output, end = await lab.run(lab.sh("echo begun; sleep 3.5; echo end"), lease=SHORT)
+    output, end = await lab.run(lab.sh("echo begun; sleep 7; echo end"), lease=Lease(3, 0.2))
     assert (output, end) == (b"begun\nend\n", Exit(0, "exit"))
 
 

@@ -307,7 +307,7 @@ async def test_a_follower_that_may_not_hold_the_lease_lets_it_run_out(any_lab: L
 
 
 async def test_heartbeats_hold_the_lease(any_lab: Lab) -> None:
-    output, end = await any_lab.run(any_lab.sh("echo out; sleep 4; echo more"), lease=Lease(1, 0.2))
+    output, end = await any_lab.run(any_lab.sh("echo out; sleep 7; echo more"), lease=Lease(3, 0.2))
     assert (output, end) == (b"out\nmore\n", Exit(0, "exit"))
 
 
