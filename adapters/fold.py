@@ -30,8 +30,10 @@ class TurnState:
         self.resumed = resumed  # it goes on in a session that earlier turns, or attempts, have used
         self.session_id: str | None = None
         self.model: str | None = None
+        self.agent_version: str | None = None  # None: the agent has not told it
         self.expects_output = expects_output  # it was asked for structured output, or says itself that it was
         self.text = ""  # the main agent's latest text
+        self.answering = False  # the main agent has written some text since its last tool call
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
         self.subagents: set[str] = set()  # those at work
         self.delegated: set[str] = set()  # all that ever were
@@ -42,12 +44,14 @@ class TurnState:
         self.interrupted = False  # the agent was told to stop
         self.reports: list[ev.Report] = []  # all its final words: background work makes for several
         self.api_retries = 0
-        self.malformed = 0
+        self.malformed = 0  # lines that could not be read
+        self.unread = ""  # the last of them
         self.fault: str | None = None  # the first of the adapter itself
         self._requested = False  # the main agent waits for the model
         self._handlers: dict[type, Callable[..., None]] = {
             ev.SessionStarted: self._session_started,
             ev.AssistantText: self._text,
+            ev.AnswerBegun: self._answer_begun,
             ev.ToolStarted: self._tool_started,
             ev.ToolFinished: self._tool_finished,
             ev.TokenUsage: self._token_usage,
@@ -103,15 +107,21 @@ class TurnState:
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
         self.model = event.model
+        self.agent_version = event.agent_version or self.agent_version
         self.expects_output |= event.expects_output
         self._requested = True
 
     def _text(self, event: ev.AssistantText) -> None:
         if not event.subagent:
             self.text = event.text
+            self.answering = True
+
+    def _answer_begun(self, _: ev.AnswerBegun) -> None:
+        self.answering = True
 
     def _tool_started(self, event: ev.ToolStarted) -> None:
         self.tools[event.tool_use_id] = event.tool
+        self.answering = False
 
     def _tool_finished(self, event: ev.ToolFinished) -> None:
         self.tools.pop(event.tool_use_id, None)
@@ -152,8 +162,9 @@ class TurnState:
         if event.amid_tool:
             self._requested = False
 
-    def _malformed(self, _: ev.Malformed) -> None:
+    def _malformed(self, event: ev.Malformed) -> None:
         self.malformed += 1
+        self.unread = event.text
 
     def _adapter_fault(self, event: ev.AdapterFault) -> None:
         self.fault = self.fault or event.message
