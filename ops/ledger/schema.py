@@ -152,6 +152,17 @@ outcome_totals = Table(
     Column("turns", BigInteger, nullable=False),
 )
 
+failure_totals = Table(
+    "failure_totals",  # of attempts that did not complete; observed usage only
+    metadata,
+    Column("agent", Text, primary_key=True),
+    Column("agent_version", Text, primary_key=True),  # blank: not known
+    Column("outcome", Text, primary_key=True),
+    Column("tokens", BigInteger, nullable=False),  # of all kinds
+    Column("cost_nano", BigInteger),  # NULL until something had a price
+    Column("booked_at", Double, nullable=False),  # the last of them
+)
+
 sessions = Table(
     "sessions",
     metadata,

@@ -124,6 +124,15 @@ def upgrade() -> None:
         sa.Column("turns", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "failure_totals",
+        sa.Column("agent", sa.Text, primary_key=True),
+        sa.Column("agent_version", sa.Text, primary_key=True),
+        sa.Column("outcome", sa.Text, primary_key=True),
+        sa.Column("tokens", sa.BigInteger, nullable=False),
+        sa.Column("cost_nano", sa.BigInteger),
+        sa.Column("booked_at", sa.Double, nullable=False),
+    )
+    op.create_table(
         "sessions",
         sa.Column("session_id", sa.Text, primary_key=True),
         sa.Column("agent", sa.Text, nullable=False),
