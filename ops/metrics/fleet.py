@@ -137,7 +137,7 @@ def _spent_in_vain(failures: Iterable[FailureTotals], words: Vocabulary) -> Iter
             words.version(row.agent_version) if row.agent_version else _UNKNOWN,
         )
         versions = shown[agent]
-        if version not in versions and len(versions) < _VERSIONS:
+        if version not in (*versions, OTHER) and len(versions) < _VERSIONS:
             versions.append(version)
         key = (agent, version if version in versions else OTHER, row.outcome)
         tokens[key] += row.tokens
