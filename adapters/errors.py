@@ -33,6 +33,9 @@
         ├── PortExit                   port_exit              (retried once the agent had started)
         └── StructuredOutputMissing    structured_output_missing
 
+A retry that follows an attempt that was paid for counts against `max_paid_retries`, unless the failure was not the
+turn's own: each kind says that, too (`Paid`).
+
 To add a kind: add a class here (its docstring is its default message) and a line to the tree above, and return it
 where it is found; for what agents report those are tables in `judge` modules and in `adapters.faults`. `make docs`
 writes its line in the documents; tests name the list to complete: the kinds that are retried in `test_errors`.
@@ -52,11 +55,20 @@ class Retry(Enum):
     WAIT = "wait"  # not an attempt at all: the turn waits for something and comes back
 
 
+class Paid(Enum):
+    """When an attempt that ended with an error counts as paid for. See `max_paid_retries`."""
+
+    IF_BILLED = "if billed"  # tokens are booked for it, or may have been billed that nobody saw
+    IF_BOOKED = "if booked"  # only with tokens in the books: one that reached nobody looks as if some were missing
+    NEVER = "never"  # somebody else's doing: the API's refusal, a host's end, whoever ended the agent
+
+
 class TurnError(Exception):
     """The turn failed."""
 
     kind: ClassVar[str] = ""
     default_retry: ClassVar[Retry] = Retry.NEVER
+    paid: ClassVar[Paid] = Paid.IF_BILLED
 
     def __init__(
         self,
@@ -78,6 +90,8 @@ class TurnError(Exception):
 
 class RequestError(TurnError):
     """The request cannot be run as it is."""
+
+    paid = Paid.NEVER
 
 
 class InvalidRequest(RequestError):
@@ -112,6 +126,8 @@ class SessionInUse(RequestError):
 class HostError(TurnError):
     """The host could not run the turn."""
 
+    paid = Paid.NEVER
+
 
 class HostBusy(HostError):
     """All slots of the hosts that may run the turn are taken."""
@@ -135,6 +151,8 @@ class HostUnreachable(HostError):
 
     kind = "host_unreachable"
     default_retry = Retry.BACKOFF
+    # Such an attempt never began, and cost nothing; or its agent had ended, and its host could not tell the rest.
+    paid = Paid.IF_BILLED
 
 
 class HostKeyChanged(HostError):
@@ -164,6 +182,8 @@ class HostLost(HostError):
 
 class ApiError(TurnError):
     """The model's API did not answer the agent."""
+
+    paid = Paid.NEVER
 
 
 class AuthenticationFailed(ApiError):
@@ -197,6 +217,7 @@ class ApiUnreachable(ApiError):
 
     kind = "api_unreachable"
     default_retry = Retry.BACKOFF
+    paid = Paid.IF_BOOKED
 
 
 class LimitReached(TurnError):
@@ -255,6 +276,7 @@ class TurnCancelled(AgentError):
     """The turn was cancelled, or its process was ended by a signal."""
 
     kind = "turn_cancelled"
+    paid = Paid.NEVER
 
 
 class PortExit(AgentError):

@@ -182,6 +182,11 @@ class TurnRequest(BaseModel):
     max_attempts: Annotated[int, Field(ge=1, le=100)] | None = Field(
         default=None, description="How often it is tried at most."
     )
+    max_paid_retries: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        default=None,
+        description="How often it is tried again after attempts that were billed and failed in the same way; "
+        "0: never after one that was billed.",
+    )
     max_retry_backoff_ms: Milliseconds | None = Field(
         default=None, description="Ceiling of the delays between attempts."
     )

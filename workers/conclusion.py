@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -15,6 +15,7 @@ from adapters.fold import TurnState
 from adapters.plan import Plan, read_plan
 from adapters.result import TurnResult
 from adapters.session_result import Check
+from adapters.usage import Usage
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
@@ -25,7 +26,7 @@ from workers.outcome import finished, refused
 from workers.patience import Patience
 from workers.placement import another_may_run
 from workers.recall import at_least, recall
-from workers.retry import RetryDecision
+from workers.retry import Final, PastAttempt, RetryDecision, too_dear
 from workers.stderr import keep_stderr
 from workers.verdict import tolerant
 from workers.workspaces import Workspaces
@@ -76,22 +77,28 @@ class Conclusion:
         equipment = self._equipment
         plan, failure = self._planned(state, judged.error)
         error = self._by_policy(attempt, failure)
-        decision = self._decide(error, attempt.attempt) if error else None
+        booked = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
+        usages = {**booked, attempt.attempt: judged.usage}
+        error, decision = self._decided(error, attempt, usages)
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
         ended = AttemptEnd(
-            attempt.attempt, judged.usage, error.kind if error else "completed", code, state.session_id
+            attempt.attempt,
+            judged.usage,
+            error.kind if error else "completed",
+            code,
+            session_id=state.session_id,
+            agent_version=state.agent_version,
         )
         outcome: TurnResult | Parked
         if error is not None and decision is not None:
             outcome = await self.park(error, decision, ended)
         else:
-            usages = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
             result = finished(
                 self._claim.turn_id,
                 state,
                 error,
-                usages=[*usages.values(), judged.usage],
+                usages=usages.values(),
                 host=attempt.host,
                 attempts=attempt.attempt,
                 exit_code=code,
@@ -121,7 +128,7 @@ class Conclusion:
         """Park or settle a turn that cannot have another attempt now."""
         number = self._claim.last.attempt if self._claim.last else 0
         decision = self._decide(error, max(number, 1))
-        if decision is not None:
+        if isinstance(decision, RetryDecision):
             return await self.park(error, decision)
         usages = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
         result = refused(self._claim.turn_id, error, attempts=number, usages=usages.values())
@@ -231,7 +238,20 @@ class Conclusion:
             return type(error)(error.message, retry=Retry.BACKOFF)
         return error
 
-    def _decide(self, error: TurnError, attempt: int) -> RetryDecision | None:
+    def _decided(
+        self, error: TurnError | None, attempt: Attempt, usages: Mapping[int, Usage]
+    ) -> tuple[TurnError | None, RetryDecision | None]:
+        """When an attempt that ended with `error` is followed by another one, and the error as it is told."""
+        if error is None:
+            return None, None
+        outcomes = {past.attempt: past.outcome for past in self._claim.attempts} | {attempt.attempt: error.kind}
+        past = [PastAttempt(outcomes.get(number) or "", usage) for number, usage in usages.items()]
+        decision = self._decide(error, attempt.attempt, past)
+        if decision is Final.MAX_PAID_RETRIES:
+            error = too_dear(error, past, self._equipment.policy(self._claim.request).max_paid_retries)
+        return error, decision if isinstance(decision, RetryDecision) else None
+
+    def _decide(self, error: TurnError, attempt: int, past: Sequence[PastAttempt] = ()) -> RetryDecision | Final:
         request, equipment = self._claim.request, self._equipment
-        policy = equipment.policy(request.max_attempts, request.max_retry_backoff_ms)
-        return policy.decide(error, attempt, equipment.clock(), equipment.rng, request.deadline_at)
+        now, rng = equipment.clock(), equipment.rng
+        return equipment.policy(request).decide(error, attempt, now, rng, request.deadline_at, past)

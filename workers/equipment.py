@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from adapters.registry import Registry
+from adapters.request import TurnRequest
 from ops.ledger import Ledger
 from ops.metrics import WorkerMetrics
 from ops.redaction import Redactor
@@ -42,11 +43,12 @@ class Equipment:
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)
 
-    def policy(self, max_attempts: int | None, max_backoff_ms: int | None) -> RetryPolicy:
-        """A request's retry policy; what it leaves out is the operator's default."""
-        agent = self.settings.agent
+    def policy(self, request: TurnRequest) -> RetryPolicy:
+        """Return a request's retry policy; what it leaves out is the operator's default."""
+        agent, paid = self.settings.agent, request.max_paid_retries
         return RetryPolicy(
-            max_attempts=max_attempts or agent.max_attempts,
+            max_attempts=request.max_attempts or agent.max_attempts,
+            max_paid_retries=agent.max_paid_retries if paid is None else paid,
             base_s=agent.retry_backoff_ms / 1000,
-            max_s=(max_backoff_ms or agent.max_retry_backoff_ms) / 1000,
+            max_s=(request.max_retry_backoff_ms or agent.max_retry_backoff_ms) / 1000,
         )

@@ -1,11 +1,14 @@
-"""When a failed turn is tried again: capped exponential backoff with full jitter."""
+"""When a failed turn is tried again: capped exponential backoff with full jitter, and not at any price."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 
-from adapters.errors import HostBusy, Retry, TurnError
+from adapters.errors import KINDS, HostBusy, Paid, Retry, TurnError
+from adapters.usage import Usage, combine
 
 _WAIT_S = 5.0  # a turn that waits for another one looks again about this often
 _SLOT_S = 0.2  # one that lost a race for a slot; it is taken again only when there seems to be one
@@ -19,33 +22,93 @@ class RetryDecision:
     counts: bool  # False: it only waited, the next run is no further attempt
 
 
+class Final(Enum):
+    """Why a turn does not come back."""
+
+    POINTLESS = "pointless"  # trying again cannot succeed
+    MAX_ATTEMPTS = "max_attempts"
+    MAX_PAID_RETRIES = "max_paid_retries"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class PastAttempt:
+    """An attempt that is over."""
+
+    outcome: str  # "completed" or an error kind
+    usage: Usage  # as it is booked
+
+    @property
+    def paid(self) -> bool:
+        """Whether it counts as paid for, and to no avail."""
+        match KINDS[self.outcome].paid if self.outcome in KINDS else Paid.NEVER:
+            case Paid.NEVER:
+                return False
+            case Paid.IF_BOOKED:
+                return self.usage.tokens.total > 0
+            case Paid.IF_BILLED:
+                return self.usage.tokens.total > 0 or not self.usage.complete
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How often and how soon; see `decide`."""
 
     max_attempts: int
+    max_paid_retries: int
     base_s: float  # the first delay's ceiling
     max_s: float  # every delay's ceiling
 
     def decide(
-        self, error: TurnError, attempt: int, now: float, rng: random.Random, deadline: float | None = None
-    ) -> RetryDecision | None:
-        """Whether a turn whose `attempt`-th attempt (from 1) ended with `error` is tried again, and when.
+        self,
+        error: TurnError,
+        attempt: int,
+        now: float,
+        rng: random.Random,
+        deadline: float | None = None,
+        past: Iterable[PastAttempt] = (),
+    ) -> RetryDecision | Final:
+        """Return when a turn whose `attempt`-th attempt (from 1) ended with `error` is tried again, or why not.
+
+        `past` are the turn's attempts that have an end, this one included. At most `max_paid_retries` + 1 of them
+        may have been paid for and have failed by one kind: what fails twice in the same way is likely to do so a
+        third time, and to bill again.
 
         The delay is drawn evenly from 0 to base * 2^(attempt-1), capped ("full jitter", AWS Architecture Blog
         2015); a reset time that the API named is waited for in full, the delay comes on top.
         """
         if error.retry is Retry.NEVER:
-            return None
+            return Final.POINTLESS
         if error.retry is Retry.WAIT:
             wait_s = _SLOT_S if isinstance(error, HostBusy) else _WAIT_S
-            return self._within(RetryDecision(now + rng.uniform(0.5, 1.5) * wait_s, counts=False), deadline)
+            return _within(RetryDecision(now + rng.uniform(0.5, 1.5) * wait_s, counts=False), deadline)
         if attempt >= self.max_attempts:
-            return None
+            return Final.MAX_ATTEMPTS
+        if len(paid_alike(error, past)) > self.max_paid_retries:
+            return Final.MAX_PAID_RETRIES
         ceiling = min(self.max_s, self.base_s * 2.0 ** min(attempt - 1, 60))
         earliest = max(now, error.retry_at or now)
-        return self._within(RetryDecision(earliest + rng.uniform(0.0, ceiling), counts=True), deadline)
+        return _within(RetryDecision(earliest + rng.uniform(0.0, ceiling), counts=True), deadline)
 
-    @staticmethod
-    def _within(decision: RetryDecision, deadline: float | None) -> RetryDecision | None:
-        return decision if deadline is None or decision.due_at < deadline else None
+
+def paid_alike(error: TurnError, past: Iterable[PastAttempt]) -> list[PastAttempt]:
+    """Return the attempts that were paid for and failed as the last one did."""
+    return [attempt for attempt in past if attempt.outcome == error.kind and attempt.paid]
+
+
+def too_dear(error: TurnError, past: Iterable[PastAttempt], max_paid_retries: int) -> TurnError:
+    """Return the error of a turn that is not worth another attempt: what was spent, and what to do about it."""
+    alike = paid_alike(error, past)
+    usage = combine(attempt.usage for attempt in alike)
+    many = f"{len(alike)} attempts were" if len(alike) > 1 else "1 attempt was"
+    cost = "" if usage.cost_usd is None else f", USD {usage.cost_usd:.4f}"
+    short = "" if usage.complete else "at least "
+    return type(error)(
+        f"{error.message}; not tried again: {many} billed ({short}{usage.tokens.total:,} tokens{cost}) and failed "
+        f"with {error.kind}; see why with runturn watch, or raise max_paid_retries, which is {max_paid_retries}",
+        retry=error.retry,
+    )
+
+
+def _within(decision: RetryDecision, deadline: float | None) -> RetryDecision | Final:
+    return decision if deadline is None or decision.due_at < deadline else Final.DEADLINE

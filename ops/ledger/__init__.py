@@ -23,7 +23,7 @@ from ops.ledger.sessions import InUse, SessionRow
 from ops.ledger.settlement import Busy, Settled
 from ops.ledger.slots import HostBusy
 from ops.ledger.submission import Asked
-from ops.ledger.totals import ModelTotals, OutcomeTotals, Totals
+from ops.ledger.totals import FailureTotals, ModelTotals, OutcomeTotals, Totals
 from ops.ledger.transcripts import TranscriptSource
 from ops.ledger.workspaces import MadeWorkspace
 
@@ -43,6 +43,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterBook",
     "DeadLetterRow",
+    "FailureTotals",
     "Forgotten",
     "HostBusy",
     "InUse",

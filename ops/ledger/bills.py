@@ -22,6 +22,8 @@ class CostKey(StrEnum):
     AGENT = "agent"
     HOST = "host"
     LABEL = "label"
+    OUTCOME = "outcome"
+    VERSION = "version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Spent:
 class CostRow:
     """One line of a bill."""
 
-    key: str  # a model, an agent, a host, or name=value of a label
+    # A model, an agent, a host, name=value of a label, how attempts ended, or an agent and its version.
+    key: str
     turns: int
     spent: Spent
 
@@ -46,9 +49,9 @@ class CostRow:
 def cost(connection: Connection, by: CostKey, since: float | None) -> list[CostRow]:
     """The bill of all attempts that ended at or after `since`."""
     tables: FromClause = usage  # with what is needed: there may be a million rows
-    if by == CostKey.HOST or since is not None:
+    if by in (CostKey.HOST, CostKey.OUTCOME, CostKey.VERSION) or since is not None:
         tables = tables.join(attempts)
-    if by == CostKey.AGENT:
+    if by in (CostKey.AGENT, CostKey.VERSION):
         tables = tables.join(turns, turns.c.turn_id == usage.c.turn_id)
     if by == CostKey.LABEL:
         tables = tables.join(turn_labels, turn_labels.c.turn_id == usage.c.turn_id)
@@ -57,6 +60,8 @@ def cost(connection: Connection, by: CostKey, since: float | None) -> list[CostR
         CostKey.AGENT: turns.c.agent,
         CostKey.HOST: attempts.c.host,
         CostKey.LABEL: turn_labels.c.name + "=" + turn_labels.c.value,
+        CostKey.OUTCOME: attempts.c.outcome,
+        CostKey.VERSION: turns.c.agent + " " + sa.func.coalesce(attempts.c.agent_version, "unknown"),
     }[by]
     counted = sa.func.count(usage.c.turn_id.distinct()).label("turns")
     query = sa.select(key.label("key"), counted, *_sums()).select_from(tables).group_by(key)

@@ -8,14 +8,14 @@ from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, RowMapping
+from sqlalchemy import ColumnElement, Connection, RowMapping
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import budgets
 from ops.ledger.database import upsert
 from ops.ledger.money import dollars, nano
 from ops.ledger.records import AttemptEnd
-from ops.ledger.schema import TOKEN_KINDS, attempts, model_totals, outcome_totals, usage
+from ops.ledger.schema import TOKEN_KINDS, attempts, failure_totals, model_totals, outcome_totals, usage
 
 # Made once, as in `turn_rows`.
 _END_ONCE = (
@@ -25,9 +25,16 @@ _END_ONCE = (
         attempts.c.attempt == sa.bindparam("number"),
         attempts.c.ended_at.is_(None),
     )
-    .values(session_id=sa.func.coalesce(attempts.c.session_id, sa.bindparam("told_session")))
+    .values(
+        session_id=sa.func.coalesce(attempts.c.session_id, sa.bindparam("told_session")),
+        agent_version=sa.func.coalesce(sa.bindparam("told_version", type_=sa.Text), attempts.c.agent_version),
+    )
+)
+_VERSION = sa.select(attempts.c.agent_version).where(
+    attempts.c.turn_id == sa.bindparam("of_turn"), attempts.c.attempt == sa.bindparam("number")
 )
 _USED = usage.insert()
+COMPLETED = "completed"  # the outcome of an attempt that did not fail
 
 
 def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:
@@ -39,10 +46,14 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
         "usage_source": ended.usage.source,
         "usage_complete": ended.usage.complete,
     }
-    this = {"of_turn": turn_id, "number": ended.attempt, "told_session": ended.session_id}
+    told = {"told_session": ended.session_id, "told_version": ended.agent_version}
+    this = {"of_turn": turn_id, "number": ended.attempt, **told}
     if connection.execute(_END_ONCE, {**this, **end}).rowcount == 0:
         return False
     enter(connection, turn_id, ended.attempt, agent, ended.usage)
+    if ended.outcome != COMPLETED:
+        version = connection.scalar(_VERSION, {"of_turn": turn_id, "number": ended.attempt})
+        count_failure(connection, agent, version, ended.outcome, ended.usage, now)
     budgets.settle(connection, turn_id, ended.attempt, known_cost(ended.usage), now)
     return True
 
@@ -70,10 +81,30 @@ def _add_to_totals(connection: Connection, key: dict[str, Any], used: ModelUsage
     statement = upsert(connection, model_totals).values(**key, **_amounts(used), unpriced_tokens=unpriced)
     old, new = model_totals.c, statement.excluded
     counts = {name: old[name] + new[name] for name in (*TOKEN_KINDS, "unpriced_tokens")}
+    sums = {**counts, "cost_nano": _sum_of_costs(old, new)}
+    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=sums))
+
+
+def _sum_of_costs(old: Any, new: Any) -> ColumnElement[int]:
     # NULL + n is NULL: keep the side that has a price
-    cost = sa.func.coalesce(old.cost_nano + new.cost_nano, old.cost_nano, new.cost_nano)
+    return sa.func.coalesce(old.cost_nano + new.cost_nano, old.cost_nano, new.cost_nano)
+
+
+def count_failure(
+    connection: Connection, agent: str, version: str | None, outcome: str, used: Usage, now: float
+) -> None:
+    """Add what an attempt that did not complete used to what was spent in vain. Estimates are left out."""
+    if not used.source.observed or not used.tokens.total:
+        return
+    key = {"agent": agent, "agent_version": version or "", "outcome": outcome}
+    priced = any(amount.cost_usd is not None for amount in used.by_model.values())
+    amounts = {"tokens": used.tokens.total, "cost_nano": known_cost(used) if priced else None, "booked_at": now}
+    statement = upsert(connection, failure_totals).values(**key, **amounts)
+    old, new = failure_totals.c, statement.excluded
+    sums = {"tokens": old.tokens + new.tokens, "cost_nano": _sum_of_costs(old, new)}
+    latest = sa.case((new.booked_at > old.booked_at, new.booked_at), else_=old.booked_at)
     connection.execute(
-        statement.on_conflict_do_update(index_elements=list(key), set_={**counts, "cost_nano": cost})
+        statement.on_conflict_do_update(index_elements=list(key), set_={**sums, "booked_at": latest})
     )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from adapters.request import TurnRequest
 from adapters.usage import Usage, UsageSource
 from ops.ledger import budgets
-from ops.ledger.books import enter, known_cost
+from ops.ledger.books import COMPLETED, count_failure, enter, known_cost
 from ops.ledger.schema import attempts, turns, usage
 
 # An open attempt has no source yet: it is neither.
@@ -94,8 +94,11 @@ def amend(connection: Connection, turn_id: str, attempt: int, observed: Usage) -
     booked = sa.and_(usage.c.turn_id == turn_id, usage.c.attempt == attempt)
     counted = int(connection.scalar(sa.select(sa.func.sum(usage.c.cost_nano)).where(booked)) or 0)
     connection.execute(usage.delete().where(booked))
-    ended = sa.select(turns.c.agent, attempts.c.ended_at).join_from(attempts, turns)
-    agent, ended_at = connection.execute(ended.where(this)).one()
+    columns = (turns.c.agent, *(attempts.c[name] for name in ("agent_version", "outcome", "ended_at")))
+    ended = sa.select(*columns).join_from(attempts, turns)
+    agent, version, outcome, ended_at = connection.execute(ended.where(this)).one()
     enter(connection, turn_id, attempt, agent, observed)
+    if outcome != COMPLETED:
+        count_failure(connection, agent, version, outcome, observed, ended_at)
     budgets.correct(connection, turn_id, known_cost(observed) - counted, ended_at)
     return True

@@ -115,6 +115,7 @@ attempts = Table(
     Column("lease_s", Integer),  # what its host is told when it starts the agent, as is stop_grace_s
     Column("stop_grace_s", Double),
     Column("workspace", Text),  # NULL: none was made for it
+    Column("agent_version", Text),  # NULL: neither its host nor the agent has told it
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_spool", "spool_id"),
     Index("attempts_open", "host", sqlite_where=_OPEN, postgresql_where=_OPEN),
@@ -149,6 +150,17 @@ outcome_totals = Table(
     Column("agent", Text, primary_key=True),
     Column("outcome", Text, primary_key=True),
     Column("turns", BigInteger, nullable=False),
+)
+
+failure_totals = Table(
+    "failure_totals",  # of attempts that did not complete; observed usage only
+    metadata,
+    Column("agent", Text, primary_key=True),
+    Column("agent_version", Text, primary_key=True),  # blank: not known
+    Column("outcome", Text, primary_key=True),
+    Column("tokens", BigInteger, nullable=False),  # of all kinds
+    Column("cost_nano", BigInteger),  # NULL until something had a price
+    Column("booked_at", Double, nullable=False),  # the last of them
 )
 
 sessions = Table(

@@ -1,4 +1,4 @@
-"""The running totals: everything ever booked, by model and by outcome."""
+"""The running totals: everything ever booked, by model and by outcome, and what was spent in vain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from adapters.usage import Tokens
 from ops.ledger.money import dollars
-from ops.ledger.schema import TOKEN_KINDS, model_totals, outcome_totals
+from ops.ledger.schema import TOKEN_KINDS, failure_totals, model_totals, outcome_totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,24 @@ class OutcomeTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureTotals:
+    """What attempts of one version of an agent have used that ended with one error. Estimates are left out."""
+
+    agent: str
+    agent_version: str  # blank: not known
+    outcome: str  # an error kind
+    tokens: int
+    cost_usd: float | None  # of what has a price; None: nothing has
+    booked_at: float  # the last of them
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Running totals: they only ever grow, and survive every crash."""
 
     models: tuple[ModelTotals, ...]
     outcomes: tuple[OutcomeTotals, ...]
+    failures: tuple[FailureTotals, ...] = ()
 
 
 def totals(connection: Connection) -> Totals:
@@ -55,4 +68,19 @@ def totals(connection: Connection) -> Totals:
         for row in connection.execute(sa.select(model_totals)).mappings()
     )
     outcomes = tuple(OutcomeTotals(**row) for row in connection.execute(sa.select(outcome_totals)).mappings())
-    return Totals(models, outcomes)
+    return Totals(models, outcomes, _failures(connection))
+
+
+def _failures(connection: Connection) -> tuple[FailureTotals, ...]:
+    rows = connection.execute(sa.select(failure_totals)).mappings()
+    return tuple(
+        FailureTotals(
+            agent=row["agent"],
+            agent_version=row["agent_version"],
+            outcome=row["outcome"],
+            tokens=row["tokens"],
+            cost_usd=dollars(row["cost_nano"]),
+            booked_at=row["booked_at"],
+        )
+        for row in rows
+    )

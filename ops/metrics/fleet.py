@@ -12,12 +12,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ops.errors import LedgerUnavailable
-from ops.ledger import Backlog, Budget, ModelTotals, OutcomeTotals, Totals
-from ops.metrics.vocabulary import Vocabulary
+from ops.ledger import Backlog, Budget, FailureTotals, ModelTotals, OutcomeTotals, Totals
+from ops.metrics.vocabulary import OTHER, Vocabulary
 
 _Key = tuple[str, ...]
 
 _QUEUE = "runturn"
+_UNKNOWN = "unknown"  # a version that neither host nor agent has told
+_VERSIONS = 5  # of an agent; those that failed longer ago are one
 _PATIENCE_S = 2.0  # with another scrape that is being answered
 
 log = structlog.get_logger(__name__)
@@ -93,6 +95,7 @@ def _families(
 ) -> Iterable[Metric]:
     yield from _used(totals.models, words)
     yield _settled(totals.outcomes, words)
+    yield from _spent_in_vain(totals.failures, words)
     yield from _backlog(backlog, now)
     yield from _budgets(budgets, now)
 
@@ -121,6 +124,33 @@ def _settled(outcomes: Iterable[OutcomeTotals], words: Vocabulary) -> Metric:
     for row in outcomes:
         turns[words.agent(row.agent), row.outcome] += row.turns
     return _counters("settled_turns", "Turns that have their result", ("agent", "outcome"), turns)
+
+
+def _spent_in_vain(failures: Iterable[FailureTotals], words: Vocabulary) -> Iterable[Metric]:
+    """What failed attempts used. A version that becomes one of the others takes its sum along: none is lost."""
+    tokens: dict[_Key, int] = defaultdict(int)
+    cost: dict[_Key, float] = defaultdict(float)
+    shown: dict[str, list[str]] = defaultdict(list)
+    for row in sorted(failures, key=lambda row: (-row.booked_at, row.agent_version)):
+        agent, version = (
+            words.agent(row.agent),
+            words.version(row.agent_version) if row.agent_version else _UNKNOWN,
+        )
+        versions = shown[agent]
+        if version not in (*versions, OTHER) and len(versions) < _VERSIONS:
+            versions.append(version)
+        key = (agent, version if version in versions else OTHER, row.outcome)
+        tokens[key] += row.tokens
+        if row.cost_usd is not None:
+            cost[key] += row.cost_usd
+    labels = ("agent", "version", "outcome")
+    yield _counters("failed_attempt_tokens", "Billed tokens of attempts that did not complete", labels, tokens)
+    yield _counters(
+        "failed_attempt_cost_usd",
+        "Cost of attempts that did not complete, of tokens that have a price",
+        labels,
+        cost,
+    )
 
 
 def _backlog(backlog: Backlog, now: float) -> Iterable[Metric]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from adapters.contract import Adapter
 from adapters.usage import NO_TOKENS
 
 OTHER = "other"
+_VERSION = re.compile(r"\d+(\.\d+)+[0-9A-Za-z.+-]{0,32}")
 _STATUSES = frozenset({400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504, 529})
 
 
@@ -35,6 +37,10 @@ class Vocabulary:
         """A tool that comes with the agent."""
         adapter = self._adapters.get(agent)
         return name if adapter is not None and name in adapter.tools else OTHER
+
+    def version(self, text: str) -> str:
+        """A version of an agent."""
+        return text if _VERSION.fullmatch(text) else OTHER
 
     def status(self, code: int | None) -> str:
         """An HTTP status; `none` where there was no answer."""

@@ -29,6 +29,11 @@ class AgentSettings(BaseModel):
     stall_timeout_ms: int = Field(default=300_000, description="Between two events; 0 or less: never.")
     max_concurrent_agents: Annotated[int, Field(ge=1)] = Field(default=10, description="In one worker.")
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=5, description="Of one turn.")
+    max_paid_retries: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=1,
+        description="How often a turn is tried again after attempts that were billed and failed in the same way; "
+        "the API's own refusals and lost hosts do not count.",
+    )
     retry_backoff_ms: Milliseconds = Field(
         default=1_000,
         description="Ceiling of the first delay before another attempt; it doubles from attempt to attempt.",

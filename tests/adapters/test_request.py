@@ -46,6 +46,7 @@ WHOLE: dict[str, Any] = {
     "max_total_tokens": 100_000,
     "max_cost_usd": 1.5,
     "max_attempts": 3,
+    "max_paid_retries": 0,
     "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     "max_retry_backoff_ms": 300_000,
 }
@@ -101,6 +102,8 @@ def nested(levels: int) -> dict[str, object]:
         ("max_cost_usd", float("inf"), "finite"),
         ("max_attempts", 0, "greater"),
         ("max_attempts", 101, "less"),
+        ("max_paid_retries", -1, "greater"),
+        ("max_paid_retries", 101, "less"),
         ("max_retry_backoff_ms", 0, "greater"),
         ("deadline", "tomorrow", "valid datetime"),
         ("deadline", "2030-01-01T00:00:00", "timezone"),

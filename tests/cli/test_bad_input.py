@@ -47,6 +47,7 @@ def _one_line(text: str, *parts: str) -> None:
         (("x", "--max-cost-usd", "-0.5"), ("max_cost_usd", "greater than 0")),
         (("x", "--max-cost-usd", "nan"), ("max_cost_usd", "finite")),
         (("x", "--max-attempts", "-2"), ("max_attempts", "greater than or equal to 1")),
+        (("x", "--max-paid-retries", "-1"), ("max_paid_retries", "greater than or equal to 0")),
         (("x", "--max-retry-backoff-ms", "-2"), ("max_retry_backoff_ms", "greater than or equal to 1")),
         (("x", "--turn-timeout-ms", "1h"), ("--turn-timeout-ms", "not a valid integer", "--help")),
         (("x", "--deadline", "2026-12-01T18:00:00"), ("deadline", "timezone")),

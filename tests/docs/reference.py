@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.claude_sdk.options import ClaudeSdkOptions, Permissions, RemoteServer, Sandbox, StdioServer, Subagent
 from adapters.codex.options import CodexOptions
-from adapters.errors import KINDS, Retry
+from adapters.errors import KINDS, Paid, Retry, TurnError
 from adapters.gemini.options import GeminiOptions
 from adapters.needs import Needs
 from adapters.request import TurnRequest
@@ -33,6 +33,7 @@ _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTAL
 _FORMATS = {"path": "path", "password": "URL, secret", "date-time": "date and time", "object": "map"}
 _METRIC = ("Metric", "Type", "Labels", "Meaning")
 _RETRIED = {Retry.NEVER: "no", Retry.BACKOFF: "yes", Retry.WAIT: "waits"}
+_PAID = {Paid.NEVER: "no", Paid.IF_BOOKED: "if tokens are booked", Paid.IF_BILLED: "yes"}
 
 # Tables in the options of `claude-sdk`.
 _LIVE: dict[str, type[BaseModel]] = {
@@ -153,10 +154,14 @@ def _claude_sdk() -> str:
 
 def _errors() -> str:
     rows = (
-        (f"`{kind}`", _RETRIED[error.default_retry], inspect.cleandoc(error.__doc__ or ""))
+        (f"`{kind}`", _RETRIED[error.default_retry], _paid(error), inspect.cleandoc(error.__doc__ or ""))
         for kind, error in KINDS.items()
     )
-    return _table(("Kind", "Retried", "Meaning"), rows)
+    return _table(("Kind", "Retried", "Counts as paid", "Meaning"), rows)
+
+
+def _paid(error: type[TurnError]) -> str:
+    return _PAID[error.paid] if error.default_retry is Retry.BACKOFF else ""
 
 
 def _intro(model: type[BaseModel]) -> str:

@@ -16,6 +16,7 @@ from ops.ledger.schema import (
     attempts,
     budget_reservations,
     budgets,
+    failure_totals,
     model_totals,
     outcome_totals,
     turn_labels,
@@ -106,6 +107,7 @@ def audit(url: str, amended: bool = False) -> dict[str, int]:
             counted, booked = _observed(counted), _observed(booked)
         assert counted == booked
         _check_outcomes(connection)
+        _check_failures(connection)
         _check_budgets(connection)
         still_open = sa.select(sa.func.count()).select_from(attempts.join(turns)).where(
             turns.c.state == "settled", attempts.c.ended_at.is_(None)
@@ -138,6 +140,21 @@ def _check_outcomes(connection: sa.Connection) -> None:
     settled = sa.select(turns.c.agent, outcome, sa.func.count()).where(turns.c.state == "settled")
     counted = connection.execute(settled.group_by(turns.c.agent, outcome)).all()
     assert sorted(map(tuple, counted)) == sorted(map(tuple, connection.execute(sa.select(outcome_totals))))
+
+
+def _check_failures(connection: sa.Connection) -> None:
+    """What was spent in vain is what was observed of attempts that did not complete."""
+    version = sa.func.coalesce(attempts.c.agent_version, "")
+    used = sum((usage.c[kind] for kind in TOKEN_KINDS), sa.literal(0))
+    query = (
+        sa.select(turns.c.agent, version, attempts.c.outcome, sa.func.sum(used), sa.func.sum(usage.c.cost_nano))
+        .select_from(usage.join(attempts).join(turns, turns.c.turn_id == usage.c.turn_id))
+        .where(attempts.c.outcome != "completed", usage.c.observed)
+        .group_by(turns.c.agent, version, attempts.c.outcome)
+    )
+    columns = [failure_totals.c[name] for name in ("agent", "agent_version", "outcome", "tokens", "cost_nano")]
+    counted = connection.execute(sa.select(*columns)).all()
+    assert sorted(map(tuple, connection.execute(query))) == sorted(map(tuple, counted))
 
 
 def _check_budgets(connection: sa.Connection) -> None:

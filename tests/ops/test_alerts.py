@@ -121,7 +121,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         families = list(collector.describe())
     found = {name: labels for registry in (worker, fleet) for name, labels in _own(registry)}
     found |= {name: labels for family in families for name, labels in _described(family)}
-    recorded = {name: set(re.findall(r"^sum by \((\w+)\)", rule["expr"])) for name, rule in RECORDS.items()}
+    summed = {name: re.match(r"sum by \(([\w, ]+)\)", rule["expr"]) for name, rule in RECORDS.items()}
+    recorded = {name: set(by[1].split(", ")) if by else set() for name, by in summed.items()}
     scraped = {name: labels | EVERYWHERE for name, labels in found.items()}
     process = {sample.name: EVERYWHERE for family in worker.collect() for sample in family.samples}
     return {**process, **scraped, **recorded, "up": EVERYWHERE}

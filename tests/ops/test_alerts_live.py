@@ -28,7 +28,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from adapters.usage import Tokens
-from ops.ledger import Backlog, Budget, BudgetKey, ModelTotals, OutcomeTotals, Period, Totals
+from ops.ledger import Backlog, Budget, BudgetKey, FailureTotals, ModelTotals, OutcomeTotals, Period, Totals
 from ops.metrics import LedgerCollector, SettledTurn, Vocabulary, WorkerMetrics, new_registry
 from ops.settings import Settings
 from tests.prometheus_server import Prometheus
@@ -153,6 +153,7 @@ class FakeBooks:
 
     failed: int = 10
     cost_usd: float = _SPENT_USD
+    in_vain_usd: float = 0.1
     unpriced: int = 0
     budget_usd: float = 1.0
     oldest_s: float | None = 1.0
@@ -165,7 +166,9 @@ class FakeBooks:
         if self.unpriced:
             used.append(ModelTotals("claude-code", "brand-new", True, Tokens(), None, self.unpriced))
         outcomes = {"completed": 1000, "turn_failed": self.failed}
-        return Totals(tuple(used), tuple(OutcomeTotals("claude-code", *item) for item in outcomes.items()))
+        in_vain = FailureTotals("claude-code", "2.1.0", "port_exit", 1000, self.in_vain_usd, 1.0)
+        counted = tuple(OutcomeTotals("claude-code", *item) for item in outcomes.items())
+        return Totals(tuple(used), counted, (in_vain,))
 
     def backlog(self, now: float) -> Backlog:
         since = None if self.oldest_s is None else now - self.oldest_s
@@ -182,6 +185,7 @@ class FakeBooks:
     def fail_again(self) -> None:
         self.failed += 5
         self.cost_usd += 60.0
+        self.in_vain_usd += 6.0
         self.unpriced += 1000
 
     def recover(self) -> None:

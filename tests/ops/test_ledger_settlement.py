@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from accounts import (
     PLACE,
@@ -22,7 +24,19 @@ from accounts import (
 from adapters.result import Status
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.errors import AttemptOpen, UnknownTurn
-from ops.ledger import Asked, Busy, Claim, CostKey, InUse, Ledger, OutcomeTotals, SessionRow, Settled, State
+from ops.ledger import (
+    Asked,
+    Busy,
+    Claim,
+    CostKey,
+    FailureTotals,
+    InUse,
+    Ledger,
+    OutcomeTotals,
+    SessionRow,
+    Settled,
+    State,
+)
 from tests.claiming import claim_turn
 
 
@@ -248,3 +262,57 @@ def test_session_that_the_agent_named_itself_can_be_resumed(ledger: Ledger) -> N
     assert ledger.session("other-name") == SessionRow("other-name", **PLACE, locked_by=None, updated_at=4.0)
     assert ledger.turn("t1").session_id == "other-name"
     assert ledger.session("nobody") is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "told", "noted"),
+    [
+        ("1.0.128", "2.1.330", "2.1.330"),
+        ("1.0.128", None, "1.0.128"),
+        (None, "2.1.330", "2.1.330"),
+        (None, None, None),
+    ],
+)
+def test_version_that_the_agent_tells_replaces_what_its_host_was_seen_to_have(
+    ledger: Ledger, seen: str | None, told: str | None, noted: str | None
+) -> None:
+    claim = claimed(ledger)
+    assert begun(ledger, claim, agent_version=seen).agent_version == seen
+    again = tried_again(ledger, claim, replace(an_end(outcome="overloaded"), agent_version=told), 2.0)
+    assert again.last is not None
+    assert again.last.agent_version == noted
+
+
+def test_what_attempts_that_failed_have_used_is_in_the_books_once(ledger: Ledger, ledger_url: str) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim, "s1", agent_version="2.1.0")
+    claim = tried_again(ledger, claim, an_end(1, a_usage(0.25), "port_exit"), 2.0)
+    begun(ledger, claim, "s2", agent_version="2.1.0")
+    claim = tried_again(ledger, claim, an_end(2, a_usage(0.5), "port_exit"), 3.0)
+    begun(ledger, claim, "s3")
+    claim = tried_again(ledger, claim, an_end(3, a_usage(None), "turn_stalled"), 4.0)
+    begun(ledger, claim, "s4", agent_version="2.1.0")
+    claim = tried_again(ledger, claim, an_end(4, a_usage(None, UsageSource.STREAM), "port_exit"), 5.0)
+    begun(ledger, claim, "s5", agent_version="2.1.0")
+    ledger.settle(claim, a_result(), 6.0, an_end(5))
+    assert set(ledger.totals().failures) == {
+        FailureTotals("claude-code", "2.1.0", "port_exit", 7040, 0.75, 3.0),
+        FailureTotals("claude-code", "", "turn_stalled", 3520, None, 4.0),
+    }
+    assert audit(ledger_url) == {"opus": 4 * 3520}
+    assert ledger.amend_usage("t1", 4, a_usage(1.0, UsageSource.SESSION_FILES))
+    assert FailureTotals("claude-code", "2.1.0", "port_exit", 10_560, 1.75, 5.0) in ledger.totals().failures
+    audit(ledger_url, amended=True)
+
+
+def test_bill_by_outcome_and_by_version_tells_what_was_spent_in_vain(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim, "s1", agent_version="2.1.0")
+    claim = tried_again(ledger, claim, an_end(1, a_usage(0.25), "port_exit"), 2.0)
+    begun(ledger, claim, "s2")
+    ledger.settle(claim, a_result(), 3.0, an_end(2, a_usage(0.5)))
+    by_outcome = {row.key: (row.turns, row.spent.cost_usd) for row in ledger.cost(CostKey.OUTCOME)}
+    assert by_outcome == {"completed": (1, 0.5), "port_exit": (1, 0.25)}
+    by_version = {row.key: row.spent.cost_usd for row in ledger.cost(CostKey.VERSION)}
+    assert by_version == {"claude-code 2.1.0": 0.25, "claude-code unknown": 0.5}
+    assert [row.key for row in ledger.cost(CostKey.OUTCOME, since=3.0)] == ["completed"]

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from accounts import TTL, a_request, a_usage, claimed, completed
+from accounts import TTL, a_request, a_result, a_usage, an_end, begun, claimed, completed, tried_again
 
 from adapters.errors import KINDS
 from adapters.usage import NO_TOKENS, UsageSource
 from ops.errors import LedgerUnavailable, PortTaken
 from ops.health import Health
-from ops.ledger import BudgetKey, Ledger, Period, Totals
+from ops.ledger import Backlog, Budget, BudgetKey, FailureTotals, Ledger, Period, Totals
 from ops.metrics import (
     OTHER,
     Dependencies,
@@ -122,6 +122,51 @@ def test_counters_that_alerts_watch_are_there_before_anything_happens(
     for kind in KINDS:
         labels = {"agent": "claude-code", "launcher": "ssh", "outcome": kind}
         assert value("runturn_turns_total", labels) == 0
+
+
+def test_what_failed_attempts_cost_is_told_by_kind_and_version(ledger: Ledger, registry: Registered) -> None:
+    claim = claimed(ledger)
+    begun(ledger, claim, "s1", agent_version="2.1.0")
+    claim = tried_again(ledger, claim, an_end(1, a_usage(0.25), "port_exit"), 2.0)
+    begun(ledger, claim, "s2")
+    claim = tried_again(ledger, claim, an_end(2, a_usage(None), "turn_stalled"), 3.0)
+    begun(ledger, claim, "s3", agent_version="2.1.0")
+    ledger.settle(claim, a_result(), 4.0, an_end(3))
+    registry.register(LedgerCollector(ledger, Vocabulary(AGENTS), time.time))
+    crashed = {"agent": "claude-code", "version": "2.1.0", "outcome": "port_exit"}
+    stalled = {"agent": "claude-code", "version": "unknown", "outcome": "turn_stalled"}
+    value = registry.get_sample_value
+    assert value("runturn_failed_attempt_cost_usd_total", crashed) == 0.25
+    assert value("runturn_failed_attempt_tokens_total", crashed) == 3520
+    assert value("runturn_failed_attempt_cost_usd_total", stalled) is None
+    assert value("runturn_failed_attempt_tokens_total", stalled) == 3520
+    completed = {**crashed, "outcome": "completed"}
+    assert value("runturn_failed_attempt_tokens_total", completed) is None
+
+
+def test_versions_that_failed_long_ago_are_one(registry: Registered) -> None:
+    failures = [FailureTotals("claude-code", f"2.0.{n}", "port_exit", 10, 1.0, float(n)) for n in range(40)]
+    failures += [FailureTotals("claude-code", "what\never", "port_exit", 10, 1.0, 99.0)]
+
+    class Books:
+        def totals(self) -> Totals:
+            return Totals((), (), tuple(failures))
+
+        def backlog(self, now: float) -> Backlog:
+            return Backlog(0, None, {}, {}, 0)
+
+        def budgets(self, now: float) -> list[Budget]:
+            return []
+
+    registry.register(LedgerCollector(Books(), Vocabulary(AGENTS), time.time))
+    told = {
+        sample.labels["version"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "runturn_failed_attempt_tokens_total"
+    }
+    assert told.keys() == {"2.0.39", "2.0.38", "2.0.37", "2.0.36", "2.0.35", OTHER}
+    assert sum(told.values()) == 410
 
 
 def test_exemplars_lead_to_the_turn(worker: WorkerMetrics, server: StatusServer) -> None:

@@ -29,6 +29,7 @@ def test_defaults_are_those_of_the_reference(tmp_path: Path) -> None:
     assert (agent.kind, agent.command, agent.max_concurrent_agents) == ("claude-code", None, 10)
     assert (agent.turn_timeout_ms, agent.read_timeout_ms, agent.stall_timeout_ms) == (3_600_000, 5_000, 300_000)
     assert (agent.max_retry_backoff_ms, agent.max_attempts, agent.retry_backoff_ms) == (300_000, 5, 1_000)
+    assert agent.max_paid_retries == 1
     assert (agent.stop_grace_ms, agent.lease_ms) == (5_000, 120_000)
     assert (settings.ssh.host_keys, settings.ssh.connect_timeout_ms) == ("accept-new", 30_000)
     assert (settings.broker_url, settings.result_url, settings.ledger_url) == (None, None, None)

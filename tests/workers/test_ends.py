@@ -73,7 +73,8 @@ def test_deadline_holds_for_the_whole_turn(fleet: Fleet, tmp_path: Path) -> None
 
 
 def test_stalled_turn_is_tried_again_as_often_as_asked(fleet: Fleet, tmp_path: Path) -> None:
-    request = fleet.recorded(hanging(tmp_path / "r.jsonl", 2), stall_timeout_ms=300, max_attempts=3)
+    recording = hanging(tmp_path / "r.jsonl", 2)
+    request = fleet.recorded(recording, stall_timeout_ms=300, max_attempts=3, max_paid_retries=2)
     result = fleet.run(request)
     assert result.error is not None
     assert (result.error.kind, result.attempts) == ("turn_stalled", 3)

@@ -64,6 +64,7 @@ def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
     """Show what turns have used and cost.
 
     Estimated tokens stand apart, they are in no sum. Unpriced ones are in the sum of tokens, not of money.
+    By outcome, each attempt counts with how it ended: what is not `completed` was spent in attempts that failed.
     """
     since = time.time() - days * _DAY_S if days is not None else None
     rows = context.ledger.cost(CostKey(by), since)

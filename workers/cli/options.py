@@ -82,6 +82,12 @@ _REQUEST = (
     click.option("--read-timeout-ms", type=int, metavar="MS", help="Until the first event."),
     click.option("--stall-timeout-ms", type=int, metavar="MS", help="Between two events; 0 turns it off."),
     click.option("--max-attempts", type=int, metavar="N", help="1: never try again."),
+    click.option(
+        "--max-paid-retries",
+        type=int,
+        metavar="N",
+        help="Retries after attempts that were billed and failed in the same way. [default: 1]",
+    ),
     click.option("--max-retry-backoff-ms", type=int, metavar="MS", help="The longest wait between two attempts."),
     click.option("--accept", "acceptance_criteria", multiple=True, metavar="TEXT", help="What has to be so."),
     click.option("--test", "test_commands", multiple=True, metavar="COMMAND", help="What has to succeed."),

@@ -23,6 +23,7 @@ from ops.grafana.query import Column, Query
 from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE, USD, USD_PER_HOUR
 
 _COST = "runturn_cost_usd_total"
+_VAIN, _KINDS = "runturn_failed_attempt_cost_usd_total", "agent, version, outcome"
 _TURNS = booked("runturn_settled_turns_total", AGENT, COMPLETED)
 _USED = ((None, GREEN), (0.8, ORANGE), (1, RED))
 
@@ -123,6 +124,58 @@ _SPENT = Section(
     ),
 )
 
+_IN_VAIN = Section(
+    "Spent in attempts that failed",
+    (
+        number(
+            "Failed attempts",
+            "Cost of the attempts in the range shown that did not complete, cancelled ones included. A later one "
+            "may have gone on from there.",
+            USD,
+            or_zero(booked(_VAIN, AGENT)),
+            width=8,
+        ),
+        number(
+            "Share",
+            "That cost, of all that was spent in the range shown.",
+            SHARE,
+            ratio(or_zero(booked(_VAIN, AGENT)), booked(_COST, AGENT)),
+            steps=((None, GREEN), (0.1, ORANGE), (0.25, RED)),
+            none="nothing spent",
+            width=8,
+        ),
+        number(
+            "Tokens",
+            "Billed tokens of the attempts in the range shown that did not complete, with or without a price.",
+            COUNT,
+            or_zero(booked("runturn_failed_attempt_tokens_total", AGENT)),
+            width=8,
+        ),
+        rows(
+            "By kind and version",
+            "What attempts in the range shown cost and used that did not complete, by how they ended and by the "
+            "agent's version. Versions that have not failed for long are called other.",
+            {"agent": "Agent", "version": "Version", "outcome": "Kind"},
+            Column("Cost", f"{booked(_VAIN, AGENT, by=_KINDS)} > 0", USD),
+            Column("Tokens", f"{booked('runturn_failed_attempt_tokens_total', AGENT, by=_KINDS)} > 0", COUNT),
+        ),
+        graph(
+            "Spend rate by kind",
+            "Dollars an hour that went into attempts that did not complete, by how they ended.",
+            USD_PER_HOUR,
+            Query(ledger_rate(_VAIN, AGENT, by="outcome", per_s=3600), "{{outcome}}"),
+            stacked=True,
+        ),
+        graph(
+            "Spend rate by version",
+            "The same, by the agent's version.",
+            USD_PER_HOUR,
+            Query(ledger_rate(_VAIN, AGENT, by="agent, version", per_s=3600), "{{agent}} {{version}}"),
+            stacked=True,
+        ),
+    ),
+)
+
 _BUDGETS = Section(
     "Budgets, by label",
     (
@@ -207,6 +260,6 @@ BOARD = Board(
     "money",
     "Money",
     "What turns cost, by model and by label, and whether the budgets will do.",
-    (_SPENT, _BUDGETS, _TURN),
+    (_SPENT, _IN_VAIN, _BUDGETS, _TURN),
     variables=("agent", "model"),
 )

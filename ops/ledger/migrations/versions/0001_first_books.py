@@ -92,6 +92,7 @@ def upgrade() -> None:
         sa.Column("lease_s", sa.Integer),
         sa.Column("stop_grace_s", sa.Double),
         sa.Column("workspace", sa.Text),
+        sa.Column("agent_version", sa.Text),
     )
     op.create_index("attempts_by_end", "attempts", ["ended_at"])
     op.create_index("attempts_by_spool", "attempts", ["spool_id"])
@@ -121,6 +122,15 @@ def upgrade() -> None:
         sa.Column("agent", sa.Text, primary_key=True),
         sa.Column("outcome", sa.Text, primary_key=True),
         sa.Column("turns", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "failure_totals",
+        sa.Column("agent", sa.Text, primary_key=True),
+        sa.Column("agent_version", sa.Text, primary_key=True),
+        sa.Column("outcome", sa.Text, primary_key=True),
+        sa.Column("tokens", sa.BigInteger, nullable=False),
+        sa.Column("cost_nano", sa.BigInteger),
+        sa.Column("booked_at", sa.Double, nullable=False),
     )
     op.create_table(
         "sessions",
