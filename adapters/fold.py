@@ -30,6 +30,7 @@ class TurnState:
         self.resumed = resumed  # it goes on in a session that earlier turns, or attempts, have used
         self.session_id: str | None = None
         self.model: str | None = None
+        self.agent_version: str | None = None  # None: the agent has not told it
         self.expects_output = expects_output  # it was asked for structured output, or says itself that it was
         self.text = ""  # the main agent's latest text
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
@@ -103,6 +104,7 @@ class TurnState:
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
         self.model = event.model
+        self.agent_version = event.agent_version or self.agent_version
         self.expects_output |= event.expects_output
         self._requested = True
 

@@ -80,7 +80,12 @@ class Conclusion:
         self._emit_end(attempt, seq, error, decision)
         equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
         ended = AttemptEnd(
-            attempt.attempt, judged.usage, error.kind if error else "completed", code, state.session_id
+            attempt.attempt,
+            judged.usage,
+            error.kind if error else "completed",
+            code,
+            session_id=state.session_id,
+            agent_version=state.agent_version,
         )
         outcome: TurnResult | Parked
         if error is not None and decision is not None:

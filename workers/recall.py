@@ -15,7 +15,9 @@ from workers.lifecycle import AttemptEnded
 
 # Those that a result, or a bill, is made of.
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Event]] = {
-    SessionStarted.name: lambda fields: SessionStarted(fields["session_id"], fields["model"]),
+    SessionStarted.name: lambda fields: SessionStarted(
+        fields["session_id"], fields["model"], fields["agent_version"]
+    ),
     AssistantText.name: lambda fields: AssistantText(fields["text"], fields["subagent"]),
     TokenUsage.name: lambda fields: TokenUsage(fields["model"], Tokens(**fields["added"])),
 }

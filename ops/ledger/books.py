@@ -25,7 +25,10 @@ _END_ONCE = (
         attempts.c.attempt == sa.bindparam("number"),
         attempts.c.ended_at.is_(None),
     )
-    .values(session_id=sa.func.coalesce(attempts.c.session_id, sa.bindparam("told_session")))
+    .values(
+        session_id=sa.func.coalesce(attempts.c.session_id, sa.bindparam("told_session")),
+        agent_version=sa.func.coalesce(sa.bindparam("told_version", type_=sa.Text), attempts.c.agent_version),
+    )
 )
 _USED = usage.insert()
 
@@ -39,7 +42,8 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
         "usage_source": ended.usage.source,
         "usage_complete": ended.usage.complete,
     }
-    this = {"of_turn": turn_id, "number": ended.attempt, "told_session": ended.session_id}
+    told = {"told_session": ended.session_id, "told_version": ended.agent_version}
+    this = {"of_turn": turn_id, "number": ended.attempt, **told}
     if connection.execute(_END_ONCE, {**this, **end}).rowcount == 0:
         return False
     enter(connection, turn_id, ended.attempt, agent, ended.usage)

@@ -110,6 +110,7 @@ def begin_attempt(
     slots: int | None,
     lease_s: int | None,
     stop_grace_s: float | None,
+    agent_version: str | None = None,
 ) -> Attempt | HostBusy | OverBudget:
     """Record where the agent is about to run, if there is a slot, and money left."""
     row = held(connection, claim)
@@ -136,6 +137,7 @@ def begin_attempt(
         started_at=now,
         lease_s=lease_s,
         stop_grace_s=stop_grace_s,
+        agent_version=agent_version,
     )
     values = {name: getattr(attempt, name) for name in Attempt.__dataclass_fields__}
     connection.execute(attempts.insert().values(values))

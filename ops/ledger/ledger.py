@@ -117,12 +117,14 @@ class Ledger(Intake):
         slots: int | None = None,
         lease_s: int | None = None,
         stop_grace_s: float | None = None,
+        agent_version: str | None = None,
     ) -> Attempt | HostBusy | OverBudget:
         """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
 
         HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
         may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers. `lease_s` and
         `stop_grace_s` are what the host will be told: a successor with other settings counts with these.
+        `agent_version` is what the host was seen to have; None: not known.
 
         OverBudget: a budget of the turn's labels has less left than the request's `max_cost_usd`, or what the
         budget reserves for requests without one; nothing was written. Otherwise so much is reserved until the
@@ -135,7 +137,7 @@ class Ledger(Intake):
             return claims.begin_attempt(
                 connection, claim, host=host, spool_id=spool_id,
                 session_id=session_id, resume=resume, now=now, slots=slots,
-                lease_s=lease_s, stop_grace_s=stop_grace_s,
+                lease_s=lease_s, stop_grace_s=stop_grace_s, agent_version=agent_version,
             )  # fmt: skip
 
     def reached(self, claim: Claim) -> None:

@@ -43,6 +43,7 @@ class Attempt:
     lease_s: int | None = None  # its host ends the agent after so long without a worker; None: nobody noted it
     stop_grace_s: float | None = None  # between two signals to the agent then; None: nobody noted it
     workspace: str | None = None  # that was made for it on its host; None: none yet, so no agent was started in it
+    agent_version: str | None = None  # as its host was seen to have it, then as the agent told it; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class AttemptEnd:
     outcome: str  # "completed" or an error kind
     exit_code: int | None = None
     session_id: str | None = None  # as its agent told it; counts for an attempt that began without one
+    agent_version: str | None = None  # as its agent told it; None: what was noted at its beginning stands
 
 
 @dataclass(frozen=True, slots=True)

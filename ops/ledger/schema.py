@@ -115,6 +115,7 @@ attempts = Table(
     Column("lease_s", Integer),  # what its host is told when it starts the agent, as is stop_grace_s
     Column("stop_grace_s", Double),
     Column("workspace", Text),  # NULL: none was made for it
+    Column("agent_version", Text),  # NULL: neither its host nor the agent has told it
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_spool", "spool_id"),
     Index("attempts_open", "host", sqlite_where=_OPEN, postgresql_where=_OPEN),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from accounts import (
     PLACE,
@@ -248,3 +250,22 @@ def test_session_that_the_agent_named_itself_can_be_resumed(ledger: Ledger) -> N
     assert ledger.session("other-name") == SessionRow("other-name", **PLACE, locked_by=None, updated_at=4.0)
     assert ledger.turn("t1").session_id == "other-name"
     assert ledger.session("nobody") is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "told", "noted"),
+    [
+        ("1.0.128", "2.1.330", "2.1.330"),
+        ("1.0.128", None, "1.0.128"),
+        (None, "2.1.330", "2.1.330"),
+        (None, None, None),
+    ],
+)
+def test_version_that_the_agent_tells_replaces_what_its_host_was_seen_to_have(
+    ledger: Ledger, seen: str | None, told: str | None, noted: str | None
+) -> None:
+    claim = claimed(ledger)
+    assert begun(ledger, claim, agent_version=seen).agent_version == seen
+    again = tried_again(ledger, claim, replace(an_end(outcome="overloaded"), agent_version=told), 2.0)
+    assert again.last is not None
+    assert again.last.agent_version == noted

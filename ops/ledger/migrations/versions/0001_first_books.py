@@ -92,6 +92,7 @@ def upgrade() -> None:
         sa.Column("lease_s", sa.Integer),
         sa.Column("stop_grace_s", sa.Double),
         sa.Column("workspace", sa.Text),
+        sa.Column("agent_version", sa.Text),
     )
     op.create_index("attempts_by_end", "attempts", ["ended_at"])
     op.create_index("attempts_by_spool", "attempts", ["spool_id"])
