@@ -105,6 +105,7 @@ def test_table_of_no_agent_and_options_that_make_no_sense_are_refused_by_name(
         ({"clod": {}}, "clod: there is no such agent or setting"),
         ({"claude-code": {"max_turns": 0}}, "claude-code: max_turns"),
         ({"scripted": {"speed": 0}}, "scripted: speed"),
+        ({"claude-code": {"allow_versions": ["latest"]}}, "must be one version, such as 1.0.128"),
     ):
         monkeypatch.setenv("RUNTURN_AGENTS", json.dumps(table))
         said = cli("agents")
