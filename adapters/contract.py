@@ -20,6 +20,7 @@ from adapters.fold import Parser, TurnState
 from adapters.prices import NO_PRICES, PriceTable
 from adapters.request import TurnRequest
 from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
+from adapters.versions import Versions
 
 _ENDING = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: a shell reports them as 128 more
 
@@ -86,7 +87,7 @@ class Capabilities:
     max_context_tokens: int | None = None  # None: depends on the model
     task_types: frozenset[str] = frozenset({"code", "test", "review", "docs"})
     languages: frozenset[str] = frozenset({"*"})  # *: any
-    tested_versions: tuple[str, str] | None = None  # the oldest and the newest that the adapter was proved with
+    versions: Versions | None = None  # what is known of them; None: it has none, and is never asked for it
     api_credentials: frozenset[str] = frozenset()  # of its `credentials`, those that an API account is billed for
 
 

@@ -9,6 +9,7 @@
     ├── HostError                      the machine the turn runs on
     │   ├── HostBusy                   host_busy              (waits, is not an attempt)
     │   ├── AgentNotFound              agent_not_found
+    │   ├── AgentVersionUnsupported    agent_version_unsupported
     │   ├── HostUnreachable            host_unreachable       (retried)
     │   ├── HostKeyChanged             host_key_changed
     │   ├── HostAuthFailed             host_auth_failed
@@ -135,8 +136,9 @@ class HostBusy(HostError):
     kind = "host_busy"
     default_retry = Retry.WAIT
 
-    def __init__(self, message: str | None = None, *, only: str | None = None) -> None:
+    def __init__(self, message: str | None = None, *, only: str | None = None, others_free: bool = False) -> None:
         self.only = only  # the one host that could run it
+        self.others_free = others_free  # on hosts that cannot run it: free slots say nothing to this turn
         super().__init__(message)
 
 
@@ -144,6 +146,12 @@ class AgentNotFound(HostError):
     """The agent's program was not found on the host, or is not executable."""
 
     kind = "agent_not_found"
+
+
+class AgentVersionUnsupported(HostError):
+    """The agent's version on the host is known not to work."""
+
+    kind = "agent_version_unsupported"
 
 
 class HostUnreachable(HostError):

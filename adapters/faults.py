@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from adapters import errors
 from adapters.contract import Exit, Health
 from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
+from adapters.versions import find_version
 
 _STATUSES: dict[int, type[TurnError]] = {
     400: errors.InvalidRequest,
@@ -20,7 +19,6 @@ _STATUSES: dict[int, type[TurnError]] = {
     503: errors.Overloaded,
     529: errors.Overloaded,  # Anthropic's own
 }
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 _NOT_STARTED = (126, 127)  # what shells exit with then
 
 
@@ -78,9 +76,9 @@ def not_understood(state: TurnState, what: str) -> errors.AgentNotUnderstood:
 
 def health_by_version(end: Exit, stdout: str, command: str, product: str) -> Health:
     """Read what `command --version` came to; `product` is what to install where there is no such command."""
-    version = _VERSION.search(stdout)
-    if end.code == 0 and version:
-        return Health(True, version[0])
+    version = find_version(stdout)
+    if end.code == 0 and version is not None:
+        return Health(True, version)
     if end.code in _NOT_STARTED:
         return Health(False, problem=f"{command} is not there or not executable; install {product}")
     return Health(False, problem=f"{command} --version failed: {end.stderr.strip()[:200]}")

@@ -101,6 +101,7 @@ class TurnResult(BaseModel):
     duration_ms: int | None = None  # wall-clock time of the last attempt
     duration_api_ms: int | None = None
     host: str | None = None
+    agent_version: str | None = None  # of the last attempt, as its agent told it, else as its host had it
     attempts: int = 0
     exit_code: int | None = None
     denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from adapters.contract import Adapter, Billing, Capabilities
-from adapters.errors import AgentNotFound, InvalidRequest, TurnError
+from adapters.errors import AgentNotFound, AgentVersionUnsupported, InvalidRequest, TurnError
 from adapters.estimate import estimate_tokens
 from adapters.needs import Needs
 from adapters.request import AUTO, TurnRequest
@@ -21,7 +21,8 @@ class Candidate:
     host: str
     capabilities: Capabilities
     billing: Billing | None = None  # who is billed there; None: not known
-    problem: str | None = None  # why it cannot be used there; None: it is healthy
+    problem: str | None = None  # why it cannot be used there; None: it can
+    refused: bool = False  # for its version
     reached: bool = True  # False: its host could not be asked just now
 
 
@@ -70,7 +71,8 @@ def choose(candidates: Sequence[Candidate], request: TurnRequest) -> Choice | Tu
     usable = [each for each in able if each.problem is None] or [each for each in able if not each.reached]
     if not usable:
         problems = "; ".join(f"{each.agent} on {each.host}: {each.problem}" for each in able)
-        return AgentNotFound(f"no agent that meets the needs can be used: {problems}")
+        error = AgentVersionUnsupported if all(each.refused for each in able) else AgentNotFound
+        return error(f"no agent that meets the needs can be used: {problems}")
     best = min(usable, key=lambda each: billing.index(each.billing) if each.billing in billing else len(billing))
     return Choice(best.agent, _reason(best, usable, requirements))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from adapters.billing import billing_modes
 from adapters.contract import Adapter, Billing, Capabilities, Exit, Health
 from adapters.errors import TurnError
+from adapters.versions import NO_VERDICT, Verdict, listed, verdict_on
 from ops.settings import AgentTable, Settings
 from remote.errors import HostError
 from remote.upkeep import environment_names, probe
@@ -47,9 +47,34 @@ class AgentReport:
     capabilities: Capabilities
     reached: bool = True  # whether the host could be asked at all
     path: str | None = None  # of the program there; None: it was not found
-    warning: str | None = None  # about its version
+    verdict: Verdict = NO_VERDICT  # on its version
     credentials: Credentials = field(default_factory=Credentials)
     billing: tuple[Billing, ...] = ()  # the modes it knows, the one that holds first
+
+    @property
+    def usable(self) -> bool:
+        """Whether turns can run with it."""
+        return self.health.healthy and not self.verdict.refused
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be used, and what to do; None: it can."""
+        return self.health.problem or self.refusal
+
+    @property
+    def refusal(self) -> str | None:
+        """Why its version is refused, and what to do; None: it is not."""
+        if not self.verdict.refused:
+            return None
+        return f"version {self.verdict.words}; {self.version_remedy}"
+
+    @property
+    def version_remedy(self) -> str:
+        """What to do about a version that is refused."""
+        proved = self.capabilities.versions.proved if self.capabilities.versions is not None else ()
+        better = f"one that was proved ({listed(proved)})" if proved else "another version"
+        allowing = f'allow_versions = ["{self.health.version}"] in the table {self.agent}'
+        return f"install {better} on {self.host}, or run this one all the same: {allowing}"
 
 
 async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings) -> AgentReport:
@@ -61,7 +86,7 @@ async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], set
     end = Exit(output.exit, output.stderr.decode(errors="replace"))
     health = adapter.health(end, output.stdout.decode(errors="replace"))
     credentials = _credentials(host, adapter, environ, there)
-    setting = settings.agents.get(adapter.name, AgentTable()).billing
+    table, versions = settings.agents.get(adapter.name, AgentTable()), adapter.capabilities.versions
     return AgentReport(
         adapter.name,
         host.name,
@@ -69,9 +94,9 @@ async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], set
         health,
         adapter.capabilities,
         path=where.stdout.decode(errors="replace").strip() or None,
-        warning=_untested(health.version, adapter.capabilities.tested_versions),
+        verdict=NO_VERDICT if versions is None else verdict_on(health.version, versions, table.allow_versions),
         credentials=credentials,
-        billing=billing_modes(setting, adapter.capabilities, credentials.found),
+        billing=billing_modes(table.billing, adapter.capabilities, credentials.found),
     )
 
 
@@ -97,11 +122,16 @@ async def look_safely(
 def checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
     """The report as a check of the doctor. Only an agent that is needed has to be there."""
     name, health = f"agent {report.agent}", report.health
+    spared = "" if needed else "; only turns that ask for it need it"
     if not health.healthy:
-        detail = f"{report.program} is not usable" + ("" if needed else "; only turns that ask for it need it")
-        return Check(name, not needed, detail, f"{health.problem}; if it lies elsewhere, {_setting(host, report)}")
+        remedy = f"{health.problem}; if it lies elsewhere, {_setting(host, report)}"
+        return Check(name, not needed, f"{report.program} is not usable{spared}", remedy)
+    words = report.verdict.words
+    if report.verdict.refused:
+        return Check(name, not needed, f"version {words}{spared}", report.version_remedy, warning=not needed)
     found = f"version {health.version}" if health.version else "usable"
-    return Check(name, True, "; ".join([found, *([report.warning] if report.warning else []), *logins(report)]))
+    detail = "; ".join([found, *([words] if words else []), *logins(report)])
+    return Check(name, True, detail, warning=words is not None)
 
 
 def logins(report: AgentReport) -> list[str]:
@@ -137,14 +167,3 @@ def _credentials(
         withheld=tuple(name for name in own if name in environ and name not in forwarded),
         known=bool(names),
     )
-
-
-def _untested(version: str | None, tested: tuple[str, str] | None) -> str | None:
-    """A warning, if a version is none of those that the adapter was proved with."""
-    if version is None or tested is None or _parts(tested[0]) <= _parts(version) <= _parts(tested[1]):
-        return None
-    return f"not tested with this version, but with {tested[0]} to {tested[1]}"
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

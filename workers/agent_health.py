@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 from adapters.contract import Adapter
+from adapters.versions import NO_VERDICT
 from workers.agent_check import AgentReport
 from workers.hosts import TurnHost
 
 _HEALTHY_S = 300.0  # a report is believed for so long
-_UNHEALTHY_S = 30.0
+_REFRESH_S = 240.0  # and another look is taken from then on, so that turns need not wait for one
+_UNHEALTHY_S = 30.0  # a version that is refused may be replaced at any time
+_PATIENCE_S = 5.0  # of a turn that is about to start
 
 Look = Callable[[TurnHost, Adapter], Awaitable[AgentReport]]
 
@@ -22,6 +26,7 @@ class AgentHealth:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._reports: dict[tuple[str, str], tuple[float, AgentReport]] = {}
+        self._told: dict[tuple[str, str], tuple[float, AgentReport]] = {}  # by hosts that answered
         self._looking: dict[tuple[str, str], asyncio.Future[AgentReport]] = {}
 
     async def of(self, hosts: Iterable[TurnHost], adapters: Iterable[Adapter], look: Look) -> list[AgentReport]:
@@ -33,23 +38,54 @@ class AgentHealth:
     def lacks(self, host: str, agent: str) -> bool:
         """Whether it is known that an agent cannot be used on a host; nothing is looked up for that."""
         known = self._known(host, agent)
-        return known is not None and known.reached and not known.health.healthy
+        return known is not None and known.reached and not known.usable
+
+    async def at_start(self, host: TurnHost, adapter: Adapter, look: Look) -> AgentReport | None:
+        """What a host has told of an agent that is about to be started there; None: nothing yet.
+
+        Turns share a look every few minutes, and mostly need not wait for it. They do where nothing is known, or
+        what is known is too old, or was a refusal; but not for long, so a host that is away delays no turn. Then
+        what it told last holds, whenever that was, but for a version that may have been replaced since.
+        """
+        key = host.name, adapter.name
+        if self._known(*key) is None:
+            await asyncio.wait({self._look(host, adapter, look)}, timeout=_PATIENCE_S)
+        elif self._age_s(*key) >= _REFRESH_S:
+            self._look(host, adapter, look)
+        at, told = self._told.get(key, (0.0, None))
+        if told is None or told.verdict.refused or self._monotonic() - at < _HEALTHY_S:
+            return told
+        return replace(told, health=replace(told.health, version=None), verdict=NO_VERDICT)
 
     async def _one(self, host: TurnHost, adapter: Adapter, look: Look) -> AgentReport:
-        key = host.name, adapter.name
-        if (known := self._known(*key)) is not None:
+        known = self._known(host.name, adapter.name)
+        if known is not None:
             return known
+        # One who leaves does not end it for the others.
+        return await asyncio.shield(self._look(host, adapter, look))
+
+    def _look(self, host: TurnHost, adapter: Adapter, look: Look) -> asyncio.Future[AgentReport]:
+        key = host.name, adapter.name
         looking = self._looking.get(key)
         if looking is None:
-            looking = self._looking[key] = asyncio.ensure_future(look(host, adapter))
+            looking = self._looking[key] = asyncio.ensure_future(self._noted(host, adapter, look))
             looking.add_done_callback(lambda _: self._looking.pop(key, None))
-        report = await asyncio.shield(looking)  # one who leaves does not end it for the others
-        self._reports[key] = self._monotonic(), report
+        return looking
+
+    async def _noted(self, host: TurnHost, adapter: Adapter, look: Look) -> AgentReport:
+        report = await look(host, adapter)
+        key, noted = (host.name, adapter.name), (self._monotonic(), report)
+        self._reports[key] = noted
+        if report.reached:
+            self._told[key] = noted
         return report
 
     def _known(self, host: str, agent: str) -> AgentReport | None:
-        at, report = self._reports.get((host, agent), (0.0, None))
+        _, report = self._reports.get((host, agent), (0.0, None))
         if report is None:
             return None
-        kept_s = _HEALTHY_S if report.health.healthy else _UNHEALTHY_S
-        return report if self._monotonic() - at < kept_s else None
+        kept_s = _HEALTHY_S if report.usable else _UNHEALTHY_S
+        return report if self._age_s(host, agent) < kept_s else None
+
+    def _age_s(self, host: str, agent: str) -> float:
+        return self._monotonic() - self._reports[host, agent][0]

@@ -27,10 +27,10 @@ from workers.equipment import Equipment
 from workers.faults import turn_error
 from workers.fencing import ANSWER_S, Hold
 from workers.hosts import TurnHost
-from workers.lifecycle import AttemptStarted
 from workers.limits import Limits, Watch
 from workers.live import LiveTurn, Office
 from workers.narrator import Narrator
+from workers.outcome import attempt_started
 from workers.talk import Talk
 from workers.tally import Tally
 
@@ -133,7 +133,7 @@ class AttemptRun:
         because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
         refuses or stays away.
         """
-        self.narrator.tell([AttemptStarted(self._attempt.attempt, self._claim.request.agent, self._attempt.host)])
+        self.narrator.tell([attempt_started(self._attempt, self._claim.request.agent)])
         if self._live is not None:
             self.narrator.tell([AgentStatus("provisioning")])
         self._tally.launcher = host.launcher

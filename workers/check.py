@@ -20,6 +20,7 @@ class Check:
     detail: str
     remedy: str = ""  # what to do, unless the detail says it
     host: str | None = None  # None: it is about the installation itself
+    warning: bool = False  # it is in order, but for what the detail says
 
     def document(self) -> dict[str, object]:
         """As JSON."""

@@ -21,8 +21,8 @@ from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
 from workers.attempt import AttemptRun
 from workers.equipment import Equipment
-from workers.lifecycle import AttemptEnded, AttemptStarted, TurnSettled
-from workers.outcome import finished, refused
+from workers.lifecycle import AttemptEnded, TurnSettled
+from workers.outcome import attempt_started, finished, refused
 from workers.patience import Patience
 from workers.placement import another_may_run
 from workers.recall import at_least, recall
@@ -100,6 +100,7 @@ class Conclusion:
                 error,
                 usages=usages.values(),
                 host=attempt.host,
+                agent_version=state.agent_version or attempt.agent_version,
                 attempts=attempt.attempt,
                 exit_code=code,
                 plan=plan,
@@ -118,7 +119,7 @@ class Conclusion:
         """
         state, seq = await self._recall(attempt)
         if seq == attempt.first_seq:  # its end came before anybody could set out to start its agent
-            begun = AttemptStarted(attempt.attempt, self._claim.request.agent, attempt.host)
+            begun = attempt_started(attempt, self._claim.request.agent)
             self._equipment.pump.emit(self._claim, seq, [begun], self._equipment.clock())
             seq += 1
         judged = Judgement(error, at_least(state.estimate) if started else state.estimate)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from adapters.contract import Adapter
 from adapters.registry import Registry
 from adapters.request import TurnRequest
 from ops.ledger import Ledger
@@ -15,8 +16,9 @@ from ops.redaction import Redactor
 from ops.settings import Settings
 from ops.tracing import Tracing
 from ops.transcripts import Archive
+from workers.agent_check import AgentReport, look_safely
 from workers.agent_health import AgentHealth
-from workers.hosts import Hosts
+from workers.hosts import Hosts, TurnHost
 from workers.outputs import Outputs
 from workers.pump import EventPump
 from workers.retry import RetryPolicy
@@ -42,6 +44,10 @@ class Equipment:
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)
+
+    async def look(self, host: TurnHost, adapter: Adapter) -> AgentReport:
+        """Look at an agent on a host: neither raises nor takes long."""
+        return await look_safely(host, adapter, self.environ, self.settings)
 
     def policy(self, request: TurnRequest) -> RetryPolicy:
         """Return a request's retry policy; what it leaves out is the operator's default."""

@@ -31,6 +31,7 @@ class AttemptStarted:
     attempt: int
     agent: str
     host: str
+    agent_version: str | None = None  # as the host was seen to have it, at most minutes before; None: not known
 
 
 @dataclass(frozen=True, slots=True)

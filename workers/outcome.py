@@ -9,6 +9,8 @@ from adapters.fold import TurnState
 from adapters.plan import Plan
 from adapters.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import Usage, combine
+from ops.ledger import Attempt
+from workers.lifecycle import AttemptStarted
 
 
 def status_of(error: TurnError | None) -> Status:
@@ -33,6 +35,11 @@ def refused(turn_id: str, error: TurnError, attempts: int = 0, usages: Iterable[
     )
 
 
+def attempt_started(attempt: Attempt, agent: str) -> AttemptStarted:
+    """The event that an attempt begins with, as its ledger has it: whoever tells it again tells the same."""
+    return AttemptStarted(attempt.attempt, agent, attempt.host, attempt.agent_version)
+
+
 def finished(
     turn_id: str,
     state: TurnState,
@@ -40,6 +47,7 @@ def finished(
     *,
     usages: Iterable[Usage],
     host: str | None,
+    agent_version: str | None,
     attempts: int,
     exit_code: int | None,
     plan: Plan | None = None,
@@ -64,6 +72,7 @@ def finished(
         duration_ms=report.duration_ms if report else None,
         duration_api_ms=report.duration_api_ms if report else None,
         host=host,
+        agent_version=agent_version,
         attempts=attempts,
         exit_code=exit_code,
         denied_tools=report.denied_tools if report else (),

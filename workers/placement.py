@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from adapters import errors
 from adapters.contract import Session
 from adapters.errors import TurnError
 from ops.ledger import Attempt, Claim, OverBudget
 from workers import budgets
+from workers.agent_check import AgentReport
 from workers.equipment import Equipment
 from workers.fencing import Hold
 from workers.hosts import Hosts, TurnHost
@@ -18,6 +19,7 @@ from workers.sessions import Sessions
 # What one host lacks, another may have. None of these has started an agent.
 _HOSTS_OWN = (
     errors.AgentNotFound,
+    errors.AgentVersionUnsupported,  # if the agent says so itself; else it is found out before an attempt
     errors.HostAuthFailed,
     errors.HostKeyChanged,
     errors.InvalidWorkspace,
@@ -54,7 +56,8 @@ class Placement:
     async def begin(self) -> Attempt:
         """Take a slot and record the attempt. Raises TurnError: HostBusy if all that may run it are full.
 
-        BudgetExceeded if a budget of its labels does not let it start.
+        AgentVersionUnsupported if none of them has a version of its agent that is known to work, BudgetExceeded if
+        a budget of its labels does not let it start.
         """
         home = await self._sessions.home()
         candidates = self._equipment.hosts.candidates(self._claim.request)
@@ -64,18 +67,42 @@ class Placement:
                 raise errors.SessionNotFound(
                     f"its session is on host {home}, which the request does not allow or this worker does not know"
                 )
+        refusals: dict[str, str] = {}  # by host
         for host in await self._with_room(candidates):
+            seen = await self._seen(host)
+            if seen is not None and seen.refusal is not None:
+                refusals[host.name] = seen.refusal
+                continue
             session = await self._sessions.enter(host.name)
-            begun = await self._begin(host, session)
+            begun = await self._begin(host, session, seen.health.version if seen is not None else None)
             if isinstance(begun, Attempt):
                 return begun
             if isinstance(begun, OverBudget):
                 self._equipment.metrics.budget_denied(begun.budget.key)
                 raise budgets.exceeded(begun)
-        names = ", ".join(host.name for host in candidates)
-        raise errors.HostBusy(f"all slots are taken on {names}", only=names if len(candidates) == 1 else None)
+        raise self._none_left([host.name for host in candidates if host.name not in refusals], refusals)
 
-    async def _begin(self, host: TurnHost, session: Session) -> object:
+    def _none_left(self, able: Sequence[str], refusals: Mapping[str, str]) -> TurnError:
+        """Why no host has taken the turn: those that are `able` to run it are full."""
+        if not able:
+            agent = self._claim.request.agent
+            reasons = "; ".join(f"agent {agent} on {host}: {refusal}" for host, refusal in refusals.items())
+            return errors.AgentVersionUnsupported(reasons)
+        only = able[0] if len(able) == 1 else None
+        return errors.HostBusy(f"all slots are taken on {', '.join(able)}", only=only, others_free=bool(refusals))
+
+    async def _seen(self, host: TurnHost) -> AgentReport | None:
+        """What is known of the agent there; None: nothing."""
+        equipment, name = self._equipment, self._claim.request.agent
+        adapter = equipment.registry.get(name)
+        if adapter.capabilities.versions is None:
+            return None
+        seen = await equipment.health.at_start(host, adapter, equipment.look)
+        if seen is not None and seen.health.version is not None:
+            equipment.metrics.agent_seen(name, host.name, seen.health.version)
+        return seen
+
+    async def _begin(self, host: TurnHost, session: Session, agent_version: str | None) -> object:
         number = self._claim.last.attempt + 1 if self._claim.last else 1
         hold = Hold.by(self._equipment.settings.agent)
         return await self._patiently(
@@ -89,6 +116,7 @@ class Placement:
             slots=host.slots,
             lease_s=hold.lease_s,
             stop_grace_s=hold.stop_grace_s,
+            agent_version=agent_version,
         )
 
     async def _with_room(self, candidates: tuple[TurnHost, ...]) -> list[TurnHost]:

@@ -80,7 +80,8 @@ class RetryPolicy:
         if error.retry is Retry.NEVER:
             return Final.POINTLESS
         if error.retry is Retry.WAIT:
-            wait_s = _SLOT_S if isinstance(error, HostBusy) else _WAIT_S
+            raced = isinstance(error, HostBusy) and not error.others_free
+            wait_s = _SLOT_S if raced else _WAIT_S
             return _within(RetryDecision(now + rng.uniform(0.5, 1.5) * wait_s, counts=False), deadline)
         if attempt >= self.max_attempts:
             return Final.MAX_ATTEMPTS

@@ -10,9 +10,8 @@ from adapters import errors
 from adapters.contract import Adapter
 from adapters.routing import Candidate, Choice, choose
 from ops.ledger import Claim
-from workers.agent_check import AgentReport, look_safely
+from workers.agent_check import AgentReport
 from workers.equipment import Equipment
-from workers.hosts import TurnHost
 from workers.lifecycle import AgentChosen, to_wire
 from workers.patience import Patience
 
@@ -36,7 +35,7 @@ class Routes:
                 raise errors.SessionNotFound(f"session {request.session_id} is not known")
             adapters = [equipment.registry.get(session.agent)]
             hosts = tuple(host for host in hosts if host.name == session.host) or hosts
-        reports = await equipment.health.of(hosts, adapters, self._look)
+        reports = await equipment.health.of(hosts, adapters, equipment.look)
         choice = choose([_candidate(report) for report in reports], request)
         if not isinstance(choice, Choice):
             raise choice
@@ -56,9 +55,6 @@ class Routes:
         default = self._equipment.settings.agent.kind
         return sorted(self._equipment.registry, key=lambda adapter: (adapter.name != default, adapter.name))
 
-    async def _look(self, host: TurnHost, adapter: Adapter) -> AgentReport:
-        return await look_safely(host, adapter, self._equipment.environ, self._equipment.settings)
-
 
 def _candidate(report: AgentReport) -> Candidate:
     return Candidate(
@@ -66,6 +62,7 @@ def _candidate(report: AgentReport) -> Candidate:
         report.host,
         report.capabilities,
         billing=report.billing[0] if report.billing else None,
-        problem=None if report.health.healthy else report.health.problem or "not usable",
+        problem=None if report.usable else report.problem or "not usable",
+        refused=report.verdict.refused,
         reached=report.reached,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.events import ApiRetry, Event, ToolFinished
+from adapters.events import ApiRetry, Event, SessionStarted, ToolFinished
 from ops.ledger import Attempt, Claim
 from remote.spool import Exit
 from workers.equipment import Equipment
@@ -52,6 +52,8 @@ class Tally:
                     took_s = None if event.duration_ms is None else event.duration_ms / 1000
                     failed = event.error is not None
                     self._metrics.tool_ended(self._agent, event.tool, failed=failed, seconds=took_s)
+                case SessionStarted() if event.agent_version is not None:
+                    self._metrics.agent_seen(self._agent, self._attempt.host, event.agent_version)
                 case ApiRetry():
                     self._metrics.api_retried(self._agent, event.status)
 

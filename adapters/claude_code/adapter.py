@@ -16,6 +16,7 @@ from adapters.claude_code.session_files import read_usage, session_files
 from adapters.claude_code.soft_stop import SETTINGS, stop_file
 from adapters.claude_code.subagents import all_answered
 from adapters.claude_code.tools import TOOLS
+from adapters.claude_code.versions import VERSIONS
 from adapters.command import Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
@@ -63,7 +64,7 @@ class ClaudeCode:
         live_output_tokens=True,
         plans=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
-        tested_versions=("2.1.197", "2.1.330"),
+        versions=VERSIONS,
         api_credentials=frozenset({"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", *_PROVIDERS}),
     )
     tools = TOOLS

@@ -11,6 +11,7 @@ from adapters.codex.options import CodexOptions, arguments, refuse_limits
 from adapters.codex.parser import CodexParser
 from adapters.codex.rollout import read_usage, session_files
 from adapters.codex.tools import TOOLS
+from adapters.codex.versions import VERSIONS
 from adapters.command import SPOOL, Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.faults import health_by_version
@@ -37,7 +38,7 @@ class Codex:
         names_sessions=True,
         plans=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
-        tested_versions=("0.169.0", "0.169.0"),
+        versions=VERSIONS,
         api_credentials=frozenset({"CODEX_API_KEY"}),
     )
     tools = TOOLS

@@ -15,6 +15,7 @@ from adapters.gemini.parser import GeminiParser
 from adapters.gemini.prompt import MAX_BYTES, encoded
 from adapters.gemini.session_files import read_usage, session_files
 from adapters.gemini.tools import TOOLS
+from adapters.gemini.versions import VERSIONS
 from adapters.request import TurnRequest
 from adapters.usage import Tokens, Usage
 
@@ -47,7 +48,7 @@ class Gemini:
         live_output_tokens=False,
         plans=True,
         billing=frozenset(Billing),
-        tested_versions=("0.61.0", "0.61.0"),
+        versions=VERSIONS,
         api_credentials=frozenset({"GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"}),
         max_context_tokens=1_048_576,
     )

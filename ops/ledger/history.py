@@ -14,7 +14,7 @@ from ops.errors import UnknownTurn
 from ops.ledger import bills
 from ops.ledger.bills import Spent
 from ops.ledger.records import UNSETTLED, State
-from ops.ledger.schema import turn_labels, turns
+from ops.ledger.schema import attempts, turn_labels, turns
 
 _LISTED = (
     "turn_id", "agent", "host", "session_id", "workspace", "owner", "owner_expires", "cancel_requested",
@@ -30,6 +30,7 @@ class TurnRow:
     state: State
     agent: str
     host: str | None  # of the latest attempt, before that the one asked for
+    agent_version: str | None  # of the latest attempt; None: not known
     session_id: str | None
     workspace: str | None
     labels: Mapping[str, str]
@@ -93,7 +94,9 @@ def history(
 
 def _rows(connection: Connection, condition: ColumnElement[bool], limit: int) -> list[TurnRow]:
     columns = [turns.c[name] for name in (*_LISTED, "state", "attempt")]
-    query = sa.select(*columns).where(condition).order_by(turns.c.created_at.desc(), turns.c.turn_id)
+    latest = sa.and_(attempts.c.turn_id == turns.c.turn_id, attempts.c.attempt == turns.c.attempt)
+    query = sa.select(*columns, attempts.c.agent_version).select_from(turns.outerjoin(attempts, latest))
+    query = query.where(condition).order_by(turns.c.created_at.desc(), turns.c.turn_id)
     found = connection.execute(query.limit(limit)).mappings().all()
     ids = [row["turn_id"] for row in found]
     labels, spent = _labels(connection, ids), bills.by_turn(connection, ids)
@@ -101,6 +104,7 @@ def _rows(connection: Connection, condition: ColumnElement[bool], limit: int) ->
         TurnRow(
             **{name: row[name] for name in _LISTED},
             state=State(row["state"]),
+            agent_version=row["agent_version"],
             attempts=row["attempt"],
             labels=labels.get(row["turn_id"], {}),
             spent=spent.get(row["turn_id"], Spent()),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from adapters.contract import Adapter
 from adapters.usage import NO_TOKENS
+from adapters.versions import Standing, is_version, verdict_on
 
 OTHER = "other"
-_VERSION = re.compile(r"\d+(\.\d+)+[0-9A-Za-z.+-]{0,32}")
 _STATUSES = frozenset({400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504, 529})
 
 
@@ -40,7 +39,13 @@ class Vocabulary:
 
     def version(self, text: str) -> str:
         """A version of an agent."""
-        return text if _VERSION.fullmatch(text) else OTHER
+        return text if is_version(text) else OTHER
+
+    def standing(self, agent: str, version: str) -> str:
+        """What is known of a version: proved, unproved, unsupported; unknown where no adapter tells of any."""
+        adapter = self._adapters.get(agent)
+        known = adapter.capabilities.versions if adapter is not None else None
+        return str(Standing.UNKNOWN if known is None else verdict_on(version, known).standing)
 
     def status(self, code: int | None) -> str:
         """An HTTP status; `none` where there was no answer."""

@@ -45,6 +45,7 @@ class WorkerMetrics:
 
     def __init__(self, registry: CollectorRegistry, vocabulary: Vocabulary | None = None) -> None:
         self._words = vocabulary or Vocabulary()
+        self._versions: dict[tuple[str, str], tuple[str, str]] = {}  # by agent and host, with its standing
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"runturn_{name}", text, labels, registry=registry)
@@ -102,6 +103,14 @@ class WorkerMetrics:
         self._copies = counter("duplicate_deliveries", "Messages of turns that were known already")
         self._duplicates = counter("duplicate_runs", "Agents found running for an attempt that has been replaced")
         self._denials = counter("budget_denials", "Turns that a budget did not let start", "budget")
+        self._agents = gauge(
+            "agent_info",
+            "The version of an agent on a host, as this worker saw it last: always 1",
+            "agent",
+            "host",
+            "version",
+            "standing",
+        )
         self._malformed = counter("malformed_events", "Lines of agents that could not be read", "agent")
         self._lag = gauge("loop_lag_seconds", "The longest that the event loop was late within the last 15 s")
         self._dependencies = Dependencies(registry)
@@ -137,6 +146,17 @@ class WorkerMetrics:
     def host_refused(self, host: str, kind: str) -> None:
         """A host could not be connected to, or refused the login. `kind`: an error kind."""
         self._connects.labels(host, kind).inc()
+
+    def agent_seen(self, agent: str, host: str, version: str) -> None:
+        """A host has this version of an agent, or its agent says so; it has no other one any more."""
+        known = self._words.agent(agent), host
+        told = self._words.version(version), self._words.standing(agent, version)
+        before = self._versions.get(known)
+        if before != told:
+            if before is not None:
+                self._agents.remove(*known, *before)
+            self._versions[known] = told
+            self._agents.labels(*known, *told).set(1)
 
     def turn_claimed(self, turn_id: str, waited_s: float | None) -> None:
         """A turn is in hand, after it could have been for so long; None: it was in hand before."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from adapters.contract import Billing
 from adapters.request import Name
-from ops.settings.values import Milliseconds, Printable
+from ops.settings.values import Milliseconds, Printable, Version
 
 
 class AgentSettings(BaseModel):
@@ -73,6 +73,10 @@ class AgentTable(BaseModel):
     billing: Billing | None = Field(
         default=None,
         description="Who is billed for it, `api`, `subscription` or `free`; left out: as its credentials tell.",
+    )
+    allow_versions: tuple[Version, ...] = Field(
+        default=(),
+        description='Versions that are known not to work and are to run all the same, such as `["1.0.128"]`.',
     )
 
     @property

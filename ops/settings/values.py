@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from adapters.versions import is_version
+
 
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
@@ -24,8 +26,15 @@ def _is_absolute(path: str) -> str:
     return path
 
 
+def _is_version(text: str) -> str:
+    if not is_version(text):
+        raise ValueError("must be one version, such as 1.0.128")
+    return text
+
+
 Milliseconds = Annotated[int, Field(ge=1)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+Version = Annotated[str, AfterValidator(_is_version)]
 LocalPath = Annotated[Path, AfterValidator(_absolute)]  # on this machine
 HostPath = Annotated[Printable, AfterValidator(_is_absolute)]  # on the host that agents run on
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]

@@ -35,7 +35,7 @@ cat "$act.report" && echo "${{RUNTURN_SPOOL##*/}} $act" >>{folder}/bills
 [ ! -e "$act.fails" ]
 """
 _COUNTED = """#!/bin/sh
-echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
+[ "$1" = --version ] || echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
 exec {program} "$@"
 """
 _COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")  # as TOKEN_KINDS

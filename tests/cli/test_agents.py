@@ -48,7 +48,8 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
     assert agent["credentials"]["forwarded"] == ["ANTHROPIC_API_KEY"]
     assert agent["billing"] == ["api", "subscription"]
     assert agent["capabilities"]["plans"] is True
-    assert agent["capabilities"]["tested_versions"] == ["2.1.197", "2.1.330"]
+    assert agent["capabilities"]["proved_versions"] == ["2.1.197", "2.1.330"]
+    assert agent["version_standing"] == "proved"
     said = cli("agents")
     assert "2.1.330" in said.out
     assert "billed: api" in said.out
@@ -58,14 +59,14 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
 @pytest.mark.parametrize(
     ("says", "healthy", "field", "words"),
     [
-        ("echo 3.0.0", True, "warning", "not tested with this version, but with 2.1.197 to 2.1.330"),
-        ("echo 2.0.9", True, "warning", "not tested with this version"),
+        ("echo 3.0.0", True, "warning", "not proved with 3.0.0: success with tools, resume, "),
+        ("echo 2.1.200", True, "warning", "were proved with 2.1.197 and 2.1.330"),
         ("echo what; exit 1", False, "problem", "--version failed"),
         ("exit 0", False, "problem", "--version failed"),
         ("kill -9 $$", False, "problem", "--version failed"),
     ],
 )
-def test_look_never_fails_and_a_version_outside_the_tested_ones_is_a_warning(
+def test_look_never_fails_and_a_version_that_was_not_proved_is_a_warning(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, healthy: bool, field: str, words: str
 ) -> None:
     program = _claude(tmp_path / "bin" / "claude", says)
@@ -104,6 +105,7 @@ def test_table_of_no_agent_and_options_that_make_no_sense_are_refused_by_name(
         ({"clod": {}}, "clod: there is no such agent or setting"),
         ({"claude-code": {"max_turns": 0}}, "claude-code: max_turns"),
         ({"scripted": {"speed": 0}}, "scripted: speed"),
+        ({"claude-code": {"allow_versions": ["latest"]}}, "must be one version, such as 1.0.128"),
     ):
         monkeypatch.setenv("RUNTURN_AGENTS", json.dumps(table))
         said = cli("agents")

@@ -257,11 +257,13 @@ def test_credentials_are_told_by_name_and_place(
         said = cli("doctor", "--host", "h1", "--json")
     assert _of(said)["agent claude-code"]["detail"].split("; ") == [
         "version 9.8.7",
-        "not tested with this version, but with 2.1.197 to 2.1.330",
+        "not proved with 9.8.7: success with tools, resume, structured output, API refusal, rate limit, cut "
+        "stream, cancel and kill of agent and worker were proved with 2.1.197 and 2.1.330",
         "credentials in the worker's environment: ANTHROPIC_API_KEY",
         "credentials in the environment of h1: CLAUDE_CODE_USE_BEDROCK, AWS_PROFILE",
         "not forwarded, since env of h1 does not name them: ANTHROPIC_AUTH_TOKEN",
     ]
+    assert _of(said)["agent claude-code"]["warning"]
     assert "secret-" not in said.out
 
 

@@ -197,6 +197,18 @@ def test_words_that_nobody_knows_are_one() -> None:
     assert (words.status(None), words.status(529), words.status(799)) == ("none", "529", OTHER)
 
 
+def test_host_has_one_version_of_an_agent_at_a_time(worker: WorkerMetrics, registry: Registered) -> None:
+    def seen() -> dict[tuple[str, str], float]:
+        found = next(metric for metric in registry.collect() if metric.name == "runturn_agent_info")
+        return {(sample.labels["version"], sample.labels["standing"]): sample.value for sample in found.samples}
+
+    for version in ("2.1.50", "2.1.330", "2.1.330"):
+        worker.agent_seen("claude-code", "build1", version)
+    assert seen() == {("2.1.330", "proved"): 1}
+    worker.agent_seen("claude-code", "build1", "whatever it says")
+    assert seen() == {(OTHER, "unproved"): 1}
+
+
 def test_tools_and_models_of_all_agents_are_bounded() -> None:
     for adapter in AGENTS:
         assert 0 < len(adapter.tools) < 60
@@ -229,6 +241,7 @@ def test_ten_thousand_turns_over_fifty_hosts_make_few_series(
         worker.turn_retried(turn_id, agent, rng.choice(list(KINDS)))
         worker.turn_settled(settled(turn_id, agent, rng.choice(outcomes)))
         worker.host_connected(rng.choice(HOSTS), rng.random())
+        worker.agent_seen(agent, rng.choice(HOSTS), rng.choice([f"2.1.{number}", "x" * 900]))
         worker.reattached(rng.choice(["link", "worker"]))
     series = len(scrape(f"{server.url}/metrics"))
     print(f"{series} series")

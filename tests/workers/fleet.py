@@ -156,11 +156,10 @@ class Fleet:
         return subprocess.run(
             [*self.program, *arguments],
             check=False,
-            env=self.environment,
             capture_output=True,
             text=True,
             timeout=WAIT_S,
-            **kwargs,
+            **{"env": self.environment, **kwargs},
         )
 
     def agents(self) -> set[int]:

@@ -147,6 +147,9 @@ def test_parallel_tools(place: tuple[Fleet, ModelApi]) -> None:
     fleet, api = place
     result = fleet.run(ask(fleet, "tools"))
     assert (result.status, result.text, result.usage_source) == (Status.COMPLETED, "done", "result")
+    (session,) = (event for event in fleet.events(result.turn_id) if event["event"] == "session_started")
+    assert result.agent_version == session["agent_version"] == fleet.ledger.turn(result.turn_id).agent_version
+    assert result.agent_version is not None
     assert (
         booked(result)
         == in_ledger(fleet, result.turn_id)

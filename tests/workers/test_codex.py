@@ -169,6 +169,7 @@ both = pytest.mark.parametrize("host", HOSTS)
 def test_completed_turn_is_booked_as_it_was_billed(place: Place, host: str) -> None:
     result = place.run("tools", host)
     assert (result.status, result.text, result.host) == (Status.COMPLETED, "done", host), result.error
+    assert result.agent_version == "0.169.0"  # which its stream does not tell
     assert (result.usage_source, result.usage_complete) == ("session_files", True)
     expected = {MODEL: (1050, 230, 7500, 760)}
     assert booked(result) == in_ledger(place.fleet, result.turn_id) == place.billed("tools", host) == expected

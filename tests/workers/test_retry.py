@@ -70,6 +70,11 @@ def test_waiting_for_a_session_is_no_attempt() -> None:
     assert not decision.counts
 
 
+def test_turn_that_lost_a_race_for_a_slot_is_back_at_once_but_not_for_slots_that_are_of_no_use_to_it() -> None:
+    assert max(delays(errors.HostBusy(), 1)) < 0.5
+    assert min(delays(errors.HostBusy(others_free=True), 1)) > 2
+
+
 def test_nothing_is_retried_past_its_deadline() -> None:
     limited = errors.RateLimited(retry_at=NOW + 3600)
     assert POLICY.decide(limited, 1, NOW, random.Random(1), deadline=NOW + 60) is Final.DEADLINE

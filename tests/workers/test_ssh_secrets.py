@@ -86,7 +86,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 
 def watch_a_turn(root: Path, login: Login, observers: dict[str, Account | None]) -> Seen:
-    agent = login.program("agent", '#!/bin/sh\nhead -n 3 "$0.said"\n: <"$0.gate"\ntail -n +4 "$0.said"\n')
+    agent = login.program(
+        "agent",
+        '#!/bin/sh\n[ "$1" != --version ] || exit\nhead -n 3 "$0.said"\n: <"$0.gate"\ntail -n +4 "$0.said"\n',
+    )
     Path(f"{agent}.said").write_text((RECORDINGS / "a_parallel_tools.jsonl").read_text().replace(RECORDED, ANSWER))
     gate = Gate(Path(f"{agent}.gate"))
     environment = {"PATH": os.environ["PATH"], "HOME": str(root), **ASKED_FOR, **WITHHELD}

@@ -39,7 +39,8 @@ _MOAN = "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2"
 
 def install(login: Login, name: str, script: str, recording: str = RECORDING) -> str:
     """Put an agent on a host, with a recording beside it, "$0.recording"; return its path."""
-    path = login.program(name, f"#!/bin/sh\n{script}\n")
+    told = "case $1 in --version) echo '2.1.330 (Claude Code)'; exit ;; esac"
+    path = login.program(name, f"#!/bin/sh\n{told}\n{script}\n")
     Path(f"{path}.recording").write_text(recording)
     return str(path)
 
@@ -173,7 +174,7 @@ def test_events_are_seen_while_they_happen(place: Place) -> None:
 def test_run_shows_what_happens_there(place: Place) -> None:
     said = place.fleet.command("run", "do it", "-C", str(place.fleet.workspace), "--host", "moans")
     assert said.returncode == 0, said.stderr
-    assert "▸ claude-code on moans, attempt 1" in said.stderr
+    assert "▸ claude-code 2.1.330 on moans, attempt 1" in said.stderr
     assert "→ Bash echo two" in said.stderr
     assert said.stdout.startswith(ANSWER)
 

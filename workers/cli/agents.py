@@ -17,7 +17,7 @@ from remote.ssh.daemon import DaemonExecutor
 from workers.agent_check import AgentReport, logins, look_safely
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.show import print_json, printable
+from workers.cli.show import print_json, print_mark, printable
 from workers.configured_hosts import configured_hosts
 from workers.hosts import Hosts, TurnHost
 
@@ -84,10 +84,11 @@ def _document(report: AgentReport, source: str | None) -> dict[str, Any]:
         "agent": report.agent,
         "source": source,
         "host": report.host,
-        "healthy": health.healthy,
+        "healthy": report.usable,
         "version": health.version,
-        "problem": health.problem,
-        "warning": report.warning,
+        "problem": report.problem,
+        "version_standing": report.verdict.standing,
+        "warning": None if report.verdict.refused else report.verdict.words,
         "path": report.path,
         "credentials": {
             "forwarded": credentials.forwarded,
@@ -100,7 +101,7 @@ def _document(report: AgentReport, source: str | None) -> dict[str, Any]:
             "max_context_tokens": can.max_context_tokens,
             "task_types": sorted(can.task_types),
             "languages": sorted(can.languages),
-            "tested_versions": can.tested_versions,
+            "proved_versions": can.versions.proved if can.versions is not None else (),
         },
     }
 
@@ -109,12 +110,12 @@ _ABILITIES = ("resume", "structured_output", "cost_cap", "live_output_tokens", "
 
 
 def _print(report: AgentReport) -> None:
-    health = report.health
-    click.secho("✓" if health.healthy else "✗", fg="green" if health.healthy else "red", nl=False)
-    found = [f"version {health.version}" if health.version else "usable", report.path or "", report.warning or ""]
-    said = "; ".join(part for part in found if part) if health.healthy else health.problem
+    health, words = report.health, report.verdict.words
+    print_mark(ok=report.usable, warning=words is not None)
+    found = [f"version {health.version}" if health.version else "usable", report.path or "", words or ""]
+    said = "; ".join(part for part in found if part) if report.usable else report.problem
     click.echo(printable(f" {report.agent:<17} {said}"))
-    if health.healthy:
+    if report.usable:
         lines = [*logins(report), f"billed: {report.billing[0]}" if report.billing else ""]
         abilities = [name for name in _ABILITIES if getattr(report.capabilities, name)]
         lines.append(f"can: {', '.join(abilities)}" if abilities else "")

@@ -12,7 +12,7 @@ from adapters.result import Status
 from ops.ledger import CostKey, CostRow, Spent, State, TurnRow
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair
-from workers.cli.show import STYLES, money, number, print_json, print_table
+from workers.cli.show import STYLES, money, number, print_json, print_table, printable
 
 _DAY_S = 86_400
 _STATUSES = [*(state.value for state in State if state is not State.SETTLED), *(end.value for end in Status)]
@@ -43,7 +43,7 @@ def history(
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
-    columns = ("turn", "state", "agent", "host", "started", "took", "tokens", "cost")
+    columns = ("turn", "state", "agent", "version", "host", "started", "took", "tokens", "cost")
     print_table(columns, (_history_row(row) for row in rows), right=("took", "tokens", "cost"))
     return 0
 
@@ -86,6 +86,7 @@ def _history_row(row: TurnRow) -> tuple[str | Text, ...]:
         row.turn_id,
         Text(state, style=STYLES.get(row.status or "", "")),
         row.agent,
+        printable(row.agent_version or ""),
         row.host or "",
         started,
         took,

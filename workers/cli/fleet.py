@@ -25,7 +25,7 @@ from workers.broker_probe import BrokerProbe
 from workers.check import Check
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.show import print_json, printable
+from workers.cli.show import print_json, print_mark, printable
 from workers.cli.status import COMPLETED, FAILED
 from workers.consumer import install
 from workers.dead_letters import DeadLetters
@@ -185,7 +185,7 @@ def _log_to_stderr(settings: Settings) -> None:
 
 
 def _print_check(check: Check) -> None:
-    click.secho("✓" if check.ok else "✗", fg="green" if check.ok else "red", nl=False)
+    print_mark(ok=check.ok, warning=check.warning)
     click.echo(printable(f" {check.name:<17} {check.detail}"))
     if check.remedy:
         click.echo(printable(f"    → {check.remedy}"))

@@ -57,7 +57,14 @@ def replay(
     exact = adapter.session_usage(records, state) if judged.read_session_files and records else NO_USAGE
     usage = judged.usage_with(exact)
     result: TurnResult = finished(
-        file.stem, state, judged.error, usages=[usage], host=None, attempts=1, exit_code=exit_code
+        file.stem,
+        state,
+        judged.error,
+        usages=[usage],
+        host=None,
+        agent_version=state.agent_version,
+        attempts=1,
+        exit_code=exit_code,
     )
     return print_result(result, as_json=as_json)
 

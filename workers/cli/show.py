@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import click
 import orjson
 from pydantic import BaseModel
 from rich.console import Console
@@ -101,6 +102,12 @@ def print_table(
 def money(cost_usd: float | None) -> str:
     """A cost for people; an unknown one is never $0."""
     return "unpriced" if cost_usd is None else f"${cost_usd:.4f}"
+
+
+def print_mark(*, ok: bool, warning: bool = False) -> None:
+    """Begin a line about something that was looked at."""
+    mark, colour = ("✗", "red") if not ok else ("!", "yellow") if warning else ("✓", "green")
+    click.secho(mark, fg=colour, nl=False)
 
 
 def number(count: int) -> str:

@@ -98,7 +98,8 @@ class TurnView:
     def _on_attempt_started(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = "starting"
         self._agent = event["agent"]
-        yield Text(f"▸ {event['agent']} on {event['host']}, attempt {event['attempt']}", style="dim")
+        agent = " ".join(filter(None, (event["agent"], event["agent_version"])))
+        yield Text(printable(f"▸ {agent} on {event['host']}, attempt {event['attempt']}"), style="dim")
 
     def _on_session_started(self, event: dict[str, Any]) -> Iterator[Text]:
         self._doing = "thinking"

@@ -90,6 +90,13 @@ _NOW = Section(
             steps=_STEPS,
             top=1,
         ),
+        rows(
+            "Agent versions",
+            "The version of each agent on each host, as workers saw it last. Unproved ones run, unsupported ones "
+            "are refused unless the operator allows them.",
+            {"agent": "Agent", "host": "Host", "version": "Version", "standing": "Standing"},
+            Column("Workers", f"count by (agent, host, version, standing) (runturn_agent_info{{{HOST}}})", COUNT),
+        ),
     ),
 )
 

@@ -1,0 +1,17 @@
+"""The versions of Claude Code, and what is known of them."""
+
+from adapters.versions import Versions
+
+VERSIONS = Versions(
+    proved=("2.1.197", "2.1.330"),
+    covers=(
+        "success with tools",
+        "resume",
+        "structured output",
+        "API refusal",
+        "rate limit",
+        "cut stream",
+        "cancel",
+        "kill of agent and worker",
+    ),
+)

@@ -1,0 +1,17 @@
+"""The versions of the Codex CLI, and what is known of them."""
+
+from adapters.versions import Versions
+
+VERSIONS = Versions(
+    proved=("0.169.0",),
+    covers=(
+        "success with tools",
+        "resume",
+        "structured output",
+        "API refusal",
+        "rate limit",
+        "cut stream",
+        "cancel",
+        "kill of agent and worker",
+    ),
+)

@@ -1,0 +1,137 @@
+"""Versions of an agent: those that its adapter was proved with, those that are known not to work, and all others.
+
+What is no version in a known form is never refused: it is only not proved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+_NUMBERS = r"[0-9]{1,9}(?:\.[0-9]{1,9}){1,3}"
+_WORDS = r"[0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*"  # of a prerelease, or a build
+_VERSION = re.compile(rf"({_NUMBERS})(?:-({_WORDS}))?(?:\+{_WORDS})?")
+_LONGEST = 64  # characters
+_LONGEST_NUMBER = 18  # digits; what is longer is compared as text
+
+# Orders versions: the numbers, whether it is a release, and the words of the prerelease, numbers before texts.
+_Order = tuple[tuple[int, ...], bool, tuple[tuple[bool, int, str], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """Versions that are known not to work with an adapter."""
+
+    reason: str  # what goes wrong with them, for whoever uses one
+    first: str | None = None  # the oldest of them; None: every older one is
+    mended: str | None = None  # the first that works again; None: every newer one is
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What is known of an agent's versions."""
+
+    proved: tuple[str, ...] = ()  # oldest first; one of these is never unsupported
+    covers: tuple[str, ...] = ()  # what was proved with each of them
+    unsupported: tuple[Unsupported, ...] = ()
+
+
+class Standing(StrEnum):
+    """What is known of one version."""
+
+    PROVED = "proved"
+    UNPROVED = "unproved"
+    UNSUPPORTED = "unsupported"
+    ALLOWED = "allowed"  # unsupported, and the operator wants it all the same
+    UNKNOWN = "unknown"  # nobody has told which version it is
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said of one version."""
+
+    standing: Standing
+    words: str | None = None  # None: nothing
+
+    @property
+    def refused(self) -> bool:
+        """Whether no turn is to run with it."""
+        return self.standing is Standing.UNSUPPORTED
+
+
+NO_VERDICT = Verdict(Standing.UNKNOWN)
+
+
+def verdict_on(version: str | None, known: Versions, allowed: Collection[str] = ()) -> Verdict:
+    """Judge a version; `allowed` are those that the operator wants to run whatever is known of them."""
+    if version is None:
+        return NO_VERDICT
+    if any(_same(version, proved) for proved in known.proved):
+        return Verdict(Standing.PROVED)
+    fault = next((fault for fault in known.unsupported if _within(version, fault)), None)
+    if fault is None:
+        return Verdict(Standing.UNPROVED, _unproved(version, known))
+    if any(_same(version, wanted) for wanted in allowed):
+        words = f"{version} is allowed by allow_versions, though it is known not to work: {fault.reason}"
+        return Verdict(Standing.ALLOWED, words)
+    return Verdict(Standing.UNSUPPORTED, f"{version} is known not to work: {fault.reason}")
+
+
+def find_version(text: str) -> str | None:
+    """Return the first version in what a program says of itself, such as `codex-cli 0.169.0`."""
+    found = _VERSION.search(text)
+    return found[0] if found is not None and len(found[0]) <= _LONGEST else None
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version, and nothing else."""
+    return _order(text) is not None
+
+
+def listed(words: Collection[str]) -> str:
+    """Return words as a list in a sentence."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _unproved(version: str, known: Versions) -> str | None:
+    if not known.proved:
+        return None  # its adapter says nothing of versions
+    if not known.covers:
+        return f"not proved with {version}, but with {listed(known.proved)}"
+    were = "was" if len(known.covers) == 1 else "were"
+    return f"not proved with {version}: {listed(known.covers)} {were} proved with {listed(known.proved)}"
+
+
+def _same(one: str, other: str) -> bool:
+    order = _order(one)
+    return one == other if order is None else order == _order(other)
+
+
+def _within(version: str, fault: Unsupported) -> bool:
+    order = _order(version)
+    if order is None:
+        return False
+    first = _order(fault.first) if fault.first is not None else None
+    mended = _order(fault.mended) if fault.mended is not None else None
+    return (first is None or first <= order) and (mended is None or order < mended)
+
+
+def _order(version: str) -> _Order | None:
+    """Return what orders a version among others; None: it has no known form."""
+    found = _VERSION.fullmatch(version) if len(version) <= _LONGEST else None
+    if found is None:
+        return None
+    numbers = [int(number) for number in found[1].split(".")]
+    while numbers and numbers[-1] == 0:  # 2.1 is 2.1.0
+        numbers.pop()
+    words = () if found[2] is None else tuple(_word(word) for word in found[2].split("."))
+    return tuple(numbers), found[2] is None, words
+
+
+def _word(word: str) -> tuple[bool, int, str]:
+    """As semantic versions order the words of a prerelease: numbers by their value, and before all texts."""
+    is_number = word.isdecimal() and len(word) <= _LONGEST_NUMBER
+    return not is_number, int(word) if is_number else 0, "" if is_number else word
