@@ -102,7 +102,7 @@ def test_events_are_the_same_however_the_lines_arrive(name: str, seed: int) -> N
         (b"[]", "malformed"),
         (b'{"type":"init"}', "malformed"),
         (b'{"type":"message","role":"assistant"}', "malformed"),
-        (b'{"type":"result","status":"success","stats":{"models":{"m":{"total_tokens":-1}}}}', "malformed"),
+        (b'{"type":"result","status":"success","stats":{"models":{"m":{"total_tokens":-1}}}}', "turn_completed"),
         (b'{"type":"something_new","x":1}', "heartbeat"),
         (b'{"type":"error","severity":"warning","message":"Loop detected"}', "notification"),
         (b"", "heartbeat"),
