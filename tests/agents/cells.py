@@ -1,0 +1,60 @@
+"""What became of one scene with one version, and whether that is right. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.agents.scenes import Scene
+
+Tokens = Mapping[str, int]  # by model
+
+_SUCCESSES = frozenset({Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.KILL_WORKER})  # and each of one attempt
+_STATUS = {Scene.REFUSED: "failed", Scene.UNAUTHORIZED: "failed", Scene.CANCEL: "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One scene with one version: how it ended, what was billed and what was booked."""
+
+    agent: str
+    version: str
+    scene: Scene
+    status: str
+    kind: str | None  # of the error
+    message: str
+    attempts: int
+    requests: int  # that its API got
+    billed: Tokens
+    booked: Tokens
+    complete: bool  # what the result says of its books
+    kinds_agree: bool  # also of input, output and the cache, each by itself
+    left: tuple[str, ...] = ()  # processes and spools
+
+    @property
+    def unable(self) -> bool:
+        """Whether this version does not know what the scene needs, and refused before anything was billed."""
+        return self.scene is Scene.SCHEMA and self.status == "failed" and not self.billed
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong with it; nothing: it holds."""
+        return (*self._ended_wrong(), *self._booked_wrong(), *(f"left: {what}" for what in self.left))
+
+    def _ended_wrong(self) -> list[str]:
+        if self.unable:
+            return []
+        wrong = []
+        wanted = _STATUS.get(self.scene, "completed")
+        if self.status != wanted:
+            wrong.append(f"{self.status} instead of {wanted}: {self.kind}, {self.message}")
+        if self.scene in _SUCCESSES and self.attempts != 1:
+            wrong.append(f"paid {self.attempts} times")
+        return wrong
+
+    def _booked_wrong(self) -> list[str]:
+        over = sorted(model for model in self.booked if self.booked[model] > self.billed.get(model, 0))
+        wrong = [f"booked more than was billed of {model}" for model in over]
+        if self.complete and self.booked != self.billed and not over:
+            wrong.append("booked less than was billed, and called complete")
+        return wrong
