@@ -7,8 +7,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.agents.cells import Cell
+from tests.agents.plays import play
 from tests.agents.scenes import Scene
-from tests.agents.stage import stage
+from tests.agents.stage import open_stage
 from tests.agents.table import line, table
 from tests.agents.versions import Version, versions
 
@@ -33,8 +34,8 @@ def main() -> int:
 
 def _play(version: Version, scenes: list[Scene]) -> list[Cell]:
     played = []
-    with stage(version) as set_up:
-        for cell in set_up.play(scenes):
+    with open_stage(version) as stage:
+        for cell in play(stage, scenes):
             print(line(cell), flush=True)
             played.append(cell)
     return played

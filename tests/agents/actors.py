@@ -17,6 +17,7 @@ from tests.model_api.cli import claude_environment
 from tests.openai_api import OpenAiApi, codex_environment, shell
 
 _SCHEMA_USED = Usage(100, 20, 30, 4)
+_ASIDE = Reply((Text('{"title": "scripted"}'),), Usage(410, 23, 1200, 90))  # no sum is right without it
 _JSON = Reply((Text('{"n": 3}'),), _SCHEMA_USED)
 
 
@@ -80,7 +81,7 @@ def key(script: str) -> str:
 
 def _scripts(speech: Speech, *, keys: bool = False) -> Iterator[Script]:
     for name, answers in [*((scene, replies(scene, speech)) for scene in Scene), (FIRST, first_replies(speech))]:
-        yield Script(name, answers, key=key(name) if keys else None)
+        yield Script(name, answers, key=key(name) if keys else None, side_reply=_ASIDE)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,14 @@ from tests.agents.scenes import Scene
 Tokens = Mapping[str, int]  # by model
 
 _SUCCESSES = frozenset({Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.KILL_WORKER})  # and each of one attempt
+_UNKNOWN = r"(?i)unknown (option|argument)"  # what command lines say of a flag that they do not know
+_UNNAMED = "unknown"  # the model in the books where the agent has not told which it was
 _STATUS = {Scene.REFUSED: "failed", Scene.UNAUTHORIZED: "failed", Scene.CANCEL: "cancelled"}
+
+
+def broken(agent: str, version: str, scene: Scene, trouble: str) -> Cell:
+    """Return the cell of a scene that could not be played to its end."""
+    return Cell(agent, version, scene, "", None, "", 0, 0, {}, {}, False, False, trouble=trouble)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +39,19 @@ class Cell:
     kinds_agree: bool  # also of input, output and the cache, each by itself
     left: tuple[str, ...] = ()  # processes and spools
 
+    trouble: str = ""  # why the scene was not played to its end
+
     @property
     def unable(self) -> bool:
-        """Whether this version does not know what the scene needs, and refused before anything was billed."""
-        return self.scene is Scene.SCHEMA and self.status == "failed" and not self.billed
+        """Whether this version lacks what the scene needs, which was found before anything was billed."""
+        refused = self.kind == "agent_version_unsupported" or re.search(_UNKNOWN, self.message) is not None
+        return self.status == "failed" and not self.billed and refused
 
     @property
     def faults(self) -> tuple[str, ...]:
         """What is wrong with it; nothing: it holds."""
+        if self.trouble:
+            return (self.trouble,)
         return (*self._ended_wrong(), *self._booked_wrong(), *(f"left: {what}" for what in self.left))
 
     def _ended_wrong(self) -> list[str]:
@@ -53,6 +66,9 @@ class Cell:
         return wrong
 
     def _booked_wrong(self) -> list[str]:
+        if set(self.booked) == {_UNNAMED} and not self.complete:
+            more = sum(self.booked.values()) > sum(self.billed.values())
+            return ["booked more than was billed"] if more else []
         over = sorted(model for model in self.booked if self.booked[model] > self.billed.get(model, 0))
         wrong = [f"booked more than was billed of {model}" for model in over]
         if self.complete and self.booked != self.billed and not over:
