@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from adapters.result import TurnResult
 from tests.agents.cells import Cell, broken
 from tests.agents.played import Played, cell
+from tests.agents.recorder import record
 from tests.agents.scenes import FIRST, SCHEMA, Scene
 from tests.agents.stage import Stage
 
@@ -25,10 +26,10 @@ def play(stage: Stage, scenes: Sequence[Scene]) -> Iterator[Cell]:
         yield broken(stage.version.agent, stage.version.number, Scene.KILL_WORKER, str(error))
     stage.fleet.start_worker()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        others = [pool.submit(_played, stage, scene) for scene in scenes if scene is not Scene.KILL_WORKER]
+        running = [pool.submit(_played, stage, scene) for scene in scenes if scene is not Scene.KILL_WORKER]
         if killed:
-            yield _guarded(stage, Scene.KILL_WORKER, lambda _: [stage.result(begun)])
-        for future in others:
+            running.append(pool.submit(_guarded, stage, Scene.KILL_WORKER, lambda _: [stage.result(begun)]))
+        for future in as_completed(running):
             yield future.result()
 
 
@@ -53,6 +54,8 @@ def _guarded(stage: Stage, scene: Scene, run: Callable[[Stage], list[TurnResult]
         bills = [stage.actor.api.wait_until_idle(script) for script in scripts]
     except (AssertionError, TimeoutError) as error:
         return broken(stage.version.agent, stage.version.number, scene, f"{type(error).__name__}: {error}")
+    if stage.recording:
+        record(stage, scene, results[-1], bills[-1])
     return cell(stage.version, scene, Played(results, bills, stage.left(results)))
 
 

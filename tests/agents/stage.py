@@ -6,7 +6,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class Stage:
     root: Path
     fleet: Fleet
     actor: Actor
+    recording: bool  # whether what it prints becomes a recording in tests/data
+    remembered: dict[str, dict[Path, int]] = field(default_factory=dict)  # bytes before each turn, by file
 
     @property
     def kept(self) -> Path:
@@ -58,7 +60,9 @@ class Stage:
             "agent": self.version.agent,
             "options": self.actor.options,
         }
-        return self.fleet.client.enqueue(TurnRequest.parse({**document, **fields}))
+        request = TurnRequest.parse({**document, **fields})
+        self.remembered[request.turn_id] = {path: path.stat().st_size for path in self._sessions()}
+        return self.fleet.client.enqueue(request)
 
     def workspace(self, scene: Scene) -> Path:
         """The scene's own."""
@@ -100,12 +104,15 @@ class Stage:
         begun = [line for line in bill.requests if line.list_name == "main" and line.usage.input] if bill else []
         return len(begun) > 1 and begun[1].open
 
+    def _sessions(self) -> Iterator[Path]:
+        return self.actor.sessions.rglob("*.jsonl")
+
     def _ended(self, turn_id: str) -> bool:
         return self.fleet.ledger.result(turn_id) is not None
 
 
 @contextmanager
-def open_stage(version: Version) -> Iterator[Stage]:
+def open_stage(version: Version, *, recording: bool = False) -> Iterator[Stage]:
     """A fleet for one version, without a worker yet."""
     command = installed(version)
     with ExitStack() as stack:
@@ -118,7 +125,7 @@ def open_stage(version: Version) -> Iterator[Stage]:
         environment = {**actor.environment, "PATH": f"{programs}:{actor.environment['PATH']}"}
         # Two cores are shared: five seconds are too short for an agent's own last word.
         fleet = stack.enter_context(Fleet(root, environment, agent__stop_grace_ms="20000"))
-        yield Stage(version, root, fleet, actor)
+        yield Stage(version, root, fleet, actor, recording)
 
 
 def _wrap(root: Path, name: str, command: Sequence[str]) -> Path:
