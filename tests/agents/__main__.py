@@ -27,7 +27,7 @@ def main() -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    run = partial(_play, scenes=scenes, recording=options.record)
+    run = partial(_play, scenes=scenes)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         cells = sorted((cell for played in pool.map(run, chosen) for cell in played), key=results.order)
     results.save(cells)
@@ -37,11 +37,11 @@ def main() -> int:
     return 1 if wrong or missing else 0
 
 
-def _play(version: Version, scenes: list[Scene], *, recording: bool) -> list[Cell]:
+def _play(version: Version, scenes: list[Scene]) -> list[Cell]:
     """Play one version; the others go on if it cannot be had."""
     played: list[Cell] = []
     try:
-        with open_stage(version, recording=recording) as stage:
+        with open_stage(version) as stage:
             for cell in play(stage, scenes):
                 print(line(cell), flush=True)
                 played.append(cell)
@@ -55,7 +55,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--agent", default="")
     parser.add_argument("--version", default="")
     parser.add_argument("--scene", default="", help=", ".join(Scene))
-    parser.add_argument("--record", action="store_true", help="write tests/data/AGENT/versions anew, too")
     return parser.parse_args()
 
 

@@ -41,7 +41,6 @@ class Actor:
     api: Api
     environment: dict[str, str]
     options: dict[str, Any]  # of all its requests
-    sessions: Path  # where it keeps what it remembers
     speech: Speech
 
 
@@ -88,14 +87,14 @@ def _scripts(speech: Speech, *, keys: bool = False) -> Iterator[Script]:
 def _claude(home: Path) -> Iterator[Actor]:
     with ModelApi(*_scripts(_CLAUDE, keys=True)) as api:
         environment = claude_environment(api.base_url, home, max_retries=1)
-        yield Actor(api, environment, {"model": "claude-sonnet-4-5"}, home / ".claude" / "projects", _CLAUDE)
+        yield Actor(api, environment, {"model": "claude-sonnet-4-5"}, _CLAUDE)
 
 
 @contextmanager
 def _codex(home: Path) -> Iterator[Actor]:
     with OpenAiApi(*_scripts(_CODEX)) as api:
         environment = codex_environment(api.base_url, home)
-        yield Actor(api, environment, {"sandbox": "danger-full-access"}, home / ".codex" / "sessions", _CODEX)
+        yield Actor(api, environment, {"sandbox": "danger-full-access"}, _CODEX)
 
 
 @contextmanager
@@ -103,7 +102,7 @@ def _gemini(home: Path) -> Iterator[Actor]:
     with GeminiApi(*_scripts(_GEMINI)) as api:
         write_settings(home)
         environment = gemini_environment(api.base_url, home)
-        yield Actor(api, environment, {"model": "gemini-2.5-pro"}, home / ".gemini" / "tmp", _GEMINI)
+        yield Actor(api, environment, {"model": "gemini-2.5-pro"}, _GEMINI)
 
 
 ACTORS: dict[str, Cast] = {"claude-code": _claude, "codex": _codex, "gemini": _gemini}

@@ -44,7 +44,7 @@ class Cell:
     @property
     def unable(self) -> bool:
         """Whether this version lacks what the scene needs, which was found before anything was billed."""
-        refused = self.kind == "agent_version_unsupported" or re.search(_UNKNOWN, self.message) is not None
+        refused = self.attempts == 0 or re.search(_UNKNOWN, self.message) is not None
         return self.status == "failed" and not self.billed and refused
 
     @property

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from adapters.result import TurnResult
 from tests.agents.cells import Cell, broken
 from tests.agents.played import Played, cell
-from tests.agents.recorder import record
 from tests.agents.scenes import FIRST, SCHEMA, Scene
 from tests.agents.stage import Stage
 
@@ -24,7 +23,7 @@ def play(stage: Stage, scenes: Sequence[Scene]) -> Iterator[Cell]:
     except AssertionError as error:
         killed = False
         yield broken(stage.version.agent, stage.version.number, Scene.KILL_WORKER, str(error))
-    stage.fleet.start_worker()
+    stage.start_worker()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         running = [pool.submit(_played, stage, scene) for scene in scenes if scene is not Scene.KILL_WORKER]
         if killed:
@@ -34,7 +33,7 @@ def play(stage: Stage, scenes: Sequence[Scene]) -> Iterator[Cell]:
 
 
 def _leave_to_the_next_worker(stage: Stage) -> str:
-    worker = stage.fleet.start_worker()
+    worker = stage.start_worker()
     turn_id = stage.enqueue(Scene.KILL_WORKER)
     stage.wait_until_under_way(turn_id, Scene.KILL_WORKER)
     worker.kill()
@@ -54,8 +53,6 @@ def _guarded(stage: Stage, scene: Scene, run: Callable[[Stage], list[TurnResult]
         bills = [stage.actor.api.wait_until_idle(script) for script in scripts]
     except (AssertionError, TimeoutError) as error:
         return broken(stage.version.agent, stage.version.number, scene, f"{type(error).__name__}: {error}")
-    if stage.recording:
-        record(stage, scene, results[-1], bills[-1])
     return cell(stage.version, scene, Played(results, bills, stage.left(results)))
 
 

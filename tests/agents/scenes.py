@@ -56,7 +56,7 @@ def replies(scene: Scene, speech: Speech) -> tuple[Answer, ...]:
     said: dict[Scene, tuple[Answer, ...]] = {
         Scene.SUCCESS: (tool, _LAST) * _OFTEN,
         Scene.RESUME: (tool, _LAST) * _OFTEN,
-        Scene.SCHEMA: (tool, speech.output) * _OFTEN,
+        Scene.SCHEMA: (tool, speech.output, *last),
         Scene.REFUSED: (speech.refused,) * 4 * _OFTEN,
         Scene.UNAUTHORIZED: (speech.unauthorized,) * 4 * _OFTEN,
         Scene.LIMITED: (tool, speech.limited, *last),

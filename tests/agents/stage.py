@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,12 @@ from tests.agents.scenes import Scene
 from tests.agents.versions import PROGRAMS, Version, installed
 from tests.processes import describe, of_turn
 from tests.waiting import until
-from tests.workers.fleet import Fleet
+from tests.workers.fleet import Fleet, Worker
 
 _LONG_S = 240.0
 _GONE_S = 30.0
-# Keeps what the agent prints, whose spool is removed with the turn, and tells the API which scene is calling.
+# Tells the API which scene is calling.
 _PROGRAM = """#!/bin/sh
-if [ "${{RUNTURN_SPOOL:-}}" ]; then
-    ln "$RUNTURN_SPOOL/events" {kept}/"${{RUNTURN_SPOOL##*/}}.out"
-    ln "$RUNTURN_SPOOL/err" {kept}/"${{RUNTURN_SPOOL##*/}}.err"
-fi
 if [ -e key ] && [ "${{ANTHROPIC_API_KEY:-}}" ]; then ANTHROPIC_API_KEY=$(cat key); fi
 exec {command} "$@"
 """
@@ -42,13 +38,6 @@ class Stage:
     root: Path
     fleet: Fleet
     actor: Actor
-    recording: bool  # whether what it prints becomes a recording in tests/data
-    remembered: dict[str, dict[Path, int]] = field(default_factory=dict)  # bytes before each turn, by file
-
-    @property
-    def kept(self) -> Path:
-        """What agents printed, TURN.ATTEMPT.out and .err."""
-        return self.root / "kept"
 
     def enqueue(self, scene: Scene, script: str | None = None, **fields: Any) -> str:
         """Ask for the scene's turn, whose API calls go to the script, else to that of the scene."""
@@ -60,9 +49,14 @@ class Stage:
             "agent": self.version.agent,
             "options": self.actor.options,
         }
-        request = TurnRequest.parse({**document, **fields})
-        self.remembered[request.turn_id] = {path: path.stat().st_size for path in self._sessions()}
-        return self.fleet.client.enqueue(request)
+        return self.fleet.client.enqueue(TurnRequest.parse({**document, **fields}))
+
+    def start_worker(self) -> Worker:
+        """A worker that is ready; on a machine this busy it may take minutes."""
+        with suppress(AssertionError):
+            return self.fleet.start_worker()
+        until(lambda: b"worker is ready" in self.fleet.workers[-1].log.read_bytes(), "a worker", _LONG_S)
+        return self.fleet.workers[-1]
 
     def workspace(self, scene: Scene) -> Path:
         """The scene's own."""
@@ -104,15 +98,12 @@ class Stage:
         begun = [line for line in bill.requests if line.list_name == "main" and line.usage.input] if bill else []
         return len(begun) > 1 and begun[1].open
 
-    def _sessions(self) -> Iterator[Path]:
-        return self.actor.sessions.rglob("*.jsonl")
-
     def _ended(self, turn_id: str) -> bool:
         return self.fleet.ledger.result(turn_id) is not None
 
 
 @contextmanager
-def open_stage(version: Version, *, recording: bool = False) -> Iterator[Stage]:
+def open_stage(version: Version) -> Iterator[Stage]:
     """A fleet for one version, without a worker yet."""
     command = installed(version)
     with ExitStack() as stack:
@@ -125,15 +116,14 @@ def open_stage(version: Version, *, recording: bool = False) -> Iterator[Stage]:
         environment = {**actor.environment, "PATH": f"{programs}:{actor.environment['PATH']}"}
         # Two cores are shared: five seconds are too short for an agent's own last word.
         fleet = stack.enter_context(Fleet(root, environment, agent__stop_grace_ms="20000"))
-        yield Stage(version, root, fleet, actor, recording)
+        yield Stage(version, root, fleet, actor)
 
 
 def _wrap(root: Path, name: str, command: Sequence[str]) -> Path:
     """Install the program under the name that its adapter looks up."""
-    programs, kept = root / "bin", root / "kept"
+    programs = root / "bin"
     programs.mkdir()
-    kept.mkdir()
     program = programs / name
-    program.write_text(_PROGRAM.format(kept=shlex.quote(str(kept)), command=shlex.join(command)))
+    program.write_text(_PROGRAM.format(command=shlex.join(command)))
     program.chmod(0o755)
     return programs

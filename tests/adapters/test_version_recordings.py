@@ -1,0 +1,47 @@
+"""Every version is judged by what it did, and what it is booked with is the API's bill, or marked as short of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.adapters.version_recordings import Recording, judged, recordings
+
+ALL = recordings()
+_EXPECTED = {
+    "success": {"completed"},
+    "resume": {"completed"},
+    "schema": {"completed", "port_exit"},  # the oldest do not know the flag
+    "unauthorized": {"authentication_failed"},
+    "cut": {"completed", "api_unreachable"},  # some ask again by themselves
+    "cancel": {"turn_cancelled"},
+}
+
+each = pytest.mark.parametrize("recording", ALL, ids=str)
+
+
+def test_every_scene_is_recorded_of_some_version() -> None:
+    assert {recording.scene for recording in ALL} == _EXPECTED.keys()
+
+
+@each
+def test_recording_is_judged_by_what_the_agent_did(recording: Recording) -> None:
+    kind = judged(recording).kind
+
+    assert kind in _EXPECTED[recording.scene]
+    assert not (kind == "port_exit" and recording.bill)
+
+
+@each
+def test_books_are_as_billed_or_marked_and_never_more(recording: Recording) -> None:
+    usage = judged(recording).usage
+    booked = {model: used.tokens.total for model, used in usage.by_model.items()}
+    billed = {model: tokens.total for model, tokens in recording.bill.items()}
+
+    if usage.complete:
+        assert booked == billed
+    assert sum(booked.values()) <= sum(billed.values())
+
+
+@each
+def test_no_line_is_malformed(recording: Recording) -> None:
+    assert judged(recording).state.malformed == 0
