@@ -28,6 +28,7 @@
     │   └── BudgetExceeded             budget_exceeded
     └── AgentError                     the agent itself
         ├── AgentFailed                turn_failed
+        ├── AgentNotUnderstood         agent_not_understood
         ├── TurnCancelled              turn_cancelled
         ├── PortExit                   port_exit              (retried once the agent had started)
         └── StructuredOutputMissing    structured_output_missing
@@ -242,6 +243,12 @@ class AgentFailed(AgentError):
     """The agent reported a failure."""
 
     kind = "turn_failed"
+
+
+class AgentNotUnderstood(AgentError):
+    """The agent may have succeeded, but said so in no form that is known; it is not tried again."""
+
+    kind = "agent_not_understood"
 
 
 class TurnCancelled(AgentError):

@@ -205,14 +205,20 @@ class AdapterFault:
 
 @dataclass(slots=True)
 class Report:
-    """The agent's own final word on a turn."""
+    """The agent's own final word on a turn.
 
-    subtype: str  # the agent's own word: success, error_max_turns, …
+    What it does not say is None or blank, and no evidence of anything; `unread` names what it should have said.
+    """
+
+    subtype: str  # the agent's own word: success, error_max_turns, …; blank: none that could be read
     is_error: bool = False
     text: str = ""
     structured_output: object = None
     by_model: Mapping[str, ModelUsage] = field(default_factory=dict)  # since the agent was started
     contradictory: bool = False  # it counts the tokens in two ways, and they cannot both be right
+    of_session: bool = False  # `by_model` may count earlier processes of a session that was resumed, too
+    unread: tuple[str, ...] = ()  # fields that are missing, or in no form that is known
+    cut_short: bool | None = None  # its last answer broke off in mid-message; None: it does not tell
     num_turns: int | None = None
     duration_ms: int | None = None
     duration_api_ms: int | None = None

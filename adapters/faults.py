@@ -29,6 +29,21 @@ def kind_of_status(status: int) -> type[TurnError]:
     return _STATUSES.get(status, errors.ApiUnreachable if status >= 500 else errors.AgentFailed)
 
 
+def exit_after_success(state: TurnState, end: Exit, because: str) -> TurnError | None:
+    """Why a turn failed after all whose agent has reported success; None: it did not.
+
+    Such an attempt is paid for, and what it has answered stands in the result: it is not worth another one.
+    """
+    if end.code in (0, None):
+        return None
+    if end.signalled:
+        # Whoever ended it came too late to change anything, unless it had gone on.
+        return exit_error(state, end, because) if state.awaits_answer or state.tools else None
+    return errors.PortExit(
+        f"the agent reported success, and then exited with status {end.code}{because}", retry=Retry.NEVER
+    )
+
+
 def exit_error(state: TurnState, end: Exit, because: str) -> TurnError:
     """Why an agent failed of which only its end tells; `because` is what it has said of it, or blank."""
     if end.code is None:
@@ -40,6 +55,25 @@ def exit_error(state: TurnState, end: Exit, because: str) -> TurnError:
     # Before its first event it complains of its arguments or its surroundings: no use in trying again.
     retry = Retry.BACKOFF if state.started else Retry.NEVER
     return errors.PortExit(f"the agent exited with status {end.code}" + because, retry=retry)
+
+
+def without_result(state: TurnState, because: str) -> TurnError:
+    """Why a turn failed whose agent exited with 0, as after a success, and reported none."""
+    if not state.started and not state.text and not state.malformed:
+        return errors.AgentFailed("the agent ended without a result" + because)
+    return not_understood(state, "it ended with exit status 0 and without a result" + because)
+
+
+def not_understood(state: TurnState, what: str) -> errors.AgentNotUnderstood:
+    """The error of a turn that may be a success; `what` says what of its end was not understood."""
+    agent = f"agent's version {state.agent_version}" if state.agent_version else "agent"
+    unread = ""
+    if state.malformed:
+        unread = f"; {state.malformed} of its lines could not be read, the last begins: {state.unread[:200]}"
+    return errors.AgentNotUnderstood(
+        f"the {agent} is not understood: {what}{unread}. Its work may be done, so it was not tried again; "
+        "see its text and its workspace"
+    )
 
 
 def health_by_version(end: Exit, stdout: str, command: str, product: str) -> Health:

@@ -30,6 +30,7 @@ class TurnState:
         self.resumed = resumed  # it goes on in a session that earlier turns, or attempts, have used
         self.session_id: str | None = None
         self.model: str | None = None
+        self.agent_version: str | None = None  # None: the agent has not told it
         self.expects_output = expects_output  # it was asked for structured output, or says itself that it was
         self.text = ""  # the main agent's latest text
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
@@ -42,7 +43,8 @@ class TurnState:
         self.interrupted = False  # the agent was told to stop
         self.reports: list[ev.Report] = []  # all its final words: background work makes for several
         self.api_retries = 0
-        self.malformed = 0
+        self.malformed = 0  # lines that could not be read
+        self.unread = ""  # the last of them
         self.fault: str | None = None  # the first of the adapter itself
         self._requested = False  # the main agent waits for the model
         self._handlers: dict[type, Callable[..., None]] = {
@@ -103,6 +105,7 @@ class TurnState:
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
         self.model = event.model
+        self.agent_version = event.agent_version or self.agent_version
         self.expects_output |= event.expects_output
         self._requested = True
 
@@ -152,8 +155,9 @@ class TurnState:
         if event.amid_tool:
             self._requested = False
 
-    def _malformed(self, _: ev.Malformed) -> None:
+    def _malformed(self, event: ev.Malformed) -> None:
         self.malformed += 1
+        self.unread = event.text
 
     def _adapter_fault(self, event: ev.AdapterFault) -> None:
         self.fault = self.fault or event.message

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import orjson
 
-from adapters.claude_code.judge import judge, told_usage
+from adapters.claude_code.account import told_usage
+from adapters.claude_code.judge import judge
 from adapters.claude_code.options import ClaudeCodeOptions, flags
 from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.prices import cost_usd
@@ -40,6 +41,11 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
         "ANTHROPIC_VERTEX_PROJECT_ID",
         "CLOUD_ML_REGION",
     ),
+}
+_ENVIRONMENT = {
+    "DISABLE_AUTOUPDATER": "1",  # a fleet's binary must not change under its turns
+    # Nobody looks at a terminal's title; the request for it may be under way at the end, and stand in no account.
+    "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1",
 }
 # A Claude Code that finds these in its environment takes itself for a part of another session.
 _NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID")
@@ -84,7 +90,7 @@ class ClaudeCode:
     def build(self, request: TurnRequest, session: Session) -> Command:
         """See `Adapter.build`."""
         options = self._options(request)
-        environment = {"DISABLE_AUTOUPDATER": "1"}  # a fleet's binary must not change under its turns
+        environment = dict(_ENVIRONMENT)
         if options.max_api_retries is not None:
             environment["CLAUDE_CODE_MAX_RETRIES"] = str(options.max_api_retries)
         arguments = ["-p", *turn_flags(request, options, session)]

@@ -1,7 +1,9 @@
-"""Whether a Claude Code turn succeeded, and whether its own account of the tokens can be trusted.
+"""Whether a Claude Code turn succeeded.
 
-The rules were measured on Claude Code 2.1.197 and 2.1.330 against an API whose bill was known. The exit code alone
-says little: it is 0 for a turn interrupted in mid-stream, for an answer that was cut, for a schema never filled.
+The rules were measured on Claude Code 2.1.197 and 2.1.330 against an API whose bill was known; `known` has what
+older versions never tell. A success that the agent reports is a failure only if something that it has told proves
+it: what is missing proves nothing. The exit code alone says little: it is 0 for a turn interrupted in mid-stream,
+for an answer that was cut, for a schema never filled.
 
 To read another failure: `_CATEGORIES` for a category of the API's errors, `_SUBTYPES` for a subtype of the
 result, `adapters.faults` for an HTTP status.
@@ -9,17 +11,15 @@ result, `adapters.faults` for an HTTP status.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from adapters import errors
+from adapters.claude_code.account import misses, told_usage
 from adapters.claude_code.session_files import subagent_files
 from adapters.claude_code.soft_stop import STOPPED
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
-from adapters.faults import exit_error, kind_of_status
+from adapters.faults import exit_after_success, exit_error, kind_of_status, not_understood, without_result
 from adapters.fold import TurnState
-from adapters.usage import Usage, UsageSource
 
 _CATEGORIES: dict[str, type[TurnError]] = {
     "authentication_failed": errors.AuthenticationFailed,
@@ -66,36 +66,30 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return unfinished
     if state.expects_output and report.structured_output is None:
         return errors.StructuredOutputMissing()
-    return exit_error(state, end, _because(end)) if end.code not in (0, None) else None
+    return exit_after_success(state, end, _because(end))
 
 
 def _unfinished(report: Report, state: TurnState) -> TurnError | None:
-    """Why a reported success is none."""
+    """Why a reported success is none, if what the agent has told proves it."""
     if state.interrupted and report.num_turns == 0 and report.stop_reason is None:
         return errors.TurnCancelled("a hook has kept the prompt from the agent")
     if report.terminal_reason == STOPPED and report.structured_output is None:
         return errors.TurnCancelled("a hook ended the turn before the agent was done")
-    if _cut_short(report) or _cut_after_tool(report, state):
+    if report.cut_short or _cut_after_tool(report, state):
         return errors.ApiUnreachable("the model's answer was cut short: its stream ended in mid-message")
     if report.stop_reason == "refusal":
         return errors.AgentFailed(f"the model refused: {report.text or 'no reason given'}")
     return None
 
 
-def _cut_short(report: Report) -> bool:
-    """Whether a reported success is the torso of an answer."""
-    return report.subtype == "success" and report.stop_reason is None and bool(report.num_turns)
-
-
 def _cut_after_tool(report: Report, state: TurnState) -> bool:
-    """The same, where the stop reason is still that of the message before, whose tools have run.
+    """Whether it is a torso though the stop reason is that of the message before, whose tools have run.
 
     It stays `tool_use`, too, where filling in the structured output was the last call.
     """
-    if report.stop_reason != "tool_use" or report.structured_output is not None:
+    if report.stop_reason != "tool_use" or report.structured_output is not None or report.unread:
         return False
-    counted = sum((used.tokens.prompt for used in report.by_model.values()), 0)
-    return counted < state.seen_tokens.prompt  # the answer that was cut is not in the account
+    return misses(report.by_model, state.seen)  # the answer that was cut is not in the account
 
 
 # -- the agent reported a failure
@@ -108,7 +102,7 @@ def _reported(report: Report, state: TurnState) -> TurnError:
     if report.subtype == "error_during_execution":
         return _broken_off(report, text)
     if report.subtype != "success":
-        return _SUBTYPES.get(report.subtype, errors.AgentFailed)(text)
+        return _other_end(report, text, state)
     kind = _api_error_kind(report, state)
     if issubclass(kind, errors.RateLimited | errors.OutOfTokens):
         return _limited(kind, text, state)
@@ -122,6 +116,16 @@ def _broken_off(report: Report, text: str) -> TurnError:
         if phrase in text:
             return kind(text, retry=retry)
     return errors.AgentFailed(text)
+
+
+def _other_end(report: Report, text: str, state: TurnState) -> TurnError:
+    """What a subtype means that is not `success`."""
+    if report.subtype in _SUBTYPES:
+        return _SUBTYPES[report.subtype](text)
+    if report.is_error or report.subtype.startswith("error"):
+        return errors.AgentFailed(text)
+    what = f"its result has the subtype {report.subtype[:100]}" if report.subtype else "its result has no subtype"
+    return not_understood(state, what)
 
 
 def _api_error_kind(report: Report, state: TurnState) -> type[TurnError]:
@@ -150,7 +154,7 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
     if end.code == 0 and state.interrupted:
         return errors.TurnCancelled("the agent was interrupted")
     if end.code == 0:
-        return errors.AgentFailed("the agent ended without a result" + _because(end))
+        return without_result(state, _because(end))
     return exit_error(state, end, _because(end))
 
 
@@ -164,34 +168,3 @@ def _because(end: Exit) -> str:
 def _last_line(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return lines[-1][:500] if lines else ""
-
-
-# -- tokens
-
-
-def told_usage(state: TurnState) -> Usage:
-    """The account that the agent's output gives; what its subagents had to ask for again may be missing."""
-    report = state.report
-    if report is None:
-        return state.estimate
-    whole = not state.answer_lost and not _cut_off(report, state)
-    reported = Usage(report.by_model, UsageSource.RESULT, complete=whole)
-    missed = reported.tokens.prompt < state.seen_tokens.prompt
-    if not missed and not (state.answer_lost and state.seen) and all(map(_can_be_trusted, state.reports)):
-        return reported
-    # An estimate either way: take the account that knows of more.
-    return state.estimate if missed else replace(reported, source=UsageSource.STREAM, complete=False)
-
-
-def _cut_off(report: Report, state: TurnState) -> bool:
-    """Whether the API's connection failed for good: of the last answer, some may have been billed unseen."""
-    failure = state.api_failure
-    return report.is_error and failure is not None and failure.category == "server_error" and not report.api_status
-
-
-def _can_be_trusted(report: Report) -> bool:
-    """`modelUsage` misses messages that were cut or interrupted (2.1.197), or guesses their output (2.1.330).
-
-    It never mends: a process that answers several prompts goes on counting from there.
-    """
-    return report.terminal_reason != "aborted_streaming" and not report.contradictory and not _cut_short(report)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from adapters import events as ev
+from adapters.claude_code.known import Version, read_version, tells_lost_answers
 from adapters.claude_code.report import read_report
 from adapters.claude_code.tokens import read_tokens
 from adapters.claude_code.tool_errors import tool_error_text, tool_output
@@ -37,6 +38,7 @@ class ClaudeCodeParser:
     """See `adapters.fold.Parser`."""
 
     def __init__(self) -> None:
+        self._version: Version | None = None  # None: it has not told it
         self._counted: set[str] = set()  # ids of the messages whose tokens were told
         self._open: dict[str | None, tuple[str, Tokens]] = {}  # messages being streamed: model, tokens so far
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
@@ -109,12 +111,12 @@ class ClaudeCodeParser:
         model, tokens = string(message["model"]), read_tokens(usage)
         self._counted.add(message["id"])
         # A stop reason at once: it did not come as a stream, because that broke off and was given up.
-        sent_again = message.get("stop_reason") is not None
-        if sent_again:
+        whole = message.get("stop_reason") is not None
+        if whole and tells_lost_answers(self._version):
             happened.append(ev.AnswerLost())
         asked_at = self._asked_at.pop(call, None) if at is not None else None
         duration = round((at - asked_at) * 1000) if at is not None and asked_at is not None else None
-        happened.append(ev.TokenUsage(model, tokens, sent_again, duration))
+        happened.append(ev.TokenUsage(model, tokens, whole, duration))
 
     # -- the results of tools
 
@@ -165,6 +167,7 @@ class ClaudeCodeParser:
             return (_notification(record),)
         if subtype != "init":
             return (reader(record),)
+        self._version = read_version(record.get("claude_code_version")) or self._version
         if at is not None:
             self._asked_at[None] = at
         return (reader(record), *_lost_servers(record))
@@ -179,7 +182,7 @@ class ClaudeCodeParser:
         number = optional_string(record.get("uuid"))
         if number in self._results:
             return _HEARTBEATS
-        report = read_report(record, self._reported)
+        report = read_report(record, self._reported, self._version)
         self._reported = report.by_model
         if number is not None:
             self._results.add(number)

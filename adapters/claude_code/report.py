@@ -1,51 +1,102 @@
-"""Claude Code's `result` line: its own final word on the turn."""
+"""Claude Code's `result` line: its own final word on the turn.
+
+A field that is missing, or has another shape, makes the report say less, and never makes it no report: what it
+calls a success has happened, and was paid for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from adapters.claude_code.known import Version, counts_by_process, tells_stop_reason
 from adapters.claude_code.tokens import read_model_tokens, read_tokens
 from adapters.events import Report
-from adapters.fields import integer, number, optional_string, string
+from adapters.fields import integer, number, optional_string
 from adapters.usage import ModelUsage, Tokens
 
+_NEWS = "model_usage_since_last_result"
+_ODD = (KeyError, TypeError, ValueError, AttributeError)
 
-def read_report(record: dict[str, Any], before: Mapping[str, ModelUsage]) -> Report:
-    """Read a `result` line. Raises KeyError, TypeError, ValueError or AttributeError if it has another shape.
+
+def read_report(record: dict[str, Any], before: Mapping[str, ModelUsage], version: Version | None) -> Report:
+    """Read a `result` line; never raises.
 
     `before` is what earlier results of the same process reported. Claude Code 2.1.330 counts `modelUsage` over the
     whole session, earlier processes included, and says what is new beside it; 2.1.197 counts over the process.
     """
-    news = record.get("model_usage_since_last_result")
-    by_model = _by_model(record.get("modelUsage") or {}) if news is None else _sum(before, _by_model(news))
+    unread: list[str] = []
+    has_news = record.get(_NEWS) is not None
+    by_model = _by_model(record, _NEWS if has_news else "modelUsage", unread)
+    if has_news or not by_model:
+        by_model = _sum(before, by_model)
+    num_turns = integer(record.get("num_turns"))
     return Report(
-        subtype=string(record["subtype"]),
+        subtype=_subtype(record, unread),
         is_error=record.get("is_error") is True,
-        text=record["result"] if isinstance(record.get("result"), str) else "",
+        text=optional_string(record.get("result")) or "",
         structured_output=record.get("structured_output"),
         by_model=by_model,
-        contradictory=_contradict(read_tokens(record.get("usage") or {}), by_model),
-        num_turns=integer(record.get("num_turns")),
+        contradictory=_contradict(_own_tokens(record, unread), by_model),
+        of_session=not has_news and not counts_by_process(version),
+        unread=tuple(unread),
+        cut_short=_cut_short(record, num_turns, version),
+        num_turns=num_turns,
         duration_ms=integer(record.get("duration_ms")),
         duration_api_ms=integer(record.get("duration_api_ms")),
         stop_reason=optional_string(record.get("stop_reason")),
         terminal_reason=optional_string(record.get("terminal_reason")),
         api_status=integer(record.get("api_error_status")),
-        errors=tuple(map(str, record.get("errors") or ())),
+        errors=tuple(map(str, _listed(record.get("errors")))),
         denied_tools=_denied(record.get("permission_denials")),
     )
 
 
-def _denied(denials: list[dict[str, Any]] | None) -> tuple[str, ...]:
-    return tuple(str(denial["tool_name"]) for denial in denials) if denials else ()
+def _subtype(record: dict[str, Any], unread: list[str]) -> str:
+    subtype = optional_string(record.get("subtype"))
+    if not subtype:
+        unread.append("subtype")
+    return subtype or ""
 
 
-def _by_model(model_usage: dict[str, dict[str, Any]]) -> dict[str, ModelUsage]:
-    return {
-        model: ModelUsage(read_model_tokens(used), number(used.get("costUSD")))
-        for model, used in model_usage.items()
-    }
+def _cut_short(record: dict[str, Any], num_turns: int | None, version: Version | None) -> bool | None:
+    """Whether the last answer is a torso: then a version that tells stop reasons has none for it."""
+    if isinstance(record.get("stop_reason"), str):
+        return False
+    told = "stop_reason" in record and num_turns is not None and tells_stop_reason(version)
+    return bool(num_turns) if told else None
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _denied(denials: object) -> tuple[str, ...]:
+    named = (each.get("tool_name") for each in _listed(denials) if isinstance(each, dict))
+    return tuple(str(tool) for tool in named if tool is not None)
+
+
+def _by_model(record: dict[str, Any], name: str, unread: list[str]) -> dict[str, ModelUsage]:
+    """What of the account could be read."""
+    account = record.get(name)
+    if not isinstance(account, dict):
+        unread.append(name)
+        return {}
+    by_model: dict[str, ModelUsage] = {}
+    for model, used in account.items():
+        try:
+            by_model[model] = ModelUsage(read_model_tokens(used), number(used.get("costUSD")))
+        except _ODD:
+            unread.append(f"{name} of {model}")
+    return by_model
+
+
+def _own_tokens(record: dict[str, Any], unread: list[str]) -> Tokens:
+    try:
+        return read_tokens(record.get("usage") or {})
+    except _ODD:
+        unread.append("usage")
+        return Tokens()
 
 
 def _sum(first: Mapping[str, ModelUsage], second: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:

@@ -11,7 +11,7 @@ from adapters.codex.faults import fault
 from adapters.codex.rollout import next_files
 from adapters.contract import Exit, Judgement
 from adapters.errors import TurnError
-from adapters.faults import exit_error
+from adapters.faults import exit_after_success, exit_error
 from adapters.fold import TurnState
 from adapters.usage import Usage, UsageSource
 
@@ -43,7 +43,7 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return fault(report.text)
     if state.expects_output and report.structured_output is None:
         return errors.StructuredOutputMissing()
-    return None if end.code in (0, None) else exit_error(state, end, _because(end))
+    return exit_after_success(state, end, _because(end))
 
 
 def _without_report(state: TurnState, end: Exit) -> TurnError:

@@ -16,7 +16,7 @@ from adapters import errors
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
-from adapters.faults import exit_error, kind_of_status
+from adapters.faults import exit_after_success, exit_error, kind_of_status
 from adapters.fold import TurnState
 from adapters.prices import PriceTable
 from adapters.usage import ModelUsage, Usage, UsageSource
@@ -91,7 +91,7 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return _without_report(state, end)
     if report.is_error:
         return _reported(report, end)
-    return exit_error(state, end, _because(end)) if end.code not in (0, None) else None
+    return exit_after_success(state, end, _because(end))
 
 
 # -- the agent reported a failure

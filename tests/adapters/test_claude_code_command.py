@@ -174,7 +174,7 @@ def test_marks_of_an_outer_claude_code_are_unset() -> None:
 
 
 def test_agent_does_not_update_itself() -> None:
-    assert command().env == {"DISABLE_AUTOUPDATER": "1"}
+    assert command().env == {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"}
 
 
 def test_agents_own_retries_can_be_set() -> None:

@@ -67,8 +67,14 @@ def test_success_and_then_a_failing_exit_is_no_success() -> None:
     assert folded(LINES, Exit(1)).kind == "port_exit"
 
 
-def test_no_result_and_exit_0_is_no_success() -> None:
-    assert folded(LINES[:-1], Exit(0)).kind == "turn_failed"
+def test_no_result_and_exit_0_is_no_success_and_not_tried_again() -> None:
+    judged = folded(LINES[:-1], Exit(0))
+
+    assert judged.kind == "agent_not_understood"
+    assert judged.judgement.error is not None
+    assert judged.judgement.error.retry is Retry.NEVER
+    assert "version 2.1.197" in judged.judgement.error.message
+    assert "without a result" in judged.judgement.error.message
 
 
 def test_background_subagent_killed_after_the_first_result() -> None:

@@ -48,28 +48,33 @@ def read(*lines: bytes) -> list[ev.Event]:
     return [event for event in happened if event is not ev.HEARTBEAT]
 
 
+def init(version: str | None = "2.1.330") -> bytes:
+    told = {} if version is None else {"claude_code_version": version}
+    return line(type="system", subtype="init", session_id="s", **told)
+
+
 # -- the reference's table of events, row by row
 
 
 def test_init_starts_the_session() -> None:
-    init = line(
+    started = line(
         type="system", subtype="init", session_id="s", model="m", claude_code_version="2.1.330", tools=["Bash"]
     )
 
-    assert read(init) == [ev.SessionStarted("s", "m", "2.1.330", expects_output=False)]
+    assert read(started) == [ev.SessionStarted("s", "m", "2.1.330", expects_output=False)]
 
 
 def test_init_with_the_tool_for_structured_output_expects_one() -> None:
-    init = line(type="system", subtype="init", session_id="s", tools=["Bash", "StructuredOutput"])
+    started = line(type="system", subtype="init", session_id="s", tools=["Bash", "StructuredOutput"])
 
-    assert read(init) == [ev.SessionStarted("s", expects_output=True)]
+    assert read(started) == [ev.SessionStarted("s", expects_output=True)]
 
 
 def test_mcp_servers_that_are_not_there_are_told() -> None:
     servers = [{"name": "docs", "status": "failed"}, {"name": "web", "status": "connected"}, {}, "nonsense"]
-    init = line(type="system", subtype="init", session_id="s", mcp_servers=servers)
+    started = line(type="system", subtype="init", session_id="s", mcp_servers=servers)
 
-    assert read(init)[1:] == [ev.Notification(ev.MCP_SERVER, "docs failed")]
+    assert read(started)[1:] == [ev.Notification(ev.MCP_SERVER, "docs failed")]
     assert len(read(line(type="system", subtype="init", session_id="s", mcp_servers=7))) == 1
 
 
@@ -258,10 +263,13 @@ def test_answer_that_was_not_streamed_tells_that_one_was_lost() -> None:
         "stop_reason": "end_turn",
     }
 
-    assert read(line(type="assistant", message=body)) == [
-        ev.AnswerLost(),
-        ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True),
-    ]
+    told = read(init(), line(type="assistant", message=body))
+    assert told[1:] == [ev.AnswerLost(), ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True)]
+
+    # 2.1.0 has a stop reason in every message, and so may a version that does not tell which it is.
+    for start in (init("2.1.0"), init(None)):
+        told = read(start, line(type="assistant", message=body))
+        assert told[1:] == [ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True)]
 
 
 @pytest.mark.parametrize(
@@ -449,6 +457,8 @@ def test_result_has_every_field_of_the_reference() -> None:
             num_turns=3,
             duration_ms=1000,
             duration_api_ms=900,
+            of_session=True,  # as no version was told
+            cut_short=False,
             stop_reason="end_turn",
             terminal_reason="completed",
             denied_tools=("Bash",),
@@ -475,6 +485,66 @@ def test_usage_since_the_last_result_is_added_up_over_the_process() -> None:
     assert second.report.by_model == {"m": ModelUsage(Tokens(13), 1.3)}
 
 
+# -- a result that tells less, or in another form
+
+
+@pytest.mark.parametrize(
+    ("version", "num_turns", "cut_short"),
+    [
+        ("2.1.330", 1, True),
+        ("2.1.69", 1, True),
+        ("2.1.330", 0, False),  # a slash command asks no model
+        ("2.1.330", None, None),
+        ("2.1.50", 1, None),  # it has the field, and never fills it in
+        (None, 1, None),
+    ],
+)
+def test_null_as_stop_reason_is_an_answer_cut_short_where_the_version_tells_stop_reasons(
+    version: str | None, num_turns: int | None, cut_short: bool | None
+) -> None:
+    result = line(type="result", subtype="success", stop_reason=None, num_turns=num_turns, modelUsage={})
+
+    (_, event) = read(init(version), result)
+
+    assert isinstance(event, ev.TurnCompleted)
+    assert event.report.cut_short is cut_short
+
+
+def test_stop_reason_that_is_not_there_is_no_evidence() -> None:
+    (_, event) = read(init(), line(type="result", subtype="success", num_turns=3, modelUsage={}))
+
+    assert isinstance(event, ev.TurnCompleted)
+    assert event.report.cut_short is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "unread"),
+    [
+        ({}, ("modelUsage",)),
+        ({"modelUsage": None}, ("modelUsage",)),
+        ({"modelUsage": {"m": {"inputTokens": 1}}}, ("modelUsage of m",)),
+        ({"modelUsage": {"m": 5}}, ("modelUsage of m",)),
+        ({"modelUsage": {}, "usage": {"input_tokens": "9"}}, ("usage",)),
+        ({"modelUsage": {}, "errors": 5, "permission_denials": [5, {}]}, ()),
+    ],
+)
+def test_success_stays_one_and_names_what_of_its_account_cannot_be_read(
+    fields: dict[str, object], unread: tuple[str, ...]
+) -> None:
+    (_, event) = read(init(), line(type="result", subtype="success", **fields))
+
+    assert isinstance(event, ev.TurnCompleted)
+    assert (event.report.unread, event.report.by_model) == (unread, {})
+
+
+@pytest.mark.parametrize("fields", [{}, {"subtype": None}, {"subtype": ["success"]}])
+def test_result_without_a_subtype_is_none_of_success(fields: dict[str, object]) -> None:
+    (_, event) = read(init(), line(type="result", modelUsage={}, **fields))
+
+    assert isinstance(event, ev.TurnFailed)
+    assert (event.report.subtype, event.report.unread) == ("", ("subtype",))
+
+
 # -- lines that are not as they should be
 
 
@@ -492,9 +562,6 @@ def test_usage_since_the_last_result_is_added_up_over_the_process() -> None:
         line(type="user"),
         line(type="user", message={"content": ["text"]}),
         line(type="user", message={"content": [{"type": "tool_result"}]}),
-        line(type="result"),
-        line(type="result", subtype=["success"]),
-        line(type="result", subtype="success", modelUsage={"m": {"inputTokens": 1}}),
         line(type="system", subtype="init"),
         line(type="system", subtype="init", session_id=5),
         line(type="system", subtype="api_retry"),
