@@ -13,6 +13,7 @@ Tokens = Mapping[str, int]  # by model
 _SUCCESSES = frozenset({Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.KILL_WORKER})  # and each of one attempt
 _UNKNOWN = r"(?i)unknown (option|argument)"  # what command lines say of a flag that they do not know
 _UNNAMED = "unknown"  # the model in the books where the agent has not told which it was
+_REFUSALS = frozenset({Scene.REFUSED, Scene.UNAUTHORIZED})  # which no trying again can mend
 _STATUS = {Scene.REFUSED: "failed", Scene.UNAUTHORIZED: "failed", Scene.CANCEL: "cancelled"}
 
 
@@ -63,6 +64,8 @@ class Cell:
             wrong.append(f"{self.status} instead of {wanted}: {self.kind}, {self.message}")
         if self.scene in _SUCCESSES and self.attempts != 1:
             wrong.append(f"paid {self.attempts} times")
+        if self.scene in _REFUSALS and self.attempts > 1:
+            wrong.append(f"refused {self.attempts} times")
         return wrong
 
     def _booked_wrong(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m tests.agents.recorder`: what each version prints, is billed and remembers, for tests that run without it.
+"""`python -m tests.agents.recorder`: what each version prints, remembers and is billed, for tests without it.
 
 The agent is started as its adapter would have it, without a worker around it.
 """
@@ -23,7 +23,7 @@ from adapters.contract import Adapter, AgentConfig, Session
 from adapters.registry import BUILT_IN
 from adapters.request import TurnRequest
 from tests.agents.actors import ACTORS, Actor, key
-from tests.agents.records import lines_of, small, told
+from tests.agents.records import lines_of, remembered, small, told
 from tests.agents.scenes import FIRST, SCHEMA, Scene
 from tests.agents.versions import Version, installed, versions
 from tests.processes import of_turn
@@ -81,9 +81,7 @@ class Studio:
         spool.mkdir()
         if not session.session_id and not adapter.capabilities.names_sessions:
             session = Session(str(uuid4()), resume=False)
-        fields = (
-            {"output_schema": SCHEMA} if scene is Scene.SCHEMA and adapter.capabilities.structured_output else {}
-        )
+        fields = {"output_schema": SCHEMA} if scene is Scene.SCHEMA else {}
         request = TurnRequest.parse(
             {
                 "prompt": f"do it [script:{script}]",
@@ -158,7 +156,7 @@ class Studio:
         }
         texts = {
             "jsonl": lines_of(map(small, done.stdout.splitlines())),
-            "session.jsonl": lines_of(map(small, records)),
+            "session.jsonl": lines_of(remembered(self.version.agent, line) for line in records),
             "truth.json": json.dumps(truth, indent=1) + "\n",
         }
         for suffix, text in texts.items():
@@ -188,7 +186,8 @@ def record(version: Version) -> None:
         with ACTORS[version.agent](home) as actor:
             studio = Studio(version, installed(version), actor, root)
             for scene in SCENES:
-                studio.record(scene)
+                if scene is not Scene.SCHEMA or _adapter(version.agent).capabilities.structured_output:
+                    studio.record(scene)
 
 
 def _adapter(agent: str) -> Adapter:

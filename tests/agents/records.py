@@ -10,7 +10,17 @@ from adapters.fold import Parser, TurnState, fold
 
 _LONG = 300  # characters of a text that nobody judges by
 _DROPPED = frozenset({"base_instructions", "tools", "slash_commands", "agents", "skills", "plugins", "attachment"})
-_UNREAD = frozenset({"queue-operation", "file-history-snapshot", "attachment"})  # records that no adapter reads
+# Of session files, by agent: the records that its adapter reads. All others are left out.
+_READ = {
+    "claude-code": frozenset({"assistant", "api-request"}),
+    "codex": frozenset(
+        {"session_meta", "turn_context", "token_usage_record", "event_msg", "response_item", "compacted"}
+    ),
+}
+# Of Codex's records, those that only repeat what was said.
+_SAID = frozenset(
+    {"message", "additional_tools", "item_completed", "thread_settings_applied", "user_message", "agent_message"}
+)
 
 
 def told(parser: Parser, stdout: str) -> str | None:
@@ -25,14 +35,22 @@ def lines_of(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines if line)
 
 
-def small(line: str) -> str:
-    """Return a line with its long texts cut; empty for a record that nobody reads."""
+def remembered(agent: str, line: str) -> str:
+    """Return a record of a session file in the same way; empty for one that its adapter does not read."""
     try:
         record = json.loads(line)
     except ValueError:
         return line
-    if isinstance(record, dict) and record.get("type") in _UNREAD:
-        return ""
+    unread = agent in _READ and record.get("type") not in _READ[agent]
+    return "" if unread or (record.get("payload") or {}).get("type") in _SAID else small(line)
+
+
+def small(line: str) -> str:
+    """Return a line with its long texts cut."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return line
     return json.dumps(_shorter(record), separators=(",", ":"), ensure_ascii=False)
 
 
