@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.adapters.version_recordings import Recording, judged, recordings
@@ -44,6 +46,16 @@ def test_books_are_as_billed_or_marked_and_never_more(recording: Recording) -> N
     if usage.complete:
         assert booked == billed
     assert sum(booked.values()) <= sum(billed.values())
+
+
+@pytest.mark.parametrize(("version", "told"), [("0.128.0", 0), ("0.140.0", 0), ("0.150.1", 760), ("0.169.0", 760)])
+def test_older_codex_has_its_cache_writes_among_its_input(version: str, told: int) -> None:
+    recording = Recording("codex", version, "success")
+    usage = json.loads(recording.lines[-1])["usage"]
+    (billed,) = recording.bill.values()
+
+    assert usage.get("cache_write_input_tokens", 0) == told
+    assert usage["input_tokens"] == billed.prompt
 
 
 @each
