@@ -39,6 +39,13 @@ class AssistantText:
 
 
 @dataclass(slots=True)
+class AnswerBegun:
+    """The model answers, in pieces; the text follows once it is whole."""
+
+    name: ClassVar[str] = "answer_begun"
+
+
+@dataclass(slots=True)
 class Thinking:
     """The model's reasoning, as far as the agent shows it."""
 
@@ -248,6 +255,7 @@ class TurnFailed:
 Event = (
     SessionStarted
     | AssistantText
+    | AnswerBegun
     | Thinking
     | ToolStarted
     | ToolFinished

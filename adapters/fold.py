@@ -33,6 +33,7 @@ class TurnState:
         self.agent_version: str | None = None  # None: the agent has not told it
         self.expects_output = expects_output  # it was asked for structured output, or says itself that it was
         self.text = ""  # the main agent's latest text
+        self.answering = False  # the main agent has written some text since its last tool call
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
         self.subagents: set[str] = set()  # those at work
         self.delegated: set[str] = set()  # all that ever were
@@ -50,6 +51,7 @@ class TurnState:
         self._handlers: dict[type, Callable[..., None]] = {
             ev.SessionStarted: self._session_started,
             ev.AssistantText: self._text,
+            ev.AnswerBegun: self._answer_begun,
             ev.ToolStarted: self._tool_started,
             ev.ToolFinished: self._tool_finished,
             ev.TokenUsage: self._token_usage,
@@ -112,9 +114,14 @@ class TurnState:
     def _text(self, event: ev.AssistantText) -> None:
         if not event.subagent:
             self.text = event.text
+            self.answering = True
+
+    def _answer_begun(self, _: ev.AnswerBegun) -> None:
+        self.answering = True
 
     def _tool_started(self, event: ev.ToolStarted) -> None:
         self.tools[event.tool_use_id] = event.tool
+        self.answering = False
 
     def _tool_finished(self, event: ev.ToolFinished) -> None:
         self.tools.pop(event.tool_use_id, None)

@@ -96,6 +96,7 @@ class TurnResult(BaseModel):
     usage_source: UsageSource = UsageSource.NONE
     usage_complete: bool = True  # False: a message was in flight when the agent ended; its bill is missing
     cost_usd: float | None = None  # None: not known, or not for every model
+    not_understood: tuple[str, ...] = ()  # of the agent's final word: missing, or in no known form
     num_turns: int | None = None  # agentic steps of the last attempt
     duration_ms: int | None = None  # wall-clock time of the last attempt
     duration_api_ms: int | None = None

@@ -59,6 +59,7 @@ def finished(
         usage_source=usage.source,
         usage_complete=usage.complete,
         cost_usd=usage.cost_usd,
+        not_understood=report.unread if report else (),
         num_turns=report.num_turns if report else None,
         duration_ms=report.duration_ms if report else None,
         duration_api_ms=report.duration_api_ms if report else None,

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adapters.claude_code.known import asks_aside, read_version
+from adapters.claude_code.report import OWN_TOKENS
 from adapters.events import Report
 from adapters.fold import TurnState
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 
+_KNOWN = ("success", "error")  # how subtypes begin
 ByModel = Mapping[str, ModelUsage]
 
 
@@ -55,7 +57,8 @@ def _more(one: ModelUsage | None, other: ModelUsage | None) -> ModelUsage:
 
 def _is_doubtful(state: TurnState) -> bool:
     """Whether the account may be short for what the agent did not tell, or not in a form that is known."""
-    return any(report.unread for report in state.reports) or asks_aside(read_version(state.agent_version))
+    unread = any(report.unread or not report.subtype.startswith(_KNOWN) for report in state.reports)
+    return unread or asks_aside(read_version(state.agent_version))
 
 
 def _cut_off(report: Report, state: TurnState) -> bool:
@@ -67,6 +70,8 @@ def _cut_off(report: Report, state: TurnState) -> bool:
 def _can_be_trusted(report: Report) -> bool:
     """`modelUsage` misses messages that were cut or interrupted (2.1.197), or guesses their output (2.1.330).
 
-    It never mends: a process that answers several prompts goes on counting from there.
+    Only its other account shows that. It never mends: a process that answers several prompts goes on counting from
+    there.
     """
-    return report.terminal_reason != "aborted_streaming" and not report.contradictory and not report.cut_short
+    confirmed = not report.contradictory and OWN_TOKENS not in report.unread
+    return confirmed and report.terminal_reason != "aborted_streaming" and not report.cut_short

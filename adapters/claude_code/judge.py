@@ -11,6 +11,8 @@ result, `adapters.faults` for an HTTP status.
 
 from __future__ import annotations
 
+import re
+
 from adapters import errors
 from adapters.claude_code.account import misses, told_usage
 from adapters.claude_code.session_files import subagent_files
@@ -36,6 +38,7 @@ _SUBTYPES: dict[str, type[TurnError]] = {
     "error_max_budget_usd": errors.BudgetExceeded,
     "error_max_structured_output_retries": errors.StructuredOutputMissing,
 }
+_STATUS = re.compile(r"API Error: ([45]\d\d)\b")
 # What the CLI says of sessions, mostly on stderr alone and before any event. One "in use" may be dead, and then no
 # waiting helps: the next attempt takes another session.
 _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
@@ -132,9 +135,16 @@ def _api_error_kind(report: Report, state: TurnState) -> type[TurnError]:
     category = state.api_failure.category if state.api_failure else None
     if category in _CATEGORIES:
         return _CATEGORIES[category]
-    if report.api_status is not None:
-        return kind_of_status(report.api_status)
+    status = report.api_status or _status_in(report.text)
+    if status is not None:
+        return kind_of_status(status)
     return errors.ApiUnreachable if category in ("server_error", "unknown") else errors.AgentFailed
+
+
+def _status_in(text: str) -> int | None:
+    """The HTTP status that 2.1.69 and older tell in nothing but their text."""
+    found = _STATUS.match(text)
+    return int(found[1]) if found else None
 
 
 def _limited(kind: type[TurnError], text: str, state: TurnState) -> TurnError:

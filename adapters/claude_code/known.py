@@ -16,8 +16,8 @@ _TELLS_STOP_REASON: Version = (2, 1, 69)
 # 2.1.0 and older print the stop reason with the last block of any message, 2.1.32 only where it was not streamed.
 _TELLS_LOST_ANSWERS: Version = (2, 1, 32)
 # Beside the conversation, and without waiting for the answers, versions up to 2.1.50 ask haiku about every
-# command, 2.0.76 and 2.1.0 warm up subagents on several models, and 2.1.105 asks haiku for a title; what of that is
-# under way when the turn ends stands in no account, and none of it in the session files. 2.1.69 asks for nothing.
+# command, 2.0.76 and 2.1.0 warm up subagents on several models, and 2.1.105 asks haiku for a title; what of that
+# is under way when the turn ends stands in no account, and none of it in the session files. 2.1.69 asks for none.
 # 2.1.142 and newer ask for a title unless CLAUDE_CODE_DISABLE_TERMINAL_TITLE is set, as it is.
 _KEEPS_WHOLE_BOOKS: tuple[tuple[Version, Version | None], ...] = (((2, 1, 69), (2, 1, 70)), ((2, 1, 142), None))
 # 2.1.330 counts over the session in `modelUsage`, and tells what is new beside it.

@@ -7,6 +7,7 @@ calls a success has happened, and was paid for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from adapters.claude_code.known import Version, counts_by_process, tells_stop_reason
@@ -16,6 +17,8 @@ from adapters.fields import integer, number, optional_string
 from adapters.usage import ModelUsage, Tokens
 
 _NEWS = "model_usage_since_last_result"
+OWN_TOKENS = "usage"  # the main agent's own
+_COUNTS = {"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"}
 _ODD = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -92,11 +95,13 @@ def _by_model(record: dict[str, Any], name: str, unread: list[str]) -> dict[str,
 
 
 def _own_tokens(record: dict[str, Any], unread: list[str]) -> Tokens:
-    try:
-        return read_tokens(record.get("usage") or {})
-    except _ODD:
-        unread.append("usage")
-        return Tokens()
+    """The other account: what it does not count cannot speak against the first one."""
+    usage = record.get("usage")
+    if isinstance(usage, dict) and usage.keys() >= _COUNTS:
+        with suppress(*_ODD):
+            return read_tokens(usage)
+    unread.append(OWN_TOKENS)
+    return Tokens()
 
 
 def _sum(first: Mapping[str, ModelUsage], second: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:

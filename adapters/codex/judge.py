@@ -11,7 +11,7 @@ from adapters.codex.faults import fault
 from adapters.codex.rollout import next_files
 from adapters.contract import Exit, Judgement
 from adapters.errors import TurnError
-from adapters.faults import exit_after_success, exit_error
+from adapters.faults import exit_after_success, exit_error, without_result
 from adapters.fold import TurnState
 from adapters.usage import Usage, UsageSource
 
@@ -29,7 +29,7 @@ def _usage(state: TurnState) -> Usage:
     """What the stream tells: the thread's count, which is the turn's in a new thread, without its subagents."""
     report = state.report
     if report is not None and not report.is_error and not state.resumed:
-        return Usage(report.by_model, UsageSource.STREAM, complete=False)
+        return Usage(report.by_model, UsageSource.STREAM if report.by_model else UsageSource.NONE, complete=False)
     refused = report is not None and report.is_error and not (state.text or state.tools or state.answer_lost)
     silent = not (state.started or state.text or state.tools or state.malformed)
     return Usage({}, UsageSource.NONE, complete=refused or silent)
@@ -50,7 +50,7 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
     if _NO_SUCH_THREAD in end.stderr and not state.started:
         return errors.SessionNotFound(_complaint(end.stderr))
     if end.code == 0:
-        return errors.AgentFailed("the agent ended without a result" + _because(end))
+        return without_result(state, _because(end))
     return exit_error(state, end, _because(end))
 
 

@@ -101,13 +101,29 @@ class CodexParser:
 
     def _completed(self, record: Record, _: float | None) -> Events:
         """Its `usage` is that of the thread's whole life, of which this turn may be a part."""
-        by_model = {UNKNOWN_MODEL: ModelUsage(read_tokens(record["usage"]))}
-        report = ev.Report("completed", text=self._text, structured_output=_object(self._text), by_model=by_model)
+        by_model, unread = _account(record)
+        report = ev.Report(
+            "completed",
+            text=self._text,
+            structured_output=_object(self._text),
+            by_model=by_model,
+            unread=unread,
+        )
         return (ev.TurnCompleted(report),)
 
     def _failed(self, record: Record, _: float | None) -> Events:
-        text = string(record["error"]["message"])
+        error = record.get("error")
+        said = error.get("message") if isinstance(error, dict) else None
+        text = optional_string(said) or "the agent reported a failure, and no reason"
         return (ev.TurnFailed(ev.Report("failed", is_error=True, text=text, api_status=status_of(text))),)
+
+
+def _account(record: Record) -> tuple[dict[str, ModelUsage], tuple[str, ...]]:
+    """What the thread has used, and what of that could not be read: a success without it is one."""
+    try:
+        return {UNKNOWN_MODEL: ModelUsage(read_tokens(record["usage"]))}, ()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}, ("usage",)
 
 
 # -- items that are calls of tools: one line of what is done

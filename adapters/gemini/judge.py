@@ -16,8 +16,9 @@ from adapters import errors
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
-from adapters.faults import exit_after_success, exit_error, kind_of_status
+from adapters.faults import exit_after_success, exit_error, kind_of_status, not_understood, without_result
 from adapters.fold import TurnState
+from adapters.gemini.report import ERROR, SUCCESS
 from adapters.prices import PriceTable
 from adapters.usage import ModelUsage, Usage, UsageSource
 
@@ -81,8 +82,11 @@ def told_usage(state: TurnState, end: Exit, prices: PriceTable) -> Usage:
     by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
     refused = report.api_status is not None or end.code in _STATUS_OF_EXIT  # what has a status was no answer
     broke_off = isinstance(_error(state, end), errors.ApiUnreachable) and not refused
-    whole = not broke_off and not any(_LOOP in text for text in report.errors)
-    return Usage(by_model, UsageSource.RESULT, complete=whole)
+    known = not report.unread and report.subtype in (SUCCESS, ERROR)
+    whole = known and not broke_off and not any(_LOOP in text for text in report.errors)
+    # Without an account, the session files are all there is.
+    source = UsageSource.NONE if report.unread and not by_model else UsageSource.RESULT
+    return Usage(by_model, source, complete=whole)
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:
@@ -91,6 +95,11 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return _without_report(state, end)
     if report.is_error:
         return _reported(report, end)
+    if report.subtype != SUCCESS:
+        what = (
+            f"its result has the status {report.subtype[:100]}" if report.subtype else "its result has no status"
+        )
+        return not_understood(state, what)
     return exit_after_success(state, end, _because(end))
 
 
@@ -117,11 +126,11 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
             return kind(_line_with(phrase, end.stderr), retry=retry)
     if end.code in _EXITS and not state.started:
         return _EXITS[end.code](f"the agent exited with status {end.code}" + _because(end))
-    if end.code == 0 and state.started:
+    if end.code == 0 and state.started and not state.answering and not state.malformed:
         # So it leaves on SIGINT and SIGTERM. If it was not us who sent them, the turn must not be lost by that.
         return errors.TurnCancelled("the agent was ended by a signal before it had a result", retry=Retry.BACKOFF)
-    if end.code == 0:
-        return errors.AgentFailed("the agent ended without a result" + _because(end))
+    if end.code == 0:  # what it was about to say may have been said
+        return without_result(state, _because(end))
     return exit_error(state, end, _because(end))
 
 

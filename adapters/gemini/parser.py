@@ -12,7 +12,7 @@ from typing import Any
 
 from adapters import events as ev
 from adapters.fields import string
-from adapters.gemini.report import read_report
+from adapters.gemini.report import SUCCESS, read_report
 from adapters.lines import decode, malformed
 from adapters.texts import MAX_SUMMARY, beginning, shorten, strip_ansi, summary_of_call, texts_of
 
@@ -55,10 +55,11 @@ class GeminiParser:
         return (*self._answered(), *happened)
 
     def _message(self, record: Record) -> Events:
-        if record["role"] == "assistant":
-            self._answer.append(string(record["content"]))
-            self._stopped = ""
-        return _HEARTBEATS
+        if record["role"] != "assistant":
+            return _HEARTBEATS
+        self._answer.append(string(record["content"]))
+        self._stopped = ""
+        return _HEARTBEATS if len(self._answer) > 1 else (ev.AnswerBegun(),)
 
     def _answered(self) -> Events:
         """The answer that has come to its end."""
@@ -94,7 +95,11 @@ class GeminiParser:
 
     def _result(self, record: Record, _: float | None) -> Events:
         report = read_report(record, self._stopped)
-        return (ev.TurnFailed(report) if report.is_error else ev.TurnCompleted(report),)
+        return (
+            ev.TurnCompleted(report)
+            if report.subtype == SUCCESS and not report.is_error
+            else ev.TurnFailed(report),
+        )
 
 
 def _tool_error(record: Record) -> str:

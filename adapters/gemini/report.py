@@ -1,4 +1,7 @@
-"""The Gemini CLI's `result` line: its own final word on the turn."""
+"""The Gemini CLI's `result` line: its own final word on the turn.
+
+A field that is missing, or has another shape, makes the report say less, and never makes it no report.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,55 @@ import re
 from typing import Any
 
 from adapters.events import Report
-from adapters.gemini.tokens import count, of_stats
+from adapters.fields import integer, optional_string
+from adapters.gemini.tokens import of_stats
 from adapters.usage import ModelUsage
 
+SUCCESS, ERROR = "success", "error"  # the statuses that are known
 _STATUS = re.compile(r'"code"\s*:\s*([1-5]\d\d)\b')  # the API's answer stands in the message, as JSON
 
 
 def read_report(record: dict[str, Any], stopped: str) -> Report:
-    """Read a `result` line. Raises KeyError, TypeError, ValueError or AttributeError if it has another shape.
+    """Read a `result` line; never raises.
 
     `stopped` is why it had given up before; it may call that a success, or say no more of it. Models that were
     asked and did not answer are left out.
     """
-    status, stats, error = record["status"], record.get("stats") or {}, record.get("error") or {}
-    if type(status) is not str:
-        raise TypeError("not a status")
+    unread: list[str] = []
+    stats, error = _object(record, "stats"), _object(record, "error")
+    status = optional_string(record.get("status"))
+    if not status:
+        unread.append("status")
     message = str(error.get("message") or stopped)
     found = _STATUS.search(message)
-    by_model = {model: ModelUsage(of_stats(used)) for model, used in (stats.get("models") or {}).items()}
+    by_model = _by_model(stats, unread)
     return Report(
-        subtype=status,
-        is_error=status != "success" or bool(stopped),
+        subtype=status or "",
+        is_error=status == ERROR or bool(message),
         by_model={model: used for model, used in by_model.items() if used.tokens.total},
-        duration_ms=count(stats.get("duration_ms")) or None,
+        unread=tuple(unread),
+        duration_ms=integer(stats.get("duration_ms")) or None,
         terminal_reason=str(error["type"]) if "type" in error else None,
         api_status=int(found[1]) if found else None,
         errors=(message,) if message else (),
     )
+
+
+def _object(record: dict[str, Any], name: str) -> dict[str, Any]:
+    value = record.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _by_model(stats: dict[str, Any], unread: list[str]) -> dict[str, ModelUsage]:
+    """What of the account could be read."""
+    models = stats.get("models")
+    if not isinstance(models, dict):
+        unread.append("stats.models")
+        return {}
+    by_model: dict[str, ModelUsage] = {}
+    for model, used in models.items():
+        try:
+            by_model[model] = ModelUsage(of_stats(used))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            unread.append(f"stats.models of {model}")
+    return by_model

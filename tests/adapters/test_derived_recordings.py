@@ -152,7 +152,7 @@ def test_lines_unknown_to_us_change_nothing() -> None:
     ],
 )
 def test_category_of_an_api_error_tells_its_kind(category: str, kind: str, retry: Retry) -> None:
-    judged = derived("e_api_400", category=category, api_error_status=None)
+    judged = derived("e_api_400", category=category, api_error_status=None, result="API Error: something")
 
     assert judged.kind == kind
     assert judged.judgement.error is not None
@@ -249,6 +249,15 @@ def test_interrupt_is_a_cancel(reason: str) -> None:
     )
 
     assert judged.kind == "turn_cancelled"
+
+
+def test_status_in_the_text_alone_tells_the_kind() -> None:
+    """As 2.1.69 and older have it."""
+    text = 'API Error: 400 {"type":"error","error":{"type":"invalid_request_error"}}'
+
+    judged = derived("e_api_400", category="unknown", api_error_status=None, result=text)
+
+    assert judged.kind == "invalid_request"
 
 
 def test_refusal_is_told_as_one_whether_it_is_an_error_or_not() -> None:

@@ -21,7 +21,7 @@ KINDS = {
     "badflag": "port_exit",
     "badformat": "port_exit",
     "down": "api_unreachable",
-    "killed-answer": "turn_cancelled",
+    "killed-answer": "agent_not_understood",  # exit status 0, and nobody can say whether the answer was whole
     "killed-tool": "turn_cancelled",
     "loop-recovered": "completed",
     "nokey": "authentication_failed",
@@ -175,8 +175,8 @@ def test_result_that_is_printed_twice_counts_once(name: str) -> None:
 def test_events_of_a_turn_with_tools() -> None:
     turn = folded(load("tools"))
     assert [event.name for event in turn.events if event is not ev.HEARTBEAT] == [
-        "session_started", "text", "tool_started", "tool_finished", "tool_started", "tool_finished", "text",
-        "turn_completed",
+        "session_started", "answer_begun", "text", "tool_started", "tool_finished", "tool_started",
+        "tool_finished", "answer_begun", "text", "turn_completed",
     ]  # fmt: skip
     assert turn.state.text == "Done: the stub turn finished."
     assert [event.summary for event in turn.events if isinstance(event, ev.ToolStarted)] == [

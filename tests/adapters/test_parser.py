@@ -520,12 +520,13 @@ def test_stop_reason_that_is_not_there_is_no_evidence() -> None:
 @pytest.mark.parametrize(
     ("fields", "unread"),
     [
-        ({}, ("modelUsage",)),
-        ({"modelUsage": None}, ("modelUsage",)),
-        ({"modelUsage": {"m": {"inputTokens": 1}}}, ("modelUsage of m",)),
-        ({"modelUsage": {"m": 5}}, ("modelUsage of m",)),
-        ({"modelUsage": {}, "usage": {"input_tokens": "9"}}, ("usage",)),
-        ({"modelUsage": {}, "errors": 5, "permission_denials": [5, {}]}, ()),
+        ({"usage": USAGE}, ("modelUsage",)),
+        ({"modelUsage": None}, ("modelUsage", "usage")),
+        ({"modelUsage": {"m": {"inputTokens": 1}}, "usage": USAGE}, ("modelUsage of m",)),
+        ({"modelUsage": {"m": 5}, "usage": USAGE}, ("modelUsage of m",)),
+        ({"modelUsage": {}, "usage": {"input_tokens": 9}}, ("usage",)),
+        ({"modelUsage": {}, "usage": USAGE | {"input_tokens": "9"}}, ("usage",)),
+        ({"modelUsage": {}, "usage": USAGE, "errors": 5, "permission_denials": [5, {}]}, ()),
     ],
 )
 def test_success_stays_one_and_names_what_of_its_account_cannot_be_read(
@@ -539,7 +540,7 @@ def test_success_stays_one_and_names_what_of_its_account_cannot_be_read(
 
 @pytest.mark.parametrize("fields", [{}, {"subtype": None}, {"subtype": ["success"]}])
 def test_result_without_a_subtype_is_none_of_success(fields: dict[str, object]) -> None:
-    (_, event) = read(init(), line(type="result", modelUsage={}, **fields))
+    (_, event) = read(init(), line(type="result", modelUsage={}, usage=USAGE, **fields))
 
     assert isinstance(event, ev.TurnFailed)
     assert (event.report.subtype, event.report.unread) == ("", ("subtype",))
