@@ -40,9 +40,13 @@ def cell(version: Version, scene: Scene, played: Played) -> Cell:
         billed={model: sum(counts) for model, counts in billed.items()},
         booked={model: sum(counts) for model, counts in booked.items()},
         complete=all(result.usage_complete for result in played.results),
-        kinds_agree=booked == billed,
+        kinds_agree=_by_kind(booked) == _by_kind(billed),
         left=tuple(played.left),
     )
+
+
+def _by_kind(sums: dict[str, Counts]) -> list[int]:
+    return [sum(counts[kind] for counts in sums.values()) for kind in range(4)]
 
 
 def _booked(result: TurnResult) -> list[tuple[str, Counts]]:

