@@ -9,7 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python and pytest read these before anything of ours could set them aside.
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
-.PHONY: install demo test test-fresh test-tools lint docs bench simulate chaos outages dashboards pictures stack secrets lock clean
+.PHONY: install demo test test-fresh test-tools test-agents lint docs bench simulate chaos outages dashboards pictures \
+	stack secrets lock clean
 
 install: $(INSTALLED)
 
@@ -62,6 +63,12 @@ simulate: $(INSTALLED)
 # BROKER=valkey or rabbitmq: on that one only. SEED=N: that storm once more.
 chaos: $(INSTALLED) test-tools
 	@$(BIN)/python -m tests.chaos $(if $(BROKER),--broker $(BROKER)) $(if $(SEED),--seed $(SEED))
+
+# Agents from npm in all versions that docs/adapters.md names, through a real worker: a quarter of an hour, and 3 GB.
+# AGENT=codex VERSION=0.140.0 SCENE=cut: that one only.
+test-agents: $(INSTALLED)
+	@$(BIN)/python -m tests.agents $(if $(AGENT),--agent $(AGENT)) $(if $(VERSION),--version $(VERSION)) \
+		$(if $(SCENE),--scene $(SCENE))
 
 # The broker, the ledger, or both are away for half a minute.
 outages: $(INSTALLED) test-tools

@@ -207,6 +207,16 @@ def test_branches_take_subagents_and_other_models_and_the_rest_is_main() -> None
         assert (status, message) == (400, "model api: script 'a' has no branch for this subagent")
 
 
+@pytest.mark.parametrize("prompt", ["quota", "Warmup"])
+def test_what_older_versions_ask_at_their_start_is_billed_and_takes_no_reply_of_the_conversation(
+    prompt: str,
+) -> None:
+    beside = replies.text("beside", Usage(410, 23))
+    with ModelApi(Script("a", (replies.text("answer"),), side_reply=beside)) as api:
+        assert [ask(api, asked)[1] for asked in (prompt, "hi", prompt)] == ["beside", "answer", "beside"]
+        assert api.bill("a").by_model == {SONNET: Usage(830, 51)}
+
+
 def test_exhausted_script_says_so() -> None:
     with ModelApi(Script("a", replies=(replies.text("only"),))) as api:
         assert ask(api) == (200, "only")

@@ -27,6 +27,8 @@ from adapters.session_request import SessionRequest
 from adapters.task import Task
 from adapters.workspace import Collect, HostMount, Worktree
 from ops.settings import PREFIX, Settings
+from tests.agents.results import load
+from tests.agents.table import tables
 from tests.docs.catalogue import of_exporter, of_workers
 
 _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -215,6 +217,7 @@ def _table(columns: Row, rows: Iterator[Row]) -> str:
 
 
 _PARTS: dict[str, Callable[[], str]] = {
+    "versions": lambda: tables(load()),
     "settings": _settings,
     "claude-code": _claude_code,
     "claude-sdk": _claude_sdk,

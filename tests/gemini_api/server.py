@@ -66,6 +66,12 @@ class GeminiApi:
             script, lambda bill: len(bill.requests) >= count, f"{count} requests", timeout_s
         )
 
+    def wait_until_idle(self, script: str, timeout_s: float = 30.0) -> Bill:
+        """Block until no request of the script is being answered any more. Raises TimeoutError."""
+        return self._accounts.wait_for(
+            script, lambda bill: not any(line.open for line in bill.requests), "end of requests", timeout_s
+        )
+
     def __enter__(self) -> Self:
         self._thread.start()
         if not self._started.wait(60.0):

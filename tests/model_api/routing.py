@@ -15,6 +15,7 @@ SIDE = "side"
 SESSION_HEADER = "x-claude-code-session-id"
 AGENT_HEADER = "x-claude-code-agent-id"  # on the requests of a subagent only
 _SIDE_MODEL = "haiku"  # Claude Code asks this family for titles and summaries
+_SIDE_PROMPTS = frozenset({"quota", "Warmup"})  # what older versions ask of any model when they start
 _MARKER = re.compile(r"\[script:([^\]]+)\]")
 
 
@@ -93,7 +94,7 @@ class Router:
 
 
 def choose_list(script: Script, request: MessagesRequest, session: str, *, subagent: bool) -> Route:
-    """The first branch that matches, else the side reply for a side query, else the main replies.
+    """The first branch that matches, else the side reply if it is beside the conversation, else the main replies.
 
     Raises:
         UnroutableError: a subagent asks and no branch matches; the main replies are not meant for it.
@@ -103,9 +104,17 @@ def choose_list(script: Script, request: MessagesRequest, session: str, *, subag
             return Route(script, branch.name, branch.replies, session)
     if subagent:
         raise UnroutableError(f"script {script.name!r} has no branch for this subagent")
-    if _SIDE_MODEL in request.model and not request.tools:
+    if _is_beside(request):
         return Route(script, SIDE, (script.side_reply,), session)
     return Route(script, MAIN, script.replies, session)
+
+
+def _is_beside(request: MessagesRequest) -> bool:
+    """Whether the request is no part of the conversation."""
+    opening = request.messages[0] if request.messages else {}
+    return any(text in _SIDE_PROMPTS for text in _user_texts(opening)) or (
+        _SIDE_MODEL in request.model and not request.tools
+    )
 
 
 def _matches(branch: Branch, request: MessagesRequest) -> bool:

@@ -147,7 +147,7 @@ class Script:
     key: str | None = None  # API key or bearer token
     keyword: str | None = None  # substring of a prompt
     per_session: bool = False  # True: every session starts from the first reply; a demo is run more than once
-    side_reply: Reply = SIDE_REPLY  # to any number of side queries: a small model asked without tools
+    side_reply: Reply = SIDE_REPLY  # to any number of requests beside the conversation: titles, quota checks
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,68 @@
+"""What the matrix calls right and wrong, and how it shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.agents.cells import Cell
+from tests.agents.results import load, order
+from tests.agents.scenes import Scene
+from tests.agents.table import line, tables
+from tests.agents.versions import VERSIONS
+
+PAID = Cell("codex", "1.0", Scene.SUCCESS, "completed", None, "", 1, 2, {"m": 50}, {"m": 50}, True, True)
+
+
+def test_paid_success_that_is_booked_as_billed_holds() -> None:
+    assert not PAID.faults
+    assert not replace(PAID, booked={"m": 40}, complete=False).faults
+
+
+def test_failed_or_repeated_success_does_not() -> None:
+    assert replace(PAID, status="failed", kind="turn_failed").faults
+    assert replace(PAID, attempts=2).faults
+    assert not replace(PAID, scene=Scene.KILL_AGENT, attempts=2).faults
+
+
+def test_books_that_are_wrong_do_not() -> None:
+    assert replace(PAID, booked={"m": 40}).faults
+    assert replace(PAID, booked={"m": 60}, complete=False).faults
+    assert replace(PAID, booked={"other": 50}).faults
+    assert not replace(PAID, booked={"unknown": 50}, complete=False).faults  # nobody has told it the model
+
+
+def test_request_beside_the_conversation_is_missed() -> None:
+    assert replace(PAID, billed={"m": 50, "small": 3}).faults
+
+
+def test_what_is_left_running_fails_the_cell() -> None:
+    assert replace(PAID, left=("17 sleep 300",)).faults
+
+
+def test_version_that_does_not_know_a_flag_is_no_fault_as_long_as_nothing_is_billed() -> None:
+    lacks = replace(PAID, status="failed", billed={}, booked={}, message="error: unknown option '--json-schema'")
+    assert lacks.unable
+    assert not lacks.faults
+    assert replace(lacks, billed={"m": 1}, complete=False).faults
+    assert replace(lacks, message="it broke").faults
+
+
+def test_table_shows_what_was_booked_of_what_was_billed() -> None:
+    short = replace(PAID, scene=Scene.KILL_AGENT, attempts=2, booked={"m": 1}, complete=False)
+    other = replace(PAID, scene=Scene.CUT, kinds_agree=False)
+    row = tables([PAID, short, other]).splitlines()[2]
+    assert row == "| 1.0 | 50 |  |  |  |  |  | 50\\* |  | 1 of 50, ×2 |  |"
+    assert line(short).startswith("ok   codex 1.0 kill-agent: completed ×2, billed 50")
+
+
+def test_document_has_every_version_in_every_scene() -> None:
+    places = {(cell.agent, cell.version, cell.scene) for cell in load()}
+    wanted = {(agent, number, scene) for agent in VERSIONS for number in VERSIONS[agent] for scene in Scene}
+    assert wanted <= places
+    assert load() == sorted(load(), key=order)
+
+
+def test_every_cell_of_the_document_holds_but_for_a_limit_that_older_geminis_do_not_name() -> None:
+    """A passing 429 is an unknown error in what they print, so their turn is failed instead of tried again."""
+    failing = {(cell.agent, cell.version, cell.scene) for cell in load() if cell.faults}
+    assert failing == {("gemini", number, Scene.LIMITED) for number in ("0.45.2", "0.52.0")}
