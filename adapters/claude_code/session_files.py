@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from adapters.claude_code.known import asks_aside, read_version
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.tokens import read_tokens
 from adapters.command import SessionFiles
@@ -60,7 +61,11 @@ def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
     usage = Usage(_priced(by_model, state), UsageSource.SESSION_FILES)
     whole = all(message.finished for message in messages.values())
     cut = state.awaits_answer or state.answer_lost or any(report.contradictory for report in state.reports)
-    return replace(usage, complete=whole and not cut and usage.tokens.prompt >= state.seen_tokens.prompt)
+    # A version that does not tell which it is has no finished messages here, by what they look like.
+    aside = state.agent_version is not None and asks_aside(read_version(state.agent_version))
+    return replace(
+        usage, complete=whole and not cut and not aside and usage.tokens.prompt >= state.seen_tokens.prompt
+    )
 
 
 def _collect(line: bytes, messages: dict[str, _Message]) -> None:
