@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from adapters.errors import TurnCancelled, TurnError
 from adapters.fold import TurnState
 from adapters.plan import Plan
 from adapters.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import Usage, combine
-from ops.ledger import Attempt
 from workers.lifecycle import AttemptStarted
+
+if TYPE_CHECKING:  # `runturn replay` puts a result together without the ledger's library
+    from ops.ledger import Attempt
 
 
 def status_of(error: TurnError | None) -> Status:

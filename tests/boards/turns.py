@@ -28,6 +28,7 @@ _WEIGHTS = (8, 10, 6, 5, 2, 1, 1)
 _FAILING = {"Bash": 0.18, "Edit": 0.08, "WebFetch": 0.3}
 
 MODELS = ("claude-sonnet-4-5", "claude-opus-4-8", "claude-haiku-4-5")
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 UNKNOWN = "claude-next-preview"  # Claude Code takes some price for it
 _TEXT = {"type": "text", "text": "done"}
 
@@ -95,7 +96,7 @@ class Cast:
             "terminal_reason": "completed",
             "session_id": "s",
             "total_cost_usd": sum(entry["costUSD"] for entry in usage.values()),
-            "usage": {"input_tokens": 0, "output_tokens": 0},
+            "usage": dict.fromkeys(_COUNTS, 0),
             "modelUsage": usage,
         })  # fmt: skip
 
@@ -108,7 +109,8 @@ def _after(seconds: float) -> str:
 
 
 def _init(model: str) -> str:
-    return json.dumps({"type": "system", "subtype": "init", "session_id": "s", "model": model, "tools": []})
+    agent = {"claude_code_version": "2.1.330", "model": model, "tools": []}
+    return json.dumps({"type": "system", "subtype": "init", "session_id": "s", **agent})
 
 
 def _assistant(model: str, number: int, block: dict[str, Any]) -> str:

@@ -16,8 +16,9 @@ from tests.cli.conftest import Cli
 from workers.outcome import refused
 
 SETTLED_AT = 1_763_812_800.0
+PLACE = {"agent": "scripted", "host": "build1", "agent_version": None}
 EVENTS = (
-    {"seq": 1, "at": 1.0, "event": "attempt_started", "attempt": 1, "agent": "scripted", "host": "build1"},
+    {"seq": 1, "at": 1.0, "event": "attempt_started", "attempt": 1, **PLACE},
     {"seq": 2, "at": 2.0, "event": "text", "text": "I will \x1b[2J look.", "subagent": False},
     {
         "seq": 3,
@@ -28,7 +29,7 @@ EVENTS = (
         "message": "529",
         "retry_at": 13.0,
     },
-    {"seq": 4, "at": 13.0, "event": "attempt_started", "attempt": 2, "agent": "scripted", "host": "build1"},
+    {"seq": 4, "at": 13.0, "event": "attempt_started", "attempt": 2, **PLACE},
     {"seq": 5, "at": 14.0, "event": "text", "text": "Here it is.", "subagent": False},
     {
         "seq": 6,

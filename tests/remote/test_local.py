@@ -20,7 +20,7 @@ async def test_a_shell_sees_only_the_environment_it_was_given(lab: Lab, monkeypa
     monkeypatch.setenv("WORKER_SECRET", "x")
     output = await run_script(lab.host, "env")
     names = {line.split(b"=")[0] for line in output.stdout.splitlines()}
-    assert names <= {b"PATH", b"HOME", b"PWD", b"OLDPWD", b"SHLVL", b"_"}
+    assert names <= {b"PATH", b"HOME", b"TMPDIR", b"PWD", b"OLDPWD", b"SHLVL", b"_"}
 
 
 async def test_a_machine_without_a_shell_is_unreachable() -> None:

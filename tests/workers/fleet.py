@@ -42,7 +42,7 @@ class Worker:
     ) -> None:
         self.log = log
         self.process: subprocess.Popen[bytes] | Forked
-        if forks and not prefix and program is RUNTURN:
+        if forks and not prefix and program is RUNTURN and "PYTHONPATH" not in environment:
             self.process = Forked(["worker", *arguments], environment, log)
             return
         with log.open("wb") as stderr:
