@@ -68,6 +68,7 @@ def _play(set_up: Stage) -> list[str]:
     turns += [set_up.queue(cast.completed(MODELS[0], 2)) for _ in range(6)]
     turns += [set_up.queue(cast.replayed("e2_api_400_credit", exit_code=1))]
     turns += [set_up.queue(cast.replayed("j_conn_refused", exit_code=1))]
+    turns += [set_up.queue(cast.replayed("f_max_turns", exit_code=1))]  # a failure that was paid for
     turns += [set_up.queue(cast.completed(MODELS[0]), labels={"team": "docs"})]
     again = set_up.request(cast.completed(MODELS[0]))
     turns += [set_up.fleet.client.enqueue(again) for _ in range(2)]
@@ -79,6 +80,7 @@ def _shown(prometheus: Prometheus, turns: int) -> None:
     for metric in ("runturn_settled_turns_total", "runturn_turns_total"):
         until(lambda metric=metric: _value(prometheus, f"sum({metric})") == turns, f"{turns} turns in {metric}")  # type: ignore[misc]
     until(lambda: prometheus.query("rate(runturn_budget_denials_total[1m])"), "a budget's first refusal, twice")
+    until(lambda: prometheus.query("rate(runturn_failed_attempt_cost_usd_total[1m])"), "spend in vain, twice")
     until(lambda: prometheus.query('ALERTS{alertstate="firing"}'), "an alert")
 
 
