@@ -40,7 +40,7 @@ class AssistantText:
 
 @dataclass(slots=True)
 class AnswerBegun:
-    """The model answers, in pieces; the text follows once it is whole."""
+    """The model answers in pieces, or may answer in an unknown form; the text follows once it is whole."""
 
     name: ClassVar[str] = "answer_begun"
 

@@ -1,4 +1,4 @@
-"""Nothing that a run of the tests has started or written outlives it, however it ends.
+"""Nothing that a run of the tests, or of `tests.agents`, has started or written outlives it, however it ends.
 
 The run is a grandchild of the process that somebody has called. Between the two, the keeper adopts whatever loses
 its parent below it, other accounts' processes included; so all that it still has below it when pytest is gone was
@@ -23,7 +23,7 @@ import psutil
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _REQUESTS: Final = (signal.SIGTERM, signal.SIGHUP)
-_INTERRUPTED: Final = 2  # pytest.ExitCode
+INTERRUPTED: Final = 2  # pytest.ExitCode
 _PATIENCE_S: Final = 60  # for the fixtures of a run that was told to stop
 _GRACE_S: Final = 10.0  # for what ends by itself after the last test
 _OURS: Final = ("rt-", "runturn-")  # what fixtures call their folders; agents leave other things lying
@@ -31,7 +31,10 @@ _SOCKETS: Final = Path(f"/tmp/runturn-{os.getuid()}")  # of embedded brokers wit
 
 
 def run_alone(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> int:
-    """Run pytest with `folder` as its temporary directory, and remove all that it leaves; return its status."""
+    """Run a program with `folder` as its temporary directory, and remove all that it leaves; return its status.
+
+    SIGINT is to end it, with the status `INTERRUPTED`.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches pytest as well
     keeper = os.fork()
     if keeper == 0:
@@ -58,7 +61,7 @@ def _keep(command: Sequence[str], environment: Mapping[str, str], folder: Path) 
     status = _await(process)
     signal.alarm(0)
     try:
-        left = [] if status < 0 or status == _INTERRUPTED else [*_processes(), *_files(folder)]
+        left = [] if status < 0 or status == INTERRUPTED else [*_processes(), *_files(folder)]
     finally:
         _remove(folder, before)
     for what in left:

@@ -13,6 +13,7 @@ from adapters.claude_code.adapter import ClaudeCode, prompt_text, turn_flags
 from adapters.claude_sdk.opening import SERVER, opening
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.claude_sdk.parser import ClaudeSdkParser
+from adapters.claude_sdk.versions import VERSIONS
 from adapters.command import SPOOL, Command
 from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentNotFound
@@ -33,7 +34,7 @@ class ClaudeSdk(ClaudeCode):
 
     name = "claude-sdk"
     _options_type = ClaudeSdkOptions
-    capabilities = replace(ClaudeCode.capabilities, live=True)
+    capabilities = replace(ClaudeCode.capabilities, live=True, versions=VERSIONS)
 
     def __init__(self, config: AgentConfig = AgentConfig()) -> None:  # noqa: B008 - immutable
         """Raises InvalidRequest for options that make no sense."""

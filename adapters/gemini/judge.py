@@ -1,10 +1,10 @@
 """Whether a Gemini CLI turn succeeded, and where its tokens stand.
 
-The rules were measured on Gemini CLI 0.61.0. Its exit code is the HTTP status of a failure, cut to eight bits, or
-one of its own; it is 0, too, for a turn that was ended by SIGINT or SIGTERM, and for an answer that was refused.
-Success is a result that says so, and no error before it.
+The rules were measured on Gemini CLI 0.61.0, and compared with 0.41.0, 0.45.2 and 0.52.0. Its exit code is the
+HTTP status of a failure, cut to eight bits, or one of its own; it is 0, too, for a turn that was ended by SIGINT
+or SIGTERM, and for an answer that was refused. Success is a result that says so, and no error before it.
 
-To read another failure: `_PHRASES` for what the result says, `_EXITS` for an exit code of its own,
+To read another failure: `_PHRASES` for what the result or stderr says, `_EXITS` for an exit code of its own,
 `adapters.faults` for an HTTP status.
 """
 
@@ -18,6 +18,7 @@ from adapters.errors import Retry, TurnError
 from adapters.events import Report
 from adapters.faults import exit_after_success, exit_error, kind_of_status, not_understood, without_result
 from adapters.fold import TurnState
+from adapters.gemini.refusal import Refusal, last_refusal
 from adapters.gemini.report import ERROR, SUCCESS
 from adapters.prices import PriceTable
 from adapters.usage import ModelUsage, Usage, UsageSource
@@ -53,6 +54,7 @@ _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
     ("Error resuming session", errors.SessionNotFound, Retry.NEVER),
     ("already exists", errors.SessionInUse, Retry.BACKOFF),
 )
+_API_ERROR = "[API Error:"
 _LOOP = "Loop detected"  # it broke an answer off, and has left it out of its account
 # What it says on stderr whatever happens.
 _NOISE = ("YOLO mode", "Warning:", "Ripgrep is not", "[STARTUP]", "Loaded cached credentials")
@@ -80,7 +82,7 @@ def told_usage(state: TurnState, end: Exit, prices: PriceTable) -> Usage:
         model for model, used in by_model.items() if used.cost_usd != prices.request_cost_usd(model, used.tokens)
     }
     by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
-    refused = report.api_status is not None or end.code in _STATUS_OF_EXIT  # what has a status was no answer
+    refused = _status(report, end) is not None  # what has a status was no answer
     broke_off = isinstance(_error(state, end), errors.ApiUnreachable) and not refused
     known = not report.unread and report.subtype in (SUCCESS, ERROR)
     whole = known and not broke_off and not any(_LOOP in text for text in report.errors)
@@ -108,13 +110,27 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
 
 def _reported(report: Report, end: Exit) -> TurnError:
     text = "; ".join(report.errors) or report.subtype
+    refusal = _refusal(report, end)
+    if refusal.message not in text:
+        text = f"{text}: {refusal.message}"
     for phrase, kind in _PHRASES:
         if phrase in text:
             return kind(text)
-    status = report.api_status or _STATUS_OF_EXIT.get(end.code or 0)
+    status = _status(report, end)
     if status is None:
         return errors.AgentFailed(text)
     return kind_of_status(status)(text)
+
+
+def _status(report: Report, end: Exit) -> int | None:
+    """The HTTP status of the API's refusal, wherever it is told."""
+    return report.api_status or _STATUS_OF_EXIT.get(end.code or 0) or _refusal(report, end).status
+
+
+def _refusal(report: Report, end: Exit) -> Refusal:
+    """What stderr says of the failure, if the report has it that the API was the reason."""
+    of_api = any(_API_ERROR in text for text in report.errors)
+    return last_refusal(end.stderr if of_api else "")
 
 
 # -- the agent ended without a word
@@ -127,8 +143,11 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
     if end.code in _EXITS and not state.started:
         return _EXITS[end.code](f"the agent exited with status {end.code}" + _because(end))
     if end.code == 0 and state.started and not state.answering and not state.malformed:
-        # So it leaves on SIGINT and SIGTERM. If it was not us who sent them, the turn must not be lost by that.
-        return errors.TurnCancelled("the agent was ended by a signal before it had a result", retry=Retry.BACKOFF)
+        # At work on a tool, or waiting for the model, it leaves so on SIGINT and SIGTERM, and never by itself. If
+        # it was not us who sent them, the turn must not be lost by that. A version that nobody knows may have
+        # another reason: so this is no `turn_cancelled`, which is repeated at any price.
+        amid = "amid a tool" if state.tools else "before its model had answered"
+        return errors.PortExit(f"the agent ended {amid}, as it does on SIGINT and SIGTERM (exit status 0)")
     if end.code == 0:  # what it was about to say may have been said
         return without_result(state, _because(end))
     return exit_error(state, end, _because(end))

@@ -1,8 +1,9 @@
 """The Gemini CLI's `stream-json` output, line by line, as events.
 
-One line is one JSON object. Known types become events, unknown ones are signs of life, and what is no JSON
-object or lacks what its type always has is `Malformed`. An answer comes in pieces; it becomes one event when
-something else follows. To read a new type: add a method, and its type to `_readers`.
+One line is one JSON object. Known types become events, and what is no JSON object or lacks what its type always
+has is `Malformed`. A line of an unknown type may be the answer in another version's form, and is taken for its
+beginning: an attempt that may have been answered is not repeated. An answer comes in pieces; it becomes one event
+when something else follows. To read a new type: add a method, and its type to `_readers`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class GeminiParser:
 
     def __init__(self) -> None:
         self._answer: list[str] = []  # pieces of the one under way
+        self._answering = False  # since the last tool call, something was said
         self._stopped = ""  # why it has given up, unless it goes on after all
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
         self._readers: dict[object, Callable[[Record, float | None], Events]] = {
@@ -48,18 +50,26 @@ class GeminiParser:
                 return self._message(record)
             reader = self._readers.get(kind)
             if reader is None:
-                return _HEARTBEATS
+                return self._begun()
             happened = reader(record, at)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return (malformed(line),) if line.strip() else _HEARTBEATS
         return (*self._answered(), *happened)
 
     def _message(self, record: Record) -> Events:
-        if record["role"] != "assistant":
+        if record["role"] == "user":
             return _HEARTBEATS
-        self._answer.append(string(record["content"]))
-        self._stopped = ""
-        return _HEARTBEATS if len(self._answer) > 1 else (ev.AnswerBegun(),)
+        if record["role"] == "assistant":
+            self._answer.append(string(record["content"]))
+            self._stopped = ""
+        return self._begun()
+
+    def _begun(self) -> Events:
+        """Tell once that an answer has begun, or may have."""
+        if self._answering:
+            return _HEARTBEATS
+        self._answering = True
+        return (ev.AnswerBegun(),)
 
     def _answered(self) -> Events:
         """The answer that has come to its end."""
@@ -75,6 +85,7 @@ class GeminiParser:
         call, tool = string(record["tool_id"]), string(record["tool_name"])
         self._tools[call] = (tool, at)
         self._stopped = ""
+        self._answering = False
         return (ev.ToolStarted(call, tool, summary_of_call(record.get("parameters"), _SUMMARY_KEYS)),)
 
     def _tool_result(self, record: Record, at: float | None) -> Events:

@@ -22,7 +22,7 @@ KINDS = {
     "badformat": "port_exit",
     "down": "api_unreachable",
     "killed-answer": "agent_not_understood",  # exit status 0, and nobody can say whether the answer was whole
-    "killed-tool": "turn_cancelled",
+    "killed-tool": "port_exit",  # exit status 0, too, but it never ends there by itself
     "loop-recovered": "completed",
     "nokey": "authentication_failed",
     "quota": "out_of_tokens",
@@ -230,6 +230,75 @@ def test_failure_that_it_reports(message: bytes, code: int, kind: str) -> None:
     assert judgement.error is not None
     assert judgement.error.kind == kind
     assert judgement.usage.tokens == Tokens(10, 1)
+
+
+STDERR = (
+    "Error when talking to Gemini API Full report available at: /tmp/r.json _ApiError: no\n  status: 500\n}\n"
+    "Attempt 1 failed: %(message)s. Max attempts reached\n"
+    "Error when talking to Gemini API Full report available at: /tmp/r.json %(error)s: %(message)s\n"
+    "    at process.processTicksAndRejections (node:internal/process/task_queues:105:5) {\n%(facts)s\n}\n"
+)
+UNNAMED = b"[API Error: An unknown error occurred.]"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "facts", "kind"),
+    [
+        ("TerminalQuotaError", "You have exhausted your daily quota on this model.",
+         "  cause: {\n    code: 429,\n    details: []\n  }", "out_of_tokens"),
+        ("RetryableQuotaError", "Please wait.", "  cause: { code: 429, message: 'Please wait.' }", "rate_limited"),
+        ("RetryableQuotaError", "The model is overloaded.", "  cause: { code: 503, details: [] }", "overloaded"),
+        ("ModelNotFoundError", "models/x is not found", "  code: 404", "invalid_request"),
+        ("NewError", "something new", "  cause: new", "turn_failed"),
+    ],
+)  # fmt: skip
+def test_failure_that_stderr_alone_names(error: str, message: str, facts: str, kind: str) -> None:
+    """As 0.45.2 and 0.52.0 printed it."""
+    state = TurnState()
+    fold(agent().parser(), state, [load("tools").lines[0], RESULT % (b"error", UNNAMED, 11, 10)])
+    stderr = STDERR % {"error": error, "message": message, "facts": facts}
+    judgement = agent().judgement(state, Exit(1, stderr))
+    assert judgement.error is not None
+    assert (judgement.error.kind, judgement.usage.complete) == (kind, True)
+    assert message in judgement.error.message
+
+
+@pytest.mark.parametrize(
+    ("said", "stderr"),
+    [
+        (UNNAMED, ""),
+        (UNNAMED, "code: 429"),
+        (b"Reached its goal in another way", STDERR % {"error": "E", "message": "m", "facts": "  code: 429"}),
+    ],
+)
+def test_stderr_that_names_no_refusal_is_no_evidence_of_one(said: bytes, stderr: str) -> None:
+    state = TurnState()
+    fold(agent().parser(), state, [load("tools").lines[0], RESULT % (b"error", said, 11, 10)])
+    error = agent().judgement(state, Exit(1, stderr)).error
+    assert error is not None
+    assert (error.kind, error.retryable) == ("turn_failed", False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "retryable"),
+    [
+        (load("killed-tool").lines, "port_exit", True),
+        (load("tools").lines[:2], "port_exit", True),
+        ((*load("tools").lines[:2], b'{"type":"answer","text":"done"}'), "agent_not_understood", False),
+        ((*load("tools").lines[:2], b'{"type":"message","role":"model"}'), "agent_not_understood", False),
+        ((*load("tools").lines[:2], b"all done"), "agent_not_understood", False),
+        ((*load("killed-tool").lines, b'{"type":"tool_output"}'), "agent_not_understood", False),
+        ((b'{"type":"progress"}', *load("killed-tool").lines), "port_exit", True),
+    ],
+)
+def test_end_without_a_result_is_tried_again_only_where_nothing_may_have_been_answered(
+    lines: tuple[bytes, ...], kind: str, *, retryable: bool
+) -> None:
+    state = TurnState()
+    fold(agent().parser(), state, lines)
+    error = agent().judgement(state, Exit(0)).error
+    assert error is not None
+    assert (error.kind, error.retryable) == (kind, retryable)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ _EXPECTED = {
     "schema": {"completed", "port_exit"},  # the oldest do not know the flag
     "refused": {"invalid_request", "turn_failed"},
     "unauthorized": {"authentication_failed", "turn_failed"},  # the oldest tell no status
+    "limited": {"rate_limited"},
     "cut": {"completed", "api_unreachable"},  # some ask again by themselves
     "cancel": set(),
 }

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tests.agents import results
+from tests.agents.alone import alone
 from tests.agents.cells import Cell
 from tests.agents.plays import play
 from tests.agents.scenes import Scene
@@ -59,4 +60,4 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(alone(main))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from adapters.errors import AgentVersionUnsupported
 from tests.agents.scenes import Scene
 
 Tokens = Mapping[str, int]  # by model
@@ -41,6 +42,11 @@ class Cell:
     left: tuple[str, ...] = ()  # processes and spools
 
     trouble: str = ""  # why the scene was not played to its end
+
+    @property
+    def refused(self) -> bool:
+        """Whether a worker refused this version, before an attempt and a bill."""
+        return self.kind == AgentVersionUnsupported.kind and self.attempts == 0 and not self.billed
 
     @property
     def unable(self) -> bool:

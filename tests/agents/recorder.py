@@ -1,4 +1,4 @@
-"""`python -m tests.agents.recorder`: what each version prints, remembers and is billed, for tests without it.
+"""`python -m tests.agents.recorder [AGENT [VERSION [SCENE…]]]`: what each prints, remembers and is billed.
 
 The agent is started as its adapter would have it, without a worker around it.
 """
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +31,12 @@ from tests.waiting import until
 
 DATA = Path(__file__).parents[1] / "data"
 # Each of these has an outcome, or a bill, of its own kind.
-SCENES = (Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.REFUSED, Scene.UNAUTHORIZED, Scene.CUT, Scene.CANCEL)
+SCENES = (
+    Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.REFUSED, Scene.UNAUTHORIZED, Scene.LIMITED, Scene.CUT,
+    Scene.CANCEL,
+)  # fmt: skip
 _LONG_S = 120.0
-_TAIL = 400  # characters of stderr
+_TAIL = 3000  # characters of stderr: an error with its stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +180,15 @@ class Studio:
         return text
 
 
-def record(version: Version) -> None:
-    """Write all recordings of the version anew."""
+def record(version: Version, scenes: Sequence[Scene]) -> None:
+    """Write these recordings of the version anew."""
     with tempfile.TemporaryDirectory(prefix="rt-record-", ignore_cleanup_errors=True) as place:
         root = Path(place)
         home = root / "home"
         home.mkdir()
         with ACTORS[version.agent](home) as actor:
             studio = Studio(version, installed(version), actor, root)
-            for scene in SCENES:
+            for scene in scenes:
                 if scene is not Scene.SCHEMA or _adapter(version.agent).capabilities.structured_output:
                     studio.record(scene)
 
@@ -197,6 +200,6 @@ def _adapter(agent: str) -> Adapter:
 
 
 if __name__ == "__main__":
-    for chosen in versions(*sys.argv[1:]):
+    for chosen in versions(*sys.argv[1:3]):
         print(chosen, flush=True)
-        record(chosen)
+        record(chosen, [Scene(name) for name in sys.argv[3:]] or SCENES)

@@ -52,6 +52,8 @@ def _row(words: Sequence[str]) -> str:
 
 
 def _text(cell: Cell) -> str:
+    if cell.refused:
+        return "refused"
     if cell.unable:
         return "–"
     if cell.faults:

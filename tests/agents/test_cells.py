@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 
+import pytest
+
+from adapters.contract import AgentConfig
+from adapters.registry import BUILT_IN
 from tests.agents.cells import Cell
 from tests.agents.results import load, order
 from tests.agents.scenes import Scene
@@ -48,10 +53,12 @@ def test_version_that_does_not_know_a_flag_is_no_fault_as_long_as_nothing_is_bil
 
 
 def test_table_shows_what_was_booked_of_what_was_billed() -> None:
+    version = "agent_version_unsupported"
+    refused = replace(PAID, scene=Scene.RESUME, status="failed", kind=version, attempts=0, billed={}, booked={})
     short = replace(PAID, scene=Scene.KILL_AGENT, attempts=2, booked={"m": 1}, complete=False)
     other = replace(PAID, scene=Scene.CUT, kinds_agree=False)
-    row = tables([PAID, short, other]).splitlines()[2]
-    assert row == "| 1.0 | 50 |  |  |  |  |  | 50\\* |  | 1 of 50, ×2 |  |"
+    row = tables([PAID, refused, short, other]).splitlines()[2]
+    assert row == "| 1.0 | 50 | refused |  |  |  |  | 50\\* |  | 1 of 50, ×2 |  |"
     assert line(short).startswith("ok   codex 1.0 kill-agent: completed ×2, billed 50")
 
 
@@ -62,7 +69,26 @@ def test_document_has_every_version_in_every_scene() -> None:
     assert load() == sorted(load(), key=order)
 
 
-def test_every_cell_of_the_document_holds_but_for_a_limit_that_older_geminis_do_not_name() -> None:
-    """A passing 429 is an unknown error in what they print, so their turn is failed instead of tried again."""
-    failing = {(cell.agent, cell.version, cell.scene) for cell in load() if cell.faults}
-    assert failing == {("gemini", number, Scene.LIMITED) for number in ("0.45.2", "0.52.0")}
+def test_every_cell_of_the_document_holds() -> None:
+    assert not [line(cell) for cell in load() if cell.faults]
+
+
+@pytest.mark.parametrize("entry", BUILT_IN, ids=lambda entry: entry.name)
+def test_adapter_calls_no_version_proved_that_lacks_anything_in_the_document(entry: EntryPoint) -> None:
+    """A scene that no version of the agent can play is none of what was proved."""
+    cells = [cell for cell in load() if cell.agent == entry.name]
+    possible = {cell.scene for cell in cells if not cell.unable}
+    short = {cell.version for cell in cells if cell.unable and cell.scene in possible}
+
+    versions = entry.load()(AgentConfig()).capabilities.versions
+
+    proved = set(versions.proved) if versions and cells else set()
+    assert proved <= {cell.version for cell in cells} - short
+
+
+def test_version_that_is_known_not_to_work_was_refused_before_anything_was_billed() -> None:
+    cells = [cell for cell in load() if cell.kind == "agent_version_unsupported"]
+
+    assert {(cell.agent, cell.version) for cell in cells} == {("gemini", "0.39.0")}
+    assert all(cell.refused for cell in cells)
+    assert len(cells) == len(Scene) - 1  # structured output no Gemini has

@@ -31,6 +31,8 @@ THREAD = {"type": "thread.started", "thread_id": "0199aaaa-0000-7000-8000-000000
 WROTE = {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "done"}}
 BEGUN = {"type": "init", "session_id": "s", "model": "gemini-2.5-pro"}
 PART = {"type": "message", "role": "assistant", "content": "done", "delta": True}
+CALL = {"type": "tool_use", "tool_id": "t", "tool_name": "run_shell_command", "parameters": {}}
+DID = {"type": "tool_result", "tool_id": "t", "status": "success", "output": ""}
 STATS = {"total_tokens": 120, "models": {"gemini-2.5-pro": {"total_tokens": 120, "input_tokens": 100}}}
 
 # what is printed, whether it is a success, what the result says, and the tokens that were told
@@ -50,8 +52,16 @@ FORMS: dict[str, tuple[list[object], bool, str, int]] = {
         120,
     ),
     "gemini/silent": ([BEGUN, PART], False, "exit status 0 and without a result", 0),
+    "gemini/unnamed": (
+        [BEGUN, CALL, DID, {"type": "answer", "text": "done"}],
+        False,
+        "exit status 0 and without a result",
+        0,
+    ),
     "gemini/account": ([BEGUN, PART, {"type": "result", "status": "success"}], True, "stats.models", 0),
 }
+# The Gemini CLI leaves so on SIGINT and SIGTERM, and a version that nobody knows may always.
+ENDLESS = {"gemini/in-a-tool": [BEGUN, CALL], "gemini/after-a-tool": [BEGUN, CALL, DID], "gemini/at-once": [BEGUN]}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +73,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         program.chmod(0o755)
         (root / f"{agent}.d").mkdir()
         (root / f"{agent}.runs").mkdir()
-    for form, (printed, *_) in FORMS.items():
+    for form, printed in {**{form: told[0] for form, told in FORMS.items()}, **ENDLESS}.items():
         agent, name = form.split("/")
         (root / f"{agent}.d" / name).write_text("".join(f"{json.dumps(line)}\n" for line in printed))
     agents = {agent: {"command": str(root / agent)} for agent in ("claude-code", "codex", "gemini")}
@@ -90,3 +100,17 @@ def test_success_in_an_unknown_form_costs_one_attempt_and_says_what_was_not_unde
     counted = result.usage
     assert counted.input_tokens + counted.output_tokens == tokens
     assert not result.usage_complete or name == "crash"
+
+
+@pytest.mark.parametrize("form", ENDLESS)
+def test_agent_that_ends_amid_its_work_is_tried_once_more_and_not_five_times(fleet: Fleet, form: str) -> None:
+    agent, name = form.split("/")
+
+    result = fleet.run(fleet.request(f"{name} please", agent=agent))
+
+    runs = Path(fleet.root, f"{agent}.runs", name).read_text().splitlines()
+    assert (result.attempts, len(runs)) == (2, 2)
+    assert result.error is not None
+    assert result.error.kind == "port_exit"
+    assert "as it does on SIGINT and SIGTERM" in result.error.message
+    assert "not tried again: 2 attempts were billed" in result.error.message
