@@ -81,7 +81,8 @@ class LocalChannel:
         if not await self._gone():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            await self._gone()
+            if not await self._gone():  # somebody else holds the pipe; asyncio has no public way to let go of it
+                self._process._transport.close()  # type: ignore[attr-defined]
 
     async def _gone(self) -> bool:
         try:

@@ -38,7 +38,7 @@ from workers.recall import at_least
 from workers.retry import RetryDecision
 from workers.routes import Routes
 from workers.sessions import Sessions
-from workers.verdict import judge
+from workers.verdict import Owing, judge
 from workers.workspaces import Workspaces
 
 log = structlog.get_logger(__name__)
@@ -235,7 +235,14 @@ class TurnRun:
         except HostError as fault:
             return await HostFaults(self._equipment, self.claim, self._conclusion).dealt_with(run, attempt, fault)
         return await self._conclusion.of_attempt(
-            attempt, run.state, run.next_seq, judged, ended.exit.code, run=run, checks=checks
+            attempt,
+            run.state,
+            run.next_seq,
+            judged,
+            ended.exit.code,
+            spool_stays=isinstance(judged, Owing),
+            run=run,
+            checks=checks,
         )
 
     async def _detached(self, run: AttemptRun) -> Parked:

@@ -28,22 +28,39 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
+class Owing(Judgement):
+    """One whose usage is yet to be read from the session files, which the spool has to stay for."""
+
+
 async def judge(
     adapter: Adapter, run: AttemptRun, ended: Ended, command: Command, host: Host, spool: Spool, outputs: Outputs
 ) -> Judgement:
     """Judge an attempt; where the stream does not tell its usage, read the session files on the host.
 
-    Raises HostUnreachable when there is no bill without them, and they cannot be had now.
+    A success whose session files cannot be had now is `Owing`. Raises HostError when an agent that has failed, or
+    was killed, has told no bill, and they cannot be had either.
     """
     stderr = await tolerant(run.stderr_tail(), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
-    judged = await observe(adapter, run.state, end, command, host, spool)
+    try:
+        judged = await observe(adapter, run.state, end, command, host, spool)
+    except HostError as fault:
+        judged = _owing(adapter.judgement(run.state, end), fault)
     why = _why(judged.error or await _output_error(run, outputs), ended, end)
     if isinstance(why, errors.PortExit | errors.HostLost) and await _disk_is_full(host, spool):
         why = errors.SpoolUnwritable(f"host {host.name}: the disk of {spool.root} is full; free some space there")
     if isinstance(why, errors.AgentNotFound):
         why = errors.AgentNotFound(f"host {host.name}: {why.message}; see runturn doctor --host {host.name}")
     return replace(judged, error=why)
+
+
+def _owing(judged: Judgement, fault: HostError) -> Judgement:
+    """What to make of a bill that cannot be read now: a success is not bought again for want of it."""
+    if judged.error is not None:
+        raise fault
+    log.warning("the session files of a success could not be read; they are read later", error=str(fault))
+    usage = replace(judged.usage, complete=False)
+    return Owing(None, usage, read_session_files=True, next_files=judged.next_files)
 
 
 async def _output_error(run: AttemptRun, outputs: Outputs) -> TurnError | None:

@@ -38,6 +38,11 @@ def status_of(text: str) -> int | None:
     return _OVERLOADED if "high demand" in text else None
 
 
+def broke_off(text: str) -> bool:
+    """Whether an answer ended in its middle, so that nobody tells what it cost."""
+    return "stream disconnected" in text and status_of(text) is None
+
+
 def fault(text: str) -> TurnError:
     """The error that a message of Codex means."""
     for words, kind in _KINDS:

@@ -17,7 +17,7 @@ import orjson
 
 from adapters import events as ev
 from adapters import nesting
-from adapters.codex.faults import status_of
+from adapters.codex.faults import broke_off, status_of
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
 from adapters.fields import optional_string, string
 from adapters.lines import MAX_MALFORMED, decode, malformed
@@ -115,7 +115,8 @@ class CodexParser:
         error = record.get("error")
         said = error.get("message") if isinstance(error, dict) else None
         text = optional_string(said) or "the agent reported a failure, and no reason"
-        return (ev.TurnFailed(ev.Report("failed", is_error=True, text=text, api_status=status_of(text))),)
+        failed = ev.TurnFailed(ev.Report("failed", is_error=True, text=text, api_status=status_of(text)))
+        return (ev.AnswerLost(), failed) if broke_off(text) else (failed,)
 
 
 def _account(record: Record) -> tuple[dict[str, ModelUsage], tuple[str, ...]]:

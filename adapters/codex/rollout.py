@@ -3,16 +3,22 @@
 `$CODEX_HOME/sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl`. A `token_usage_record` follows every answer of the
 model, also in turns that fail or are killed; `turn_context` names the model. A subagent is a thread of its own,
 which the rollout of the one that called it names, and which the stream counts nowhere. A `token_count` follows
-every try to get an answer, too, so that one without a bill tells of an answer that broke off.
+every try to get an answer, too, so that one without a bill tells of an answer that broke off. Older versions write
+down nothing else: `counts` makes the answers of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
+from adapters.codex.counts import Counts
+from adapters.codex.progress import Progress
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
 from adapters.command import SessionFiles
 from adapters.contract import NextFiles
@@ -26,12 +32,11 @@ _THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # What of a rollout matters here, so that not all of its megabytes are decoded.
 _USED = (
     b'"token_usage_record"', b'"turn_context"', b'"session_meta"', b'"SubAgentActivity"', b"_call",
-    b'"token_count"', b'"compacted"', b'"task_started"', b'"task_complete"',
+    b'"token_count"', b'"compacted"', b'"task_started"', b'"task_complete"', b'"role":"assistant"',
+    b'"type":"reasoning"',
 )  # fmt: skip
 _CALLS = ("function_call", "custom_tool_call")
-_RESULTS = ("function_call_output", "custom_tool_call_output")
-_ABORTED = "aborted by user"  # in the place of a result: the turn ended, and asked nobody what to make of it
-_COUNTED_BY_COMPACTION = 2  # once as it starts, once when it is done; its own answer has a bill, as any other
+_SPAWN = "spawn_agent"
 
 
 def session_files(*threads: str) -> SessionFiles:
@@ -58,20 +63,33 @@ def next_files(state: TurnState) -> NextFiles:
 
 def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> Usage:
     """Sum up all answers to the turn and its subagents. Incomplete if one may have been under way."""
-    rollouts = _Rollouts(state.session_id or "")
+    rollouts = _Rollouts(state.session_id or "", retried=state.answer_lost)
     rollouts.read(lines)
     by_model: dict[str, ModelUsage] = {}
-    for answer in rollouts.answers.values():
-        if answer.root_turn not in rollouts.own_turns:
-            continue  # of a subagent of an earlier turn
-        model = rollouts.models.get(answer.turn, UNKNOWN_MODEL)
-        used = ModelUsage(answer.tokens, prices.request_cost_usd(model, answer.tokens))
+    for model, tokens in rollouts.billed():
+        used = ModelUsage(tokens, prices.request_cost_usd(model, tokens))
         by_model[model] = by_model[model] + used if model in by_model else used
-    ended = state.report is not None or (bool(state.tools) and not rollouts.asked)
-    reported = state.report is not None and not state.report.is_error
-    unbilled = (reported and rollouts.main_lost) or rollouts.subagent_lost
-    whole = ended and not state.answer_lost and not unbilled and rollouts.subagents <= rollouts.threads
-    return Usage(by_model, UsageSource.SESSION_FILES, complete=whole)
+    ended = _all_billed(rollouts, state) if rollouts.main in rollouts.recorded else _all_counted(rollouts, state)
+    told = rollouts.kinds_told and not rollouts.subagent_lost and rollouts.subagents <= rollouts.threads
+    return Usage(by_model, UsageSource.SESSION_FILES, complete=ended and told and not state.answer_lost)
+
+
+def _all_billed(rollouts: _Rollouts, state: TurnState) -> bool:
+    """Whether the main thread had all its answers, and each has a bill."""
+    if state.report is None:
+        return bool(state.tools) and not rollouts.asked
+    return state.report.is_error or not rollouts.main_lost
+
+
+def _all_counted(rollouts: _Rollouts, state: TurnState) -> bool:
+    """The same, where there are only counts: a turn that succeeds tells the last one itself."""
+    counts, progress = rollouts.counts[rollouts.main], rollouts.progress[rollouts.main]
+    if counts.gap:
+        return False
+    if state.report is None:
+        return bool(counts.answers) and not progress.waiting
+    told = state.report.by_model.get(UNKNOWN_MODEL)
+    return state.report.is_error or (told is not None and told.tokens == counts.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,61 +102,21 @@ class _Answer:
 
 
 @dataclass(slots=True)
-class _Thread:
-    """How far the answers of one thread have come, in what was read of it."""
-
-    calls: int = 0  # of tools that have given nothing yet
-    called: bool = False  # since its last bill: tool calls come before the bill of their answer
-    asking: bool = False  # it waited for an answer when it ended
-    unbilled: int = 0  # tries to get an answer, less the answers that have a bill
-
-    @property
-    def lost(self) -> bool:
-        """Whether an answer broke off, or has a bill that nobody told."""
-        return self.asking or self.called or self.unbilled > 0
-
-    def take(self, kind: str, payload: dict[str, Any]) -> None:
-        """Follow one record."""
-        if kind == "token_usage_record":
-            self.called = self.asking = False
-            self.unbilled -= 1
-        elif kind == "compacted":
-            self.asking = True
-            self.unbilled -= _COUNTED_BY_COMPACTION
-        elif kind == "event_msg":
-            self._event(payload["type"])
-        elif kind == "response_item":
-            self._item(payload["type"], payload)
-
-    def _event(self, event: object) -> None:
-        if event == "token_count":
-            self.unbilled += 1
-        elif event == "task_started":
-            self.calls, self.called, self.asking = 0, False, True
-        elif event == "task_complete":
-            self.asking = False
-
-    def _item(self, item: object, payload: dict[str, Any]) -> None:
-        if item in _CALLS:
-            self.calls += 1
-            self.called = True
-        elif item in _RESULTS:
-            self.calls -= 1
-            self.asking = self.calls <= 0 and not str(payload.get("output")).endswith(_ABORTED)
-
-
-@dataclass(slots=True)
 class _Rollouts:
     """What the lines of several rollouts tell, those of the main thread first."""
 
     main: str
+    retried: bool = False  # the main thread may have had half an answer
     threads: set[str] = field(default_factory=set)  # that have been read
     subagents: set[str] = field(default_factory=set)
     own_turns: set[str] = field(default_factory=set)  # of the main thread, in what was read of it
     models: dict[str, str] = field(default_factory=dict)  # by turn
     answers: dict[str, _Answer] = field(default_factory=dict)  # by the response's id: a fork repeats its parent's
-    progress: dict[str, _Thread] = field(default_factory=dict)  # by thread
+    recorded: set[str] = field(default_factory=set)  # threads whose answers have bills
+    progress: dict[str, Progress] = field(default_factory=dict)  # by thread
+    counts: dict[str, Counts] = field(default_factory=dict)  # by thread
     _thread: str = ""
+    _spawns: set[str] = field(default_factory=set)  # calls that start a subagent
 
     @property
     def asked(self) -> bool:
@@ -153,12 +131,25 @@ class _Rollouts:
     @property
     def subagent_lost(self) -> bool:
         """Whether some answer to a subagent is not in the books. The stream says nothing of those."""
-        return any(thread.lost for name, thread in self.progress.items() if name != self.main)
+        return any(self._lost(thread) for thread in self.progress if thread != self.main)
+
+    @property
+    def kinds_told(self) -> bool:
+        """Whether what was written to the cache is told apart wherever answers are only counted."""
+        return all(counts.kinds_told for counts in self._counted())
+
+    def billed(self) -> Iterator[tuple[str, Tokens]]:
+        """What each answer was billed, and which model gave it."""
+        for answer in self.answers.values():
+            if answer.root_turn in self.own_turns:  # others are of a subagent of an earlier turn
+                yield self.models.get(answer.turn, UNKNOWN_MODEL), answer.tokens
+        for counts in self._counted():
+            for model, tokens in counts.answers:
+                yield model or UNKNOWN_MODEL, tokens
 
     def read(self, lines: Iterable[bytes]) -> None:
         """Take lines in; those that cannot be read are passed over: a killed process may leave half a line."""
-        self._thread = self.main
-        self.threads.add(self.main)
+        self._enter(self.main)
         for line in lines:
             if any(part in line for part in _USED):
                 try:
@@ -167,31 +158,73 @@ class _Rollouts:
                 except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     continue
 
+    def _enter(self, thread: str) -> None:
+        self._thread = thread
+        self.threads.add(thread)
+        self.progress[thread], self.counts[thread] = Progress(), Counts(thread)
+
+    def _counted(self) -> Iterator[Counts]:
+        """Those of the threads whose answers have no bills."""
+        return (counts for thread, counts in self.counts.items() if thread not in self.recorded)
+
+    def _lost(self, thread: str) -> bool:
+        progress, counts = self.progress[thread], self.counts[thread]
+        if thread in self.recorded:
+            return progress.lost
+        return progress.waiting or counts.gap or counts.repeats > 0
+
     def _take(self, kind: str, payload: dict[str, Any]) -> None:
         if kind == "session_meta":
             self._begin(string(payload["id"]))
         elif kind == "turn_context":
-            self.models[string(payload["turn_id"])] = string(payload["model"])
+            self.models[string(payload["turn_id"])] = self.counts[self._thread].model = string(payload["model"])
         elif kind == "token_usage_record":
             self._answered(payload)
-        elif kind == "event_msg" and payload["type"] == "item_completed":
-            subagent = payload["item"].get("agent_thread_id")
-            if isinstance(subagent, str) and _THREAD.fullmatch(subagent):
-                self.subagents.add(subagent)
-        self.progress.setdefault(self._thread, _Thread()).take(kind, payload)
+        elif kind == "event_msg":
+            self._event(payload["type"], payload)
+        elif kind == "response_item":
+            self._item(payload["type"], payload)
+        self.progress[self._thread].take(kind, payload)
 
     def _begin(self, thread: str) -> None:
-        """The rollout of another thread. One that is known is a fork's copy of its parent's first line."""
+        """The first line of a rollout. That of a thread that is known is a fork's copy of its parent's."""
         if thread not in self.threads:
-            self._thread = thread
-            self.threads.add(thread)
+            self._enter(thread)
+        if thread == self._thread:
+            self.counts[thread].begin()
+        else:
+            self.counts[self._thread].forked = True
 
     def _answered(self, payload: dict[str, Any]) -> None:
         thread, root_turn = string(payload["thread_id"]), string(payload["root_turn_id"])
         tokens = read_tokens(payload["usage"])
         self.threads.add(thread)
+        self.recorded.add(thread)
         if thread == self.main:
             self.own_turns.add(root_turn)
         self.answers.setdefault(
             string(payload["response_id"]), _Answer(string(payload["turn_id"]), root_turn, tokens)
         )
+
+    def _event(self, event: object, payload: dict[str, Any]) -> None:
+        counts = self.counts[self._thread]
+        if event == "task_started":
+            counts.turn(string(payload["turn_id"]))
+        elif event == "token_count":
+            if counts.count(payload.get("info"), retried=self.retried):
+                self.progress[self._thread].counted()
+        elif event == "item_completed":
+            self._names(payload["item"].get("agent_thread_id"))
+
+    def _item(self, item: object, payload: dict[str, Any]) -> None:
+        if item in _CALLS and payload.get("name") == _SPAWN:
+            self._spawns.add(string(payload["call_id"]))
+        elif item == "function_call_output" and payload.get("call_id") in self._spawns:
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # no JSON: it refused to
+                self._names(orjson.loads(payload["output"]).get("agent_id"))
+        if item in _CALLS or item == "reasoning" or payload.get("role") == "assistant":
+            self.counts[self._thread].said = True
+
+    def _names(self, subagent: object) -> None:
+        if isinstance(subagent, str) and _THREAD.fullmatch(subagent):
+            self.subagents.add(subagent)

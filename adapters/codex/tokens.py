@@ -20,3 +20,8 @@ def read_tokens(usage: dict[str, Any]) -> Tokens:
     if min(fresh, output, read, written) < 0:
         raise ValueError("no count of tokens")
     return Tokens(fresh, output, read, written)
+
+
+def tells_cache_writes(usage: dict[str, Any]) -> bool:
+    """Whether a count tells what was written to the cache apart: it is among the input otherwise (0.140.0)."""
+    return "cache_write_input_tokens" in usage

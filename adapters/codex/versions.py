@@ -3,7 +3,7 @@
 from adapters.versions import Versions
 
 VERSIONS = Versions(
-    proved=("0.169.0",),
+    proved=("0.128.0", "0.140.0", "0.150.1", "0.169.0"),
     covers=(
         "success with tools",
         "resume",

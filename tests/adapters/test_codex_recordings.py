@@ -125,8 +125,10 @@ def test_rollout_of_a_fork_begins_with_a_copy_of_its_parents() -> None:
 
 def test_answer_that_has_no_bill_leaves_it_incomplete() -> None:
     state, _, _ = folded("tool")
-    one_short = [line for line in _records(["tool"]) if b'"token_usage_record"' not in line]
-    assert CODEX.session_usage(_records(["tool"]), state).complete
+    records = _records(["tool"])
+    last = max(n for n, line in enumerate(records) if b'"token_usage_record"' in line)
+    one_short = [*records[:last], *records[last + 1 :]]
+    assert CODEX.session_usage(records, state).complete
     assert not CODEX.session_usage(one_short, state).complete
 
 
@@ -143,7 +145,8 @@ def test_turn_whose_thread_is_not_named_has_no_whole_account() -> None:
 def test_answer_under_way_when_the_agent_died_leaves_the_bill_incomplete() -> None:
     state = TurnState()
     state.apply([ev.SessionStarted("thread"), ev.ToolStarted("1", "command_execution")])
-    before_its_bill = [line for line in _records(["interrupted"]) if b"token_usage_record" not in line]
+    records = _records(["interrupted"])
+    before_its_bill = records[: next(n for n, line in enumerate(records) if b"token_usage_record" in line)]
     assert not CODEX.session_usage(before_its_bill, state).complete
     state.apply([ev.ToolFinished("1", "command_execution")])
     assert not CODEX.session_usage(_records(["tool"]), state).complete

@@ -17,7 +17,15 @@ from tests.adapters.codex_recordings import CODEX, lines, names
 from tests.adapters.test_robustness import NESTED, _is_published, _mutate
 
 PRINTED = sorted({line for name in names() for line in lines(name)})
-ROLLOUTS = ("tool", "resumed", "subagent", "subagent.child", "interrupted")
+ROLLOUTS = (
+    "tool",
+    "resumed",
+    "subagent",
+    "subagent.child",
+    "interrupted",
+    "forked-0.128.0.child",
+    "forked-0.150.1",
+)
 WRITTEN = sorted({line for name in ROLLOUTS for line in lines(f"{name}.rollout")})
 
 

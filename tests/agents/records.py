@@ -42,7 +42,9 @@ def remembered(agent: str, line: str) -> str:
     except ValueError:
         return line
     unread = agent in _READ and record.get("type") not in _READ[agent]
-    return "" if unread or (record.get("payload") or {}).get("type") in _SAID else small(line)
+    payload = record.get("payload") or {}
+    said = payload.get("type") in _SAID and payload.get("role") != "assistant"
+    return "" if unread or said else small(line)
 
 
 def small(line: str) -> str:
