@@ -66,6 +66,22 @@ def test_subagent_is_named_by_the_call_that_started_it(version: str) -> None:
     assert not CODEX.session_usage(lines(f"{name}.rollout"), state).complete
 
 
+@pytest.mark.parametrize(("call", "key"), [("send_input", "target"), ("send_input", "id"), ("resume_agent", "id")])
+def test_subagent_of_an_earlier_turn_that_goes_on_leaves_the_bill_incomplete(call: str, key: str) -> None:
+    arguments = json.dumps({key: "helper"})
+    goes_on = _record("response_item", type="function_call", name=call, arguments=arguments, call_id="1")
+    counted = [_count(BEFORE, BEFORE), _SAID, _count(FIRST, (100, 20))]
+    asked = [*counted[:2], goes_on, *counted[2:]]
+    helped = [_SAID, _count((4000, 300), (500, 40))]  # its rollout has no first line in what was added to it
+    done = [json.dumps({"type": "turn.completed", "usage": _told(FIRST)}).encode()]
+
+    assert _usage(counted, printed=done).complete
+    assert next_files(_STATE)(asked) == session_files("helper")
+    for records in (asked, asked + helped):
+        usage = _usage(records, printed=done)
+        assert (usage.tokens.total, usage.complete) == (120, False)
+
+
 @given(data=st.data())
 def test_lines_that_are_missing_never_make_more_of_it(data: st.DataObject) -> None:
     recording = data.draw(st.sampled_from([each for each in recordings() if each.agent == "codex"]))
@@ -158,4 +174,6 @@ def _record(kind: str, **payload: object) -> bytes:
     return json.dumps({"type": kind, "payload": payload}, separators=(",", ":")).encode()
 
 
+_STATE = TurnState()
+_STATE.apply([SessionStarted("thread")])
 _SAID = _record("response_item", type="message", role="assistant")
