@@ -77,7 +77,8 @@ def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> 
 def _all_billed(rollouts: _Rollouts, state: TurnState) -> bool:
     """Whether the main thread had all its answers, and each has a bill."""
     if state.report is None:
-        return bool(state.tools) and not rollouts.asked
+        # The stream may end before it has told of a tool.
+        return (bool(state.tools) or rollouts.progress[rollouts.main].working) and not rollouts.asked
     return state.report.is_error or not rollouts.main_lost
 
 

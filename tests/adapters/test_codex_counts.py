@@ -38,6 +38,14 @@ def test_attempt_is_booked_with_what_it_was_billed(version: str, scene: str) -> 
     assert (booked == recording.bill) is (version in TELLING_KINDS)
 
 
+def test_tool_that_the_stream_had_no_time_to_tell_of_leaves_the_bill_whole() -> None:
+    recording = Recording("codex", "0.169.0", "cancel")
+    told = judged(recording)
+    assert not told.state.tools
+    assert {model: used.tokens for model, used in told.usage.by_model.items()} == recording.bill
+    assert told.usage.complete
+
+
 @pytest.mark.parametrize("version", COUNTING)
 def test_answer_that_broke_off_leaves_the_rest_booked_and_marked(version: str) -> None:
     usage = judged(Recording("codex", version, "cut")).usage
