@@ -20,6 +20,7 @@ class Progress:
     calls: int = 0  # of tools that have given nothing yet
     called: bool = False  # since its last bill: tool calls come before the bill of their answer
     asking: bool = False  # it waited for an answer when it ended
+    working: bool = False  # tools that its last bill had called for were running then, or were broken off
     unbilled: int = 0  # tries to get an answer, less the answers that have a bill
 
     @property
@@ -39,7 +40,7 @@ class Progress:
     def take(self, kind: str, payload: dict[str, Any]) -> None:
         """Follow one record."""
         if kind == "token_usage_record":
-            self.called = self.asking = False
+            self.working, self.called, self.asking = self.called, False, False
             self.unbilled -= 1
         elif kind == "compacted":
             self.asking = True
@@ -53,7 +54,7 @@ class Progress:
         if event == "token_count":
             self.unbilled += 1
         elif event == "task_started":
-            self.calls, self.called, self.asking = 0, False, True
+            self.calls, self.called, self.asking, self.working = 0, False, True, False
         elif event == "task_complete":
             self.asking = False
 
@@ -64,3 +65,4 @@ class Progress:
         elif item in _RESULTS:
             self.calls -= 1
             self.asking = self.calls <= 0 and not _ABORTED.search(str(payload.get("output")))
+            self.working = self.working and not self.asking

@@ -35,8 +35,8 @@ _USED = (
     b'"token_count"', b'"compacted"', b'"task_started"', b'"task_complete"', b'"role":"assistant"',
     b'"type":"reasoning"',
 )  # fmt: skip
-_CALLS = ("function_call", "custom_tool_call")
-_SPAWN = "spawn_agent"
+_SPAWN = "spawn_agent"  # gives the id of the new thread
+_GO_ON = ("send_input", "resume_agent")  # take that of one, which an earlier turn may have started
 
 
 def session_files(*threads: str) -> SessionFiles:
@@ -77,7 +77,8 @@ def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> 
 def _all_billed(rollouts: _Rollouts, state: TurnState) -> bool:
     """Whether the main thread had all its answers, and each has a bill."""
     if state.report is None:
-        return bool(state.tools) and not rollouts.asked
+        # The stream may end before it has told of a tool.
+        return (bool(state.tools) or rollouts.progress[rollouts.main].working) and not rollouts.asked
     return state.report.is_error or not rollouts.main_lost
 
 
@@ -214,17 +215,27 @@ class _Rollouts:
             if counts.count(payload.get("info"), retried=self.retried):
                 self.progress[self._thread].counted()
         elif event == "item_completed":
-            self._names(payload["item"].get("agent_thread_id"))
+            self._subagent(payload["item"].get("agent_thread_id"))
 
     def _item(self, item: object, payload: dict[str, Any]) -> None:
-        if item in _CALLS and payload.get("name") == _SPAWN:
-            self._spawns.add(string(payload["call_id"]))
-        elif item == "function_call_output" and payload.get("call_id") in self._spawns:
-            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # no JSON: it refused to
-                self._names(orjson.loads(payload["output"]).get("agent_id"))
-        if item in _CALLS or item == "reasoning" or payload.get("role") == "assistant":
+        called = isinstance(item, str) and item.endswith("_call")
+        if called or item == "reasoning" or payload.get("role") == "assistant":
             self.counts[self._thread].said = True
+        name, call = payload.get("name"), payload.get("call_id")
+        if called and name == _SPAWN:
+            self._spawns.add(string(call))
+        elif called and name in _GO_ON:
+            self._names(payload.get("arguments"), "target", "id")
+        elif item == "function_call_output" and call in self._spawns:
+            self._names(payload.get("output"), "agent_id")
 
-    def _names(self, subagent: object) -> None:
+    def _names(self, text: object, *keys: str) -> None:
+        """Note the subagents that a JSON object in a text names."""
+        with suppress(ValueError, TypeError, AttributeError, RecursionError):  # no JSON: it refused to
+            said = orjson.loads(string(text))
+            for key in keys:
+                self._subagent(said.get(key))
+
+    def _subagent(self, subagent: object) -> None:
         if isinstance(subagent, str) and _THREAD.fullmatch(subagent):
             self.subagents.add(subagent)

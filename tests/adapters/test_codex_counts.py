@@ -38,6 +38,14 @@ def test_attempt_is_booked_with_what_it_was_billed(version: str, scene: str) -> 
     assert (booked == recording.bill) is (version in TELLING_KINDS)
 
 
+def test_tool_that_the_stream_had_no_time_to_tell_of_leaves_the_bill_whole() -> None:
+    recording = Recording("codex", "0.169.0", "cancel")
+    told = judged(recording)
+    assert not told.state.tools
+    assert {model: used.tokens for model, used in told.usage.by_model.items()} == recording.bill
+    assert told.usage.complete
+
+
 @pytest.mark.parametrize("version", COUNTING)
 def test_answer_that_broke_off_leaves_the_rest_booked_and_marked(version: str) -> None:
     usage = judged(Recording("codex", version, "cut")).usage
@@ -64,6 +72,22 @@ def test_subagent_is_named_by_the_call_that_started_it(version: str) -> None:
 
     assert next_files(state)(lines(f"{name}.rollout")) == session_files(child)
     assert not CODEX.session_usage(lines(f"{name}.rollout"), state).complete
+
+
+@pytest.mark.parametrize(("call", "key"), [("send_input", "target"), ("send_input", "id"), ("resume_agent", "id")])
+def test_subagent_of_an_earlier_turn_that_goes_on_leaves_the_bill_incomplete(call: str, key: str) -> None:
+    arguments = json.dumps({key: "helper"})
+    goes_on = _record("response_item", type="function_call", name=call, arguments=arguments, call_id="1")
+    counted = [_count(BEFORE, BEFORE), _SAID, _count(FIRST, (100, 20))]
+    asked = [*counted[:2], goes_on, *counted[2:]]
+    helped = [_SAID, _count((4000, 300), (500, 40))]  # its rollout has no first line in what was added to it
+    done = [json.dumps({"type": "turn.completed", "usage": _told(FIRST)}).encode()]
+
+    assert _usage(counted, printed=done).complete
+    assert next_files(_STATE)(asked) == session_files("helper")
+    for records in (asked, asked + helped):
+        usage = _usage(records, printed=done)
+        assert (usage.tokens.total, usage.complete) == (120, False)
 
 
 @given(data=st.data())
@@ -158,4 +182,6 @@ def _record(kind: str, **payload: object) -> bytes:
     return json.dumps({"type": kind, "payload": payload}, separators=(",", ":")).encode()
 
 
+_STATE = TurnState()
+_STATE.apply([SessionStarted("thread")])
 _SAID = _record("response_item", type="message", role="assistant")
