@@ -9,7 +9,8 @@ import gc
 
 import pytest
 
-import tests.parsing  # noqa: F401  # takes the place of Python's own
+import tests.parsing  # takes the place of Python's own
+import tests.transports  # noqa: F401  # likewise
 from tests.skips import pytest_terminal_summary  # noqa: F401  # pytest looks for it here
 
 _LONGEST_FIRST = (

@@ -141,10 +141,11 @@ def _unmount(folder: Path) -> None:
 
 def _open_up(folder: Path) -> None:
     """Make directories that nobody may enter removable."""
-    for place, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-                Path(place).chmod(0o700)
+    for place, folders, _ in os.walk(folder):
+        for inner in (Path(place, name) for name in folders):  # before the walk goes there
+            with contextlib.suppress(OSError):
+                if not inner.is_symlink() and not os.access(inner, os.R_OK | os.W_OK | os.X_OK):
+                    inner.chmod(0o700)
 
 
 def _remove_sockets(had: bool) -> None:

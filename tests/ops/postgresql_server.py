@@ -82,7 +82,8 @@ class PostgresqlServer:
 
     def start(self) -> None:
         """Listen; after `stop` and `kill`, on the same data. It answers on return."""
-        options = ["-c", "listen_addresses=", "-c", "fsync=off"]
+        # Dynamic shared memory in its own directory: a server that is killed leaves what it has in /dev/shm there.
+        options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "dynamic_shared_memory_type=mmap"]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [str(self._binaries / "postgres"), "-D", self._data, "-k", str(self._directory), *options],
