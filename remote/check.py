@@ -15,26 +15,35 @@ _MARGIN_S = 60.0  # for the channel, and for ending what is left of it
 
 
 async def run_check(
-    host: Host, spool: Spool, directory: str, command: str, env: Mapping[str, str], *, timeout_s: float, tail: int
+    host: Host,
+    spool: Spool,
+    epoch: int,
+    directory: str,
+    command: str,
+    env: Mapping[str, str],
+    *,
+    timeout_s: float,
+    tail: int,
 ) -> Output:
     """Run `command` by sh, with the last `tail` bytes of its output as stdout; its exit is 137 after `timeout_s`.
 
-    Whatever it has started is ended with it, and so is what another worker was running for this turn. Raises
-    HostUnreachable, and leaves it to run for so long then: see `end_checks`.
+    Whatever it has started is ended with it, and so is what a worker whose claim has a lower `epoch` was running
+    for this turn. It is not started where one with a higher epoch has been. Raises HostUnreachable, and leaves it
+    to run for so long then: see `end_checks`.
     """
     environment = b"".join(b"export " + assignment(name, value) for name, value in env.items() if name != "LC_ALL")
     locale = b"export " + assignment("LC_ALL", env["LC_ALL"]) if "LC_ALL" in env else b"LC_ALL=$1\n"
     text = (environment + locale).decode("utf-8", "surrogateescape")
-    args = (spool.root, spool.id, directory, str(math.ceil(timeout_s)), str(tail), command, text)
+    args = (spool.root, spool.id, str(epoch), directory, str(math.ceil(timeout_s)), str(tail), command, text)
     output = await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
     if output.exit == _KILLED:  # it may have been whoever was to clear up after it
-        await end_checks(host, spool)
+        await end_checks(host, spool, epoch)
     return output
 
 
-async def end_checks(host: Host, spool: Spool) -> None:
-    """End what runs of a turn whose agent has ended. Raises HostUnreachable."""
-    await run_script(host, _script("end_checks_of"), (spool.root, spool.id))
+async def end_checks(host: Host, spool: Spool, epoch: int) -> None:
+    """End what runs of a turn whose agent has ended, but nothing of a higher epoch. Raises HostUnreachable."""
+    await run_script(host, _script("end_checks_of"), (spool.root, spool.id, str(epoch)))
 
 
 def _script(function: str) -> str:

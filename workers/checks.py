@@ -90,7 +90,16 @@ class Checks:
         await self._assert_ours()
         env = {name: equipment.environ[name] for name in self._names if name in equipment.environ}
         running = asyncio.create_task(
-            run_check(self._host.host, self._spool, directory, text, env, timeout_s=limit_s, tail=_READ)
+            run_check(
+                self._host.host,
+                self._spool,
+                self._claim.epoch,
+                directory,
+                text,
+                env,
+                timeout_s=limit_s,
+                tail=_READ,
+            )
         )
         try:
             while not running.done() and self._run.ending.why is None and not self._patiently.leaving:
@@ -98,7 +107,7 @@ class Checks:
             if not running.done():
                 if not self._run.held:
                     await self._assert_ours()
-                await tolerant(end_checks(self._host.host, self._spool), None)
+                await tolerant(end_checks(self._host.host, self._spool, self._claim.epoch), None)
                 await asyncio.wait((running,), timeout=_LEFT_S)
                 if self._patiently.leaving:
                     raise Detached

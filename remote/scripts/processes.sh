@@ -3,7 +3,7 @@
 #
 # "kill -NAME -GROUP" is the only form that dash, bash and busybox all take for a group.
 
-# find_members: the pids of all processes of this turn, in `members`. It takes one process if grep knows -z: then grep
+# find_members: the pids of all processes of this turn, in `members`, but for those that are `spared`. It takes one process if grep knows -z: then grep
 # finds itself, first of all. What it is to look at, it is told from outside, or it would be among them once more.
 find_members() {
     set -- /proc/[0-9]*/environ
@@ -15,9 +15,14 @@ find_members() {
     members=
     for environ in $found; do
         environ=${environ#/proc/}
-        members="$members ${environ%/*}"
+        spared "${environ%/*}" || members="$members ${environ%/*}"
     done
 } 2>/dev/null
+
+# spared PID: is it not to be found? Callers that share a spool with others say so in their own way.
+spared() {
+    return 1
+}
 
 # Without grep -z: two processes for each process of the host, so only when there is something to find.
 find_one_by_one() {

@@ -28,9 +28,9 @@ async def ended_turn(lab: Lab) -> Spool:
 
 
 async def checked(lab: Lab, spool: Spool, command: str, **options: Any) -> Output:
-    given: dict[str, Any] = {"env": {}, "timeout_s": 60.0, "tail": 1000, "host": lab.host} | options
+    given: dict[str, Any] = {"env": {}, "timeout_s": 60.0, "tail": 1000, "host": lab.host, "epoch": 1} | options
     host: Host = given.pop("host")
-    return await run_check(host, spool, str(lab.workspace), command, **given)
+    return await run_check(host, spool, given.pop("epoch"), str(lab.workspace), command, **given)
 
 
 async def test_command_runs_in_the_workspace_and_its_exit_and_output_are_told(any_lab: Lab) -> None:
@@ -80,8 +80,24 @@ async def test_command_is_ended_when_nobody_wants_it_any_more(lab: Lab) -> None:
     spool = await ended_turn(lab)
     running = asyncio.create_task(checked(lab, spool, "touch begun; sleep 600"))
     await eventually((lab.workspace / "begun").exists)
-    await end_checks(lab.host, spool)
+    await end_checks(lab.host, spool, 1)
     assert (await running).exit != 0
+    await lab.nothing_left(spool)
+
+
+async def test_worker_that_has_lost_the_turn_ends_no_command_of_its_successor(lab: Lab) -> None:
+    spool = await ended_turn(lab)
+    frozen = asyncio.create_task(checked(lab, spool, "touch begun; sleep 600"))
+    await eventually((lab.workspace / "begun").exists)
+    command = "touch begun-again; until test -e go; do sleep 0.1; done; echo done"
+    successor = asyncio.create_task(checked(lab, spool, command, epoch=2))
+    await eventually((lab.workspace / "begun-again").exists)
+    assert (await frozen).exit != 0
+    await end_checks(lab.host, spool, 1)
+    assert (await checked(lab, spool, "touch late")).exit != 0
+    (lab.workspace / "go").touch()
+    assert await successor == Output(0, b"done\n", b"")
+    assert not (lab.workspace / "late").exists()
     await lab.nothing_left(spool)
 
 

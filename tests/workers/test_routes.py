@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import Billing, Capabilities, Exit, Health
+from adapters.live import ControlRequest, Conversation, Desk, Wire
 from adapters.registry import Registry
+from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.scripted import Scripted
 from ops.settings import AgentTable
@@ -27,6 +30,22 @@ from workers.hosts import Hosts, TurnHost
 from workers.run import TurnRun
 
 PLAIN = Capabilities(resume=True, structured_output=False, cost_cap=False, live_output_tokens=False)
+
+
+class Listener:
+    """A conversation in which nobody says anything to the agent."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def run(self) -> None:
+        """See `Conversation.run`."""
+        async for _ in self._wire.lines():
+            pass
+
+    async def control(self, request: ControlRequest) -> Mapping[str, JsonValue]:
+        """See `Conversation.control`."""
+        raise NotImplementedError
 
 
 class Agent(Scripted):
@@ -43,6 +62,10 @@ class Agent(Scripted):
         """See `Adapter.health`."""
         self.looks += 1
         return Health(self.problem is None, "1.0", self.problem)
+
+    def converse(self, request: TurnRequest, wire: Wire, desk: Desk) -> Conversation:
+        """See `LiveAdapter.converse`."""
+        return Listener(wire)
 
 
 @pytest.fixture
