@@ -25,7 +25,8 @@ from workers.client import Client
 from workers.embedded import EmbeddedBroker
 
 WAIT_S = 90.0
-RUNTURN = (sys.executable, "-m", "workers.cli.main")
+MODULE = "workers.cli.main"
+RUNTURN = (sys.executable, "-m", MODULE)
 
 
 class Worker:
@@ -37,17 +38,17 @@ class Worker:
         environment: Mapping[str, str],
         *arguments: str,
         prefix: Sequence[str] = (),
-        program: Sequence[str] = RUNTURN,
+        module: str = MODULE,
         forks: bool = False,
     ) -> None:
         self.log = log
         self.process: subprocess.Popen[bytes] | Forked
-        if forks and not prefix and program is RUNTURN and "PYTHONPATH" not in environment:
-            self.process = Forked(["worker", *arguments], environment, log)
+        if forks and not prefix and "PYTHONPATH" not in environment:
+            self.process = Forked(module, ["worker", *arguments], environment, log)
             return
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [*prefix, *program, "worker", *arguments],
+                [*prefix, sys.executable, "-m", module, "worker", *arguments],
                 env=environment,
                 stdout=stderr,
                 stderr=stderr,
@@ -81,7 +82,7 @@ class Worker:
 class Fleet:
     """Everything below one state directory; use as a context manager."""
 
-    program = RUNTURN
+    module = MODULE
     forks = True  # its workers, from a server; False: they start as users start them, see `forked`
 
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None, **settings: str) -> None:
@@ -116,7 +117,7 @@ class Fleet:
     def start_worker(self, *arguments: str, prefix: Sequence[str] = ()) -> Worker:
         """A worker that is ready; `prefix` is a command that runs it."""
         log = Path(tempfile.mkstemp(prefix="worker-", suffix=".log", dir=self.state.logs)[1])
-        worker = Worker(log, self.environment, *arguments, prefix=prefix, program=self.program, forks=self.forks)
+        worker = Worker(log, self.environment, *arguments, prefix=prefix, module=self.module, forks=self.forks)
         self.workers.append(worker)
         worker.wait_ready()
         return worker

@@ -1,6 +1,6 @@
 """`runturn` processes that start in a fifth of the time: forked from a server that has imported everything.
 
-They run what `python -m workers.cli.main` runs. /proc, though, shows the server's command line and environment:
+They run what `python -m` runs with their module. /proc, though, shows the server's command line and environment:
 where a test looks at those, workers have to start as users start them, see `Fleet.forks`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,19 +17,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from workers.cli.main import main
-
 _AGENTS = (f"adapters.{name}.adapter" for name in ("claude_code", "claude_sdk", "codex", "gemini"))
 _WORKER = ("workers.runtime", "workers.cli.fleet", "workers.celery_worker")
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([__name__, *_WORKER, *_AGENTS, "adapters.scripted"])
+_CONTEXT.set_forkserver_preload(
+    [__name__, *_WORKER, *_AGENTS, "tests.workers.live_worker", "tests.workers.frozen"]
+)
 
 
 class Forked:
     """A process of `runturn`, with what tests use of `subprocess.Popen`."""
 
-    def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
-        self._process = _CONTEXT.Process(target=_run, args=(arguments, dict(environment), log), daemon=True)
+    def __init__(self, module: str, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
+        args = (module, arguments, dict(environment), log)
+        self._process = _CONTEXT.Process(target=_run, args=args, daemon=True)
         self._process.start()
 
     @property
@@ -67,7 +69,7 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
 
-def _run(arguments: list[str], environment: dict[str, str], log: Path) -> None:
+def _run(module: str, arguments: list[str], environment: dict[str, str], log: Path) -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
@@ -75,7 +77,8 @@ def _run(arguments: list[str], environment: dict[str, str], log: Path) -> None:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
     sys.argv = ["runturn", *arguments]
+    sys.modules.pop(module, None)  # what is imported already, runpy would warn of
     try:
-        main()
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()  # multiprocessing does not

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -33,7 +32,7 @@ class Talking(str):
 class LiveFleet(Fleet):
     """Its workers have the agent `talkative`."""
 
-    program = (sys.executable, "-m", "tests.workers.live_worker")
+    module = "tests.workers.live_worker"
 
     def talking(self, recording: Path, **fields: Any) -> Talking:
         """A turn whose agent has begun."""
