@@ -26,8 +26,10 @@ from tests.ssh.sessions import tie
 from tests.waiting import until
 
 _DEBIAN = Path("/usr/lib/rabbitmq/bin")  # what is in the PATH there changes to another user, and to its home
+_COOKIE = "runturntest"
 _START_S = 90.0  # two or three on an idle machine
 _STOP_S = 60.0
+_ASK_S = 60.0
 
 
 class RabbitMQ:
@@ -39,11 +41,11 @@ class RabbitMQ:
 
     def __init__(self, *, consumer_timeout_s: float | None = None) -> None:
         self._server = _program("rabbitmq-server")
-        self._control = _program("rabbitmqctl")
+        self._call = need("erl_call")
         self._epmd = need("epmd")
         self.folder = Path(tempfile.mkdtemp(prefix="rt-rabbit-"))
-        self.port, distribution, names = (free_port() for _ in range(3))
-        self._environment = _environment(self.folder, self.port, distribution, names)
+        self.port, self._distribution, names = (free_port() for _ in range(3))
+        self._environment = _environment(self.folder, self.port, self._distribution, names)
         self._names_port = names
         self._vhosts = count(1)
         self._node: subprocess.Popen[bytes] | None = None
@@ -55,8 +57,11 @@ class RabbitMQ:
     def new_vhost(self) -> Vhost:
         """An empty place of its own, for one test."""
         vhost = Vhost(self, f"test{next(self._vhosts)}")
-        self.control("add_vhost", vhost.name)
-        self.control("set_permissions", "-p", vhost.name, "guest", ".*", ".*", ".*")
+        all_of_it = ", ".join(['<<".*">>'] * 3)
+        self.ask(
+            f'rabbit_vhost:add({vhost.term}, <<"tests">>), rabbit_auth_backend_internal:'
+            f'set_permissions(<<"guest">>, {vhost.term}, {all_of_it}, <<"tests">>)'
+        )
         return vhost
 
     def __enter__(self) -> Self:
@@ -98,7 +103,7 @@ class RabbitMQ:
             )
         self._ties[self._node.pid] = tie(self._node.pid)
         until(self._answers, f"RabbitMQ, whose log is {self.log}", _START_S)
-        self.control("await_startup")  # it takes connections a moment before it takes orders
+        until(self._obeys, "RabbitMQ to take orders", _START_S)  # a moment after it takes connections
 
     def stop(self) -> None:
         """Stop it in order."""
@@ -124,7 +129,7 @@ class RabbitMQ:
 
         A quorum queue whose server is killed within that time stays out of use (seen with 3.10).
         """
-        self.control("eval", "[dets:sync(Table) || Table <- dets:all()].")
+        self.ask("[dets:sync(Table) || Table <- dets:all()]")
 
     def close(self) -> None:
         """Kill it, and remove everything."""
@@ -136,19 +141,22 @@ class RabbitMQ:
             self._names = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def control(self, *arguments: str) -> str:
-        """What `rabbitmqctl` says; it takes about half a second."""
+    def ask(self, expression: str) -> str:
+        """Have the server evaluate Erlang, and return what that prints. `rabbitmqctl` takes half a second."""
+        server = ("-address", f"127.0.0.1:{self._distribution}", "-c", _COOKIE, "-r")
         said = subprocess.run(
-            [self._control, "--quiet", *arguments],
+            [self._call, *server, "-e", "-fetch_stdout"],
+            input=f"{expression}.\n",
             cwd=self.folder,
             env=self._environment,
             check=False,
             capture_output=True,
             text=True,
-            timeout=_START_S,
+            timeout=_ASK_S,
         )
-        assert said.returncode == 0, said.stderr or said.stdout
-        return said.stdout
+        printed, ok, _ = said.stdout.rpartition("{ok, ")
+        assert said.returncode == 0 and ok, said.stderr or said.stdout
+        return printed
 
     def _configure(self, consumer_timeout_s: float | None) -> None:
         lines = [
@@ -166,7 +174,7 @@ class RabbitMQ:
         (self.folder / "advanced.config").write_text(often)
         (self.folder / "enabled_plugins").write_text("[].\n")
         cookie = self.folder / ".erlang.cookie"
-        cookie.write_text("runturntest")
+        cookie.write_text(_COOKIE)
         cookie.chmod(0o400)
 
     def _answers(self) -> bool:
@@ -177,6 +185,9 @@ class RabbitMQ:
                 return True
         except (OSError, amqp.AMQPError):
             return False
+
+    def _obeys(self) -> bool:
+        return self.ask('io:format("~p", [rabbit:is_booted() andalso rabbit:is_running()])') == "true"
 
     def _untie(self, process: subprocess.Popen[bytes]) -> None:
         """Before a pid is given up: it may soon be somebody else's."""
@@ -197,6 +208,11 @@ class Vhost:
         self.name = name
 
     @property
+    def term(self) -> str:
+        """Its name in Erlang."""
+        return f'<<"{self.name}">>'
+
+    @property
     def url(self) -> str:
         """Where Celery and kombu find it."""
         return f"amqp://guest:guest@127.0.0.1:{self.server.port}/{self.name}"
@@ -206,12 +222,12 @@ class Vhost:
 
         Counts of quorum queues come late: wait for what you expect.
         """
-        table = self._list("queues", "name", *(columns or ("messages",)))
+        table = self._list("rabbit_amqqueue", "name", *(columns or ("messages",)))
         return {name: tuple(values) for name, *values in table}
 
     def list_exchanges(self) -> set[str]:
         """The names of all exchanges but those that every virtual host has."""
-        return {name for (name,) in self._list("exchanges", "name") if name and not name.startswith("amq.")}
+        return {name for (name,) in self._list("rabbit_exchange", "name") if name and not name.startswith("amq.")}
 
     def messages(self, queue: str) -> int:
         """How many messages a queue holds, unacked ones included; 0 also if there is no such queue."""
@@ -219,10 +235,15 @@ class Vhost:
 
     def close_connections(self) -> None:
         """Have the server close all connections, as an operator does."""
-        self.server.control("close_all_connections", "--vhost", self.name, "test")
+        ours = f"rabbit_networking:connection_info(Each, [vhost]) == [{{vhost, {self.term}}}]"
+        connections = f"Each <- rabbit_networking:local_connections(), {ours}"
+        self.server.ask(f'[rabbit_networking:close_connection(Each, "test") || {connections}]')
 
-    def _list(self, what: str, *columns: str) -> list[list[str]]:
-        said = self.server.control(f"list_{what}", "--no-table-headers", "-p", self.name, *columns)
+    def _list(self, module: str, *columns: str) -> list[list[str]]:
+        value = 'case Value of {resource, _, _, Name} -> Name; _ -> io_lib:format("~p", [Value]) end'
+        row = f'io:format("~ts~n", [lists:join("\\t", [{value} || {{_, Value}} <- Row])])'
+        rows = f"{module}:info_all({self.term}, [{', '.join(columns)}])"
+        said = self.server.ask(f"lists:foreach(fun(Row) -> {row} end, {rows})")
         return [line.split("\t") for line in said.splitlines()]
 
 
@@ -258,7 +279,6 @@ def _environment(folder: Path, port: int, distribution: int, names: int) -> Mapp
             "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
             " +S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
         ),
-        "RABBITMQ_CTL_ERL_ARGS": "-start_epmd false +S 1:1 +sbwt none",
     }
 
 

@@ -155,7 +155,7 @@ class Fleet:
     def command(self, *arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line."""
         return subprocess.run(
-            [*self.program, *arguments],
+            [sys.executable, "-m", self.module, *arguments],
             check=False,
             capture_output=True,
             text=True,
