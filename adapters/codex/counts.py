@@ -41,6 +41,10 @@ class Counts:
         self.copied = self.forked and turn[:_MILLISECONDS] < self.thread[:_MILLISECONDS]
         self.said = False
 
+    def compacted(self, summary: object) -> None:
+        """Note that it was made shorter: where no model has written a summary, the API did so, and nobody counts it."""
+        self.gap |= not summary and not self.copied
+
     def count(self, info: object, *, retried: bool) -> bool:
         """Take a `token_count` in; returns whether it tells of an answer.
 

@@ -181,6 +181,8 @@ class _Rollouts:
             self.models[string(payload["turn_id"])] = self.counts[self._thread].model = string(payload["model"])
         elif kind == "token_usage_record":
             self._answered(payload)
+        elif kind == "compacted":
+            self.counts[self._thread].compacted(payload.get("message"))
         elif kind == "event_msg":
             self._event(payload["type"], payload)
         elif kind == "response_item":

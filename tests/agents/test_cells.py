@@ -58,7 +58,7 @@ def test_table_shows_what_was_booked_of_what_was_billed() -> None:
     short = replace(PAID, scene=Scene.KILL_AGENT, attempts=2, booked={"m": 1}, complete=False)
     other = replace(PAID, scene=Scene.CUT, kinds_agree=False)
     row = tables([PAID, refused, short, other]).splitlines()[2]
-    assert row == "| 1.0 | 50 | refused |  |  |  |  | 50\\* |  | 1 of 50, ×2 |  |"
+    assert row == "| 1.0 | 50 | refused |  |  |  |  | 50\\* |  | 1 of 50, ×2 |  |  |  |"
     assert line(short).startswith("ok   codex 1.0 kill-agent: completed ×2, billed 50")
 
 
