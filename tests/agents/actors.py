@@ -17,6 +17,7 @@ from tests.model_api import Bill, Gate, HttpError, ModelApi, Reply, Script, Text
 from tests.model_api import replies as said
 from tests.model_api.cli import claude_environment
 from tests.openai_api import OpenAiApi, codex_environment, shell
+from tests.openai_api.memories import leave_an_earlier_session
 
 _SCHEMA_USED = Usage(100, 20, 30, 4)
 # To whatever is asked beside the conversation, in the words of all who ask. No sum is right without it.
@@ -141,6 +142,7 @@ def _claude(home: Path) -> Iterator[Actor]:
 def _codex(home: Path) -> Iterator[Actor]:
     with OpenAiApi(*_scripts(_CODEX, _SAID_BY_CODEX, _CODEX_BESIDE)) as api:
         environment = codex_environment(api.base_url, home)
+        leave_an_earlier_session(home)
         options = {"sandbox": "danger-full-access"}
         yield Actor(api, environment, "CODEX_API_KEY", options, _CODEX, _CODEX_BESIDE)
 
