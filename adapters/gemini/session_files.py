@@ -65,6 +65,7 @@ class _Records:
         self.ends_with_answer = False  # False: the model was being asked
         self.found = False
         self.looped = False  # an answer was broken off
+        self._chats = 0  # that began in the session it goes on in
         self._shortened = False
         self._continued = False
         for line in lines:
@@ -98,8 +99,9 @@ class _Records:
             prompt = count(tokens["input"])
             self.answers[number] = _Answer(model, of_message(tokens), _misplaced(tokens), tools, prompt)
             self.ends_with_answer = True
-        elif "sessionId" in record.get("$set", ()):  # a chat begins, after answers another one: a shorter one
-            self._shortened |= bool(self.answers)
+        elif "sessionId" in record.get("$set", ()):  # once as it goes on, and whenever the chat was made shorter
+            self._chats += 1
+            self._shortened |= bool(self.answers) or self._chats > 1
 
 
 def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable, told: Usage) -> Usage:
