@@ -43,7 +43,7 @@ class Counts:
         self.said = False
 
     def compacted(self, summary: object) -> None:
-        """Note that it was made shorter: where no model has written a summary, the API did so, and nobody counts it."""
+        """Note that it was made shorter: without a summary by a model, the API has done it, which nobody counts."""
         self.gap |= not summary and not self.copied
 
     def count(self, info: object, *, retried: bool) -> bool:

@@ -10,8 +10,8 @@ _CALLS = ("function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 # In the place of a result: the turn ended, and asked nobody what to make of it.
 _ABORTED = re.compile(r"(?:^|\n)aborted by user(?: after [0-9.]+s)?$")
-# A thread is made shorter by a summary, an answer like any other, and counted as that starts and when it is done; or
-# by the API, whose answer has a bill and no count, and then counted once.
+# A thread is made shorter by a summary, an answer as any other, and counted as that starts and when it is done; or
+# by the API, whose answer has a bill and no count of its own, and counted when it is done.
 _COUNTED_BY_SUMMARY = 2
 
 

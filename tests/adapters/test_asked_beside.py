@@ -10,7 +10,7 @@ from adapters.fold import TurnState, fold
 from adapters.usage import Usage
 from tests.adapters.codex_recordings import CODEX
 from tests.adapters.gemini_recordings import agent, folded, load
-from tests.adapters.version_recordings import Recording, judged
+from tests.adapters.version_recordings import Recording, adapter, judged
 
 GEMINI = ("0.41.0", "0.45.2", "0.52.0", "0.61.0")
 COUNTING = ("0.128.0", "0.140.0", "0.150.1")  # Codex, as long as its rollouts have no bill an answer
@@ -123,9 +123,7 @@ def test_answer_without_a_bill_is_missed_also_after_a_summary(scene: str) -> Non
     last = max(n for n, line in enumerate(records) if b'"type":"token_usage_record"' in line)
 
     assert CODEX.session_usage(records, judged(recording).state).complete
-    assert not CODEX.session_usage(
-        [*records[:last], *records[last + 1 :]], judged(recording).state
-    ).complete
+    assert not CODEX.session_usage([*records[:last], *records[last + 1 :]], judged(recording).state).complete
 
 
 def test_summary_before_the_turn_names_its_model_is_that_models() -> None:
@@ -139,7 +137,7 @@ def test_summary_before_the_turn_names_its_model_is_that_models() -> None:
 
 
 def test_memories_under_their_older_name_mark_the_books() -> None:
-    """That one counts more than the name by which they are turned off; Codex complains of it (0.128.0 to 0.169.0)."""
+    """It counts more than the name by which they are turned off; Codex complains of it (0.128.0 to 0.169.0)."""
     recording = Recording("codex", "0.169.0", "success")
     message = "`[features].memory_tool` is deprecated. Use `[features].memories` instead."
     item = {"id": "item_0", "type": "error", "message": message}
@@ -149,3 +147,16 @@ def test_memories_under_their_older_name_mark_the_books() -> None:
         state = TurnState()
         fold(CODEX.parser(), state, printed)
         assert CODEX.session_usage(recording.session_lines, state).complete is whole
+
+
+# -- Claude Code
+
+
+def test_search_of_a_killed_turn_is_in_no_session_file_and_marks_the_books() -> None:
+    recording = Recording("claude-code", "2.1.330", "kill-beside")
+    told = judged(recording)
+    missing = recording.bill["claude-sonnet-4-5"] - told.usage.tokens
+    without = [line.replace(b'"WebSearch"', b'"Bash"') for line in recording.session_lines]
+
+    assert (missing.total, told.usage.complete) == (1723, False)
+    assert adapter("claude-code").session_usage(without, told.state).complete

@@ -94,7 +94,10 @@ def test_overrides_that_hold_secrets_or_make_no_sense_are_refused(config: dict[s
 def test_table_of_features_does_not_turn_memories_on() -> None:
     argv = command(options={"config": {"features": {"memories": True, "other": True}}}).argv
     features = [argument for argument in argv if argument.startswith("--config=features")]
-    assert features == ['--config=features={"memories" = true, "other" = true}', "--config=features.memories=false"]
+    assert features == [
+        '--config=features={"memories" = true, "other" = true}',
+        "--config=features.memories=false",
+    ]
 
 
 def test_names_of_variables_are_no_secrets() -> None:

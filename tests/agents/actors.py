@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.agents.scenes import OUTPUT, Scene, Speech, first_replies, replies
 from tests.agents.parts import Options, Part, Parts, one_after_another, parts_of
+from tests.agents.scenes import OUTPUT, Scene, Speech, first_replies, replies
 from tests.gemini_api import GeminiApi
 from tests.gemini_api.cli import gemini_environment, write_settings
 from tests.model_api import Bill, Gate, HttpError, ModelApi, Reply, Script, Text, ToolUse, Usage
@@ -66,6 +66,7 @@ class Actor:
 
 Cast = Callable[[Path], AbstractContextManager[Actor]]
 
+_SEARCH = ToolUse("WebSearch", {"query": "anything"})
 _CLAUDE = Speech(
     shell=said.bash,
     output=Reply((ToolUse("StructuredOutput", {**OUTPUT}),), _SCHEMA_USED),
@@ -73,6 +74,8 @@ _CLAUDE = Speech(
     unauthorized=said.unauthorized(),
     limited=said.rate_limited(1),
     cut_after=4,
+    beside=(_SEARCH,),
+    beside_killed=(_SEARCH,),
 )
 # Less than its first answer has used: it makes the conversation shorter, by itself or by its API.
 _COMPACTING: Options = {"model_auto_compact_token_limit": 4000}

@@ -11,7 +11,9 @@ from tests.agents.scenes import Scene
 
 Tokens = Mapping[str, int]  # by model
 
-_SUCCESSES = frozenset({Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.KILL_WORKER, Scene.BESIDE})  # and each of one attempt
+_SUCCESSES = frozenset(
+    {Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.KILL_WORKER, Scene.BESIDE}
+)  # and each of one attempt
 _UNKNOWN = r"(?i)unknown (option|argument)"  # what command lines say of a flag that they do not know
 _UNNAMED = "unknown"  # the model in the books where the agent has not told which it was
 _REFUSALS = frozenset({Scene.REFUSED, Scene.UNAUTHORIZED})  # which no trying again can mend

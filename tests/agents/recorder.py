@@ -65,7 +65,9 @@ class Studio:
         session = Session("", resume=False)
         for script, part in self.actor.parts(scene).items():
             if part.opens:
-                session = Session(self._run(script, scene, Session("", resume=False)).session_id or "", resume=True)
+                session = Session(
+                    self._run(script, scene, Session("", resume=False)).session_id or "", resume=True
+                )
             elif session.session_id or not part.goes_on:
                 self._record(script, scene, session)
 

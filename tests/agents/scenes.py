@@ -47,6 +47,7 @@ class Speech:
     cut_after: int  # events of an answer, when it has begun and is not done
     caches: bool = True  # False: its API bills no writing to the cache
     beside: tuple[ToolUse, ...] = ()  # calls of tools that ask a model themselves
+    beside_killed: tuple[ToolUse, ...] = ()  # the same, in a turn that is killed after them
 
 
 def replies(scene: Scene, speech: Speech) -> tuple[Answer, ...]:
@@ -66,8 +67,8 @@ def replies(scene: Scene, speech: Speech) -> tuple[Answer, ...]:
         Scene.CANCEL: (_tool(speech, TOOLS[Contract.CANCEL]), *last),
         Scene.KILL_AGENT: (tool, held, *last),
         Scene.KILL_WORKER: (_tool(speech, TOOLS[Contract.KILL]), *last),
-        Scene.BESIDE: (noted, *(Reply((call,), Usage(300, 50, 50, 6)) for call in speech.beside), _LAST) * _OFTEN,
-        Scene.KILL_BESIDE: (tool, _tool(speech, TOOLS[Contract.KILL]), *last),
+        Scene.BESIDE: (noted, *map(_asking, speech.beside), _LAST) * _OFTEN,
+        Scene.KILL_BESIDE: (tool, *map(_asking, speech.beside_killed), _tool(speech, TOOLS[Contract.KILL]), *last),
     }
     return tuple(_billed(answer, speech) for answer in said[scene])
 
@@ -79,6 +80,10 @@ def first_replies(speech: Speech) -> tuple[Answer, ...]:
 
 def _tool(speech: Speech, command: str) -> Reply:
     return Reply((speech.shell(command),), Usage(1000, 200, 3000, 500))
+
+
+def _asking(call: ToolUse) -> Reply:
+    return Reply((call,), Usage(300, 50, 50, 6))
 
 
 def _billed(answer: Answer, speech: Speech) -> Answer:

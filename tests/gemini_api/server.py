@@ -29,9 +29,10 @@ _MAX_BODY_BYTES = 64 * 2**20
 
 
 class GeminiApi:
-    """An HTTP server on loopback that plays scripts, found by API key, else by `[script:NAME]` in the newest prompt.
+    """An HTTP server on loopback that plays scripts, found by API key, else by `[script:NAME]` in a user's prompt.
 
-    What is not streamed is asked beside the conversation, and gets the script's side reply. Cached tokens are a script's `cache_read`; its `output` holds the thoughts. Nothing is written to the cache.
+    What is not streamed is asked beside the conversation, and gets the script's side reply. Cached tokens are a
+    script's `cache_read`; its `output` holds the thoughts. Nothing is written to the cache.
     """
 
     def __init__(self, *scripts: Script) -> None:
@@ -111,7 +112,9 @@ class GeminiApi:
         if method == "countTokens":
             return web.json_response({"totalTokens": len(json.dumps(body)) // 4})
         stream = method == "streamGenerateContent"
-        answer, entry = self._take(request.headers.get("x-goog-api-key", ""), model, _prompts(body), beside=not stream)
+        answer, entry = self._take(
+            request.headers.get("x-goog-api-key", ""), model, _prompts(body), beside=not stream
+        )
         try:
             return await self._send(request, model, answer, entry, stream=stream)
         except asyncio.CancelledError:

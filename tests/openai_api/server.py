@@ -31,9 +31,10 @@ _MAX_BODY_BYTES = 64 * 2**20
 
 
 class OpenAiApi:
-    """An HTTP server on loopback that plays scripts, found by API key, else by `[script:NAME]` in the newest prompt.
+    """An HTTP server on loopback that plays scripts, found by API key, else by `[script:NAME]` in a user's prompt.
 
-    What asks to make a conversation shorter is beside it, and gets the script's side reply. A session keeps its script: a subagent's requests are answered by the script's first branch.
+    What asks to make a conversation shorter is beside it, and gets the script's side reply. A session keeps its
+    script: a subagent's requests are answered by the script's first branch.
     """
 
     def __init__(self, *scripts: Script) -> None:
@@ -123,9 +124,7 @@ class OpenAiApi:
         finally:
             entry.close()
 
-    def _take(
-        self, body: dict[str, Any], headers: Mapping[str, str], *, beside: bool
-    ) -> tuple[Answer, Entry]:
+    def _take(self, body: dict[str, Any], headers: Mapping[str, str], *, beside: bool) -> tuple[Answer, Entry]:
         """The next answer of the newest marker's script, or the session's, and its line in the books."""
         prompts, session = _prompts(body), headers.get("session-id", "")
         newest = prompts[0] if prompts else ""
