@@ -43,7 +43,7 @@ class Counts:
         self.said = False
 
     def compacted(self, summary: object) -> None:
-        """Note that it was made shorter: without a summary by a model, the API has done it, which nobody counts."""
+        """Note that it was made shorter: without a summary by a model, the API did it, and nobody counts that."""
         self.gap |= not summary and not self.copied
 
     def count(self, info: object, *, retried: bool) -> bool:

@@ -7,9 +7,9 @@ tokens, written when it is complete and again when its tools have ended; the las
 The agent's own report counts more: what it has asked beside the conversation, too, to choose a model, to make the
 conversation shorter, for its tools, or whether it is done. None of that has a record: of a turn that was killed,
 only what came of it tells (0.41.0 to 0.61.0, see `_Records.asked_beside`). The report does not tell what the API's
-own tools have read from what the model has thought, and takes both for output; and it leaves out an answer that was
-broken off because it repeated itself. No record has that one's bill, but there is one of what the model was told
-then.
+own tools have read from what the model has thought, and takes both for output; and it leaves out an answer that
+was broken off because it repeated itself. No record has that one's bill, but there is one of what the model was
+told then.
 """
 
 from __future__ import annotations
