@@ -13,6 +13,7 @@ from typing import Any
 from adapters.claude_code.known import asks_aside, read_version
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.tokens import read_tokens
+from adapters.claude_code.tools import ASKING
 from adapters.command import SessionFiles
 from adapters.fold import TurnState
 from adapters.lines import decode
@@ -46,6 +47,7 @@ class _Message:
     model: str
     billed: ModelUsage
     finished: bool  # False: cut off, so that its output is a placeholder
+    asking: bool  # it called a tool that asks a model itself
 
 
 def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
@@ -63,6 +65,7 @@ def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
     cut = state.awaits_answer or state.answer_lost or any(report.contradictory for report in state.reports)
     # A version that does not tell which it is has no finished messages here, by what they look like.
     aside = state.agent_version is not None and asks_aside(read_version(state.agent_version))
+    aside |= any(message.asking for message in messages.values())
     return replace(
         usage, complete=whole and not cut and not aside and usage.tokens.prompt >= state.seen_tokens.prompt
     )
@@ -75,9 +78,17 @@ def _collect(line: bytes, messages: dict[str, _Message]) -> None:
         model = message["model"]
         if record["type"] == "assistant" and isinstance(model, str) and model != _SYNTHETIC:
             # A message that was cut off may carry a made-up stop_reason; only a finished one has stop_details.
-            messages[message["id"]] = _Message(model, _billed(model, message["usage"]), "stop_details" in message)
+            number, finished = message["id"], "stop_details" in message
+            asking = (number in messages and messages[number].asking) or _asks(message.get("content"))
+            messages[number] = _Message(model, _billed(model, message["usage"]), finished, asking)
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # the last line of a killed process may be half a record
+
+
+def _asks(content: object) -> bool:
+    """Whether a block of it calls a tool that asks a model itself."""
+    blocks = content if isinstance(content, list) else ()
+    return any(isinstance(block, dict) and block.get("name") in ASKING for block in blocks)
 
 
 def _billed(model: str, usage: dict[str, Any]) -> ModelUsage:

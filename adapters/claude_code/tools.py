@@ -13,3 +13,6 @@ TOOLS: Final = frozenset({
     "TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch",
     "Workflow", "Write",
 })  # fmt: skip
+
+# These ask a model on their own account. What they pay stands in the final report, but in no session file.
+ASKING: Final = frozenset({"WebFetch", "WebSearch"})

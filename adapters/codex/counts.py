@@ -22,24 +22,29 @@ class Counts:
 
     thread: str
     total: Tokens | None = None  # None: nobody has told what it had used before
-    answers: list[tuple[str, Tokens]] = field(default_factory=list)  # with their models
-    model: str = ""
+    answers: list[tuple[str, Tokens]] = field(default_factory=list)  # with their turns
     forked: bool = False  # it begins with a copy of another one
     copied: bool = False  # what is read now is of that copy
     said: bool = False  # the model has said something since the turn began
     gap: bool = False  # an answer is in no count, or a count not understood
     repeats: int = 0  # counts without an answer: each may be of a try that broke off
     kinds_told: bool = True  # False: what was written to the cache is among the input
+    _turn: str = ""
 
     def begin(self) -> None:
         """Its rollout was read from its first line."""
         if self.total is None:
             self.total = NO_TOKENS
 
-    def turn(self, turn: str) -> None:
+    def begin_turn(self, turn: str) -> None:
         """A turn of it begins: one that is older than the thread was copied."""
+        self._turn = turn
         self.copied = self.forked and turn[:_MILLISECONDS] < self.thread[:_MILLISECONDS]
         self.said = False
+
+    def compacted(self, summary: object) -> None:
+        """Note that it was made shorter: without a summary by a model, the API did it, and nobody counts that."""
+        self.gap |= not summary and not self.copied
 
     def count(self, info: object, *, retried: bool) -> bool:
         """Take a `token_count` in; returns whether it tells of an answer.
@@ -69,6 +74,6 @@ class Counts:
         if total != before + last:
             self.gap = True
             return False
-        self.answers.append((self.model, last))
+        self.answers.append((self._turn, last))
         self.kinds_told &= tells_cache_writes(info["last_token_usage"])
         return True

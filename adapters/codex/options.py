@@ -25,7 +25,14 @@ _OWN = {
     "model": "model",
     "model_reasoning_effort": "effort",
     "sandbox_mode": "sandbox",
-    "approval_policy": None,
+}
+# Beside a turn, it would ask models about earlier sessions, and keep no account of that (0.128.0 to 0.169.0).
+_WITHOUT: dict[str, JsonValue] = {"features.memories": False}
+_MEMORIES = "false, always: what it asks models beside a turn, nobody could book"
+_FIXED = {
+    "approval_policy": "`never` in codex exec, always",
+    "features.memories": _MEMORIES,
+    "features.memory_tool": _MEMORIES,  # its older name
 }
 
 
@@ -39,9 +46,8 @@ def _vetted(config: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name in config:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no dotted name of Codex's configuration")
-        if name in _OWN:
-            own = _OWN[name]
-            raise ValueError(f"{name} is " + (f"the option {own}" if own else "`never` in codex exec, always"))
+        if name in _OWN or name in _FIXED:
+            raise ValueError(f"{name} is " + (f"the option {_OWN[name]}" if name in _OWN else _FIXED[name]))
     for name in _names(config):
         if _SECRET.search(name) and not _NO_SECRET.search(name):
             raise ValueError(
@@ -97,7 +103,8 @@ def arguments(options: CodexOptions) -> list[str]:
     if options.effort is not None:
         config["model_reasoning_effort"] = options.effort
     config.setdefault("analytics.enabled", options.analytics)
-    return [*given, *_overrides(config)]
+    # The last of them counts, whatever a table of features, or the host's config.toml, says.
+    return [*given, *_overrides(config), *_overrides(_WITHOUT)]
 
 
 def _overrides(config: Mapping[str, JsonValue]) -> list[str]:

@@ -28,6 +28,9 @@ _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")  # it becomes part of a file's name and of an argument
 _RETRY = re.compile(r"Reconnecting\.\.\. (?:(\d{1,9})/(\d{1,9})|waiting for network) ?(.*)", re.DOTALL)
 _FAILED = ("failed", "declined")
+# Its complaint of the older name of `features.memories`, which counts more: then it may ask models about earlier
+# sessions, and keeps no account of that.
+_REMEMBERS = "[features].memory_tool"
 
 Record = dict[str, Any]  # a decoded line; every access below is checked or caught
 Events = tuple[ev.Event, ...]
@@ -72,7 +75,8 @@ class CodexParser:
         item = record["item"]
         kind = item["type"]
         if kind in self._items:
-            return (self._items[kind](item),)
+            told = self._items[kind](item)
+            return (ev.AnswerLost(), told) if kind == "error" and _REMEMBERS in item["message"] else (told,)
         tool = _TOOLS.get(kind)
         if tool is None:
             return _HEARTBEATS

@@ -10,7 +10,9 @@ _CALLS = ("function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 # In the place of a result: the turn ended, and asked nobody what to make of it.
 _ABORTED = re.compile(r"(?:^|\n)aborted by user(?: after [0-9.]+s)?$")
-_COUNTED_BY_COMPACTION = 2  # once as it starts, once when it is done; its own answer has a bill, as any other
+# A thread is made shorter by a summary, an answer as any other, and counted as that starts and when it is done; or
+# by the API, whose answer has a bill and no count of its own, and counted when it is done.
+_COUNTED_BY_SUMMARY = 2
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class Progress:
             self.unbilled -= 1
         elif kind == "compacted":
             self.asking = True
-            self.unbilled -= _COUNTED_BY_COMPACTION
+            self.unbilled -= _COUNTED_BY_SUMMARY if payload.get("message") else 0
         elif kind == "event_msg":
             self._event(payload["type"])
         elif kind == "response_item":

@@ -145,8 +145,8 @@ class _Rollouts:
             if answer.root_turn in self.own_turns:  # others are of a subagent of an earlier turn
                 yield self.models.get(answer.turn, UNKNOWN_MODEL), answer.tokens
         for counts in self._counted():
-            for model, tokens in counts.answers:
-                yield model or UNKNOWN_MODEL, tokens
+            for turn, tokens in counts.answers:
+                yield self.models.get(turn, UNKNOWN_MODEL), tokens
 
     def read(self, lines: Iterable[bytes]) -> None:
         """Take lines in; those that cannot be read are passed over: a killed process may leave half a line."""
@@ -178,9 +178,12 @@ class _Rollouts:
         if kind == "session_meta":
             self._begin(string(payload["id"]))
         elif kind == "turn_context":
-            self.models[string(payload["turn_id"])] = self.counts[self._thread].model = string(payload["model"])
+            # A long thread is made shorter first, and the turn's model told then.
+            self.models[string(payload["turn_id"])] = string(payload["model"])
         elif kind == "token_usage_record":
             self._answered(payload)
+        elif kind == "compacted":
+            self.counts[self._thread].compacted(payload.get("message"))
         elif kind == "event_msg":
             self._event(payload["type"], payload)
         elif kind == "response_item":
@@ -210,7 +213,7 @@ class _Rollouts:
     def _event(self, event: object, payload: dict[str, Any]) -> None:
         counts = self.counts[self._thread]
         if event == "task_started":
-            counts.turn(string(payload["turn_id"]))
+            counts.begin_turn(string(payload["turn_id"]))
         elif event == "token_count":
             if counts.count(payload.get("info"), retried=self.retried):
                 self.progress[self._thread].counted()

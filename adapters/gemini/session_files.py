@@ -4,10 +4,12 @@
 `chats/<id>/<agent>.jsonl` for subagents; records are only ever added. Every answer of the model is a line with its
 tokens, written when it is complete and again when its tools have ended; the last line with an id holds.
 
-The agent's own report counts more: what tools and the choice of a model have cost, too. It does not tell what the
-API's own tools have read from what the model has thought, and takes both for output; and it leaves out an answer
-that was broken off because it repeated itself. No record has that one's bill, but there is one of what the model
-was told then.
+The agent's own report counts more: what it has asked beside the conversation, too, to choose a model, to make the
+conversation shorter, for its tools, or whether it is done. None of that has a record: of a turn that was killed,
+only what came of it tells (0.41.0 to 0.61.0, see `_Records.asked_beside`). The report does not tell what the API's
+own tools have read from what the model has thought, and takes both for output; and it leaves out an answer that
+was broken off because it repeated itself. No record has that one's bill, but there is one of what the model was
+told then.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ def session_files(session_id: str) -> SessionFiles:
 
 
 _LOOP = "System: Potential loop detected"
+_CONTINUE = ("Please continue.", "System: Please continue.")  # it has asked whether the model was done
+_CHECKED = 30  # answers to a prompt, after which it asks whether they repeat themselves
+_LONG = 2**19  # tokens of a prompt: half of what a model takes, from which on it makes a conversation shorter
 _SEARCHING = frozenset({"google_web_search", "web_fetch"})  # ask a model with tools of the API's
 _CHOSEN = "auto"  # as the name of a model, and the beginning of some: a small model says which one shall answer
 
@@ -49,6 +54,7 @@ class _Answer:
     tokens: Tokens
     misplaced: int  # tokens of input that the report takes for output
     tools: frozenset[str]
+    prompt: int  # tokens
 
 
 class _Records:
@@ -59,26 +65,43 @@ class _Records:
         self.ends_with_answer = False  # False: the model was being asked
         self.found = False
         self.looped = False  # an answer was broken off
+        self._chats = 0  # that began in the session it goes on in
+        self._shortened = False
+        self._continued = False
         for line in lines:
             try:
                 self._read(decode(line))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue  # the last line of a killed process may be half a record
 
+    @property
+    def asked_beside(self) -> bool:
+        """Whether models were asked beside the conversation, or may have been."""
+        answers = self.answers.values()
+        long = len(answers) >= _CHECKED or any(answer.prompt >= _LONG for answer in answers)
+        used = any(answer.tools & ASKING for answer in answers)
+        return self._shortened or self._continued or long or used
+
     def _read(self, record: dict[str, Any]) -> None:
         kind = record.get("type")
         self.found = True
         if kind == "user":
             self.ends_with_answer = False
-            self.looped |= any(text.startswith(_LOOP) for text in _texts(record.get("content")))
+            texts = tuple(_texts(record.get("content")))
+            self.looped |= any(text.startswith(_LOOP) for text in texts)
+            self._continued |= any(text in _CONTINUE for text in texts)
         elif kind == "gemini":
             number, model = record["id"], record["model"]
             if not isinstance(number, str) or not isinstance(model, str):
                 raise TypeError("not an answer")
             tools = frozenset(str(call["name"]) for call in record.get("toolCalls") or ())
             tokens = record["tokens"]
-            self.answers[number] = _Answer(model, of_message(tokens), _misplaced(tokens), tools)
+            prompt = count(tokens["input"])
+            self.answers[number] = _Answer(model, of_message(tokens), _misplaced(tokens), tools, prompt)
             self.ends_with_answer = True
+        elif "sessionId" in record.get("$set", ()):  # once as it goes on, and whenever the chat was made shorter
+            self._chats += 1
+            self._shortened |= bool(self.answers) or self._chats > 1
 
 
 def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable, told: Usage) -> Usage:
@@ -144,11 +167,10 @@ def _texts(content: object) -> Iterator[str]:
 def _is_whole(records: _Records, state: TurnState) -> bool:
     """Whether nothing was billed that is not in the files: the model had answered, and its tools were at work.
 
-    An answer in the middle is billed and not written down, and so is what tools ask a model themselves, and what a
-    model is asked for the choice of another.
+    An answer in the middle is billed and not written down, and so is one that repeated itself, and all that models
+    are asked beside the conversation.
     """
     if (state.model or "").startswith(_CHOSEN):
         return False
-    used = ASKING.intersection(state.tools.values())
-    asked = any(answer.tools & ASKING for answer in records.answers.values())
-    return bool(state.tools) and records.ends_with_answer and not used and not asked
+    asked = records.asked_beside or ASKING.intersection(state.tools.values())
+    return bool(state.tools) and records.ends_with_answer and not records.looped and not asked

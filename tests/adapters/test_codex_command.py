@@ -32,7 +32,7 @@ def test_new_turn_takes_its_prompt_from_stdin() -> None:
     built = command()
     assert built.argv == (
         "codex", "exec", "--json", "--skip-git-repo-check", "--cd=/work/space", "--sandbox=workspace-write",
-        "--config=analytics.enabled=false", "-",
+        "--config=analytics.enabled=false", "--config=features.memories=false", "-",
     )  # fmt: skip
     assert (built.stdin, built.cwd) == (b"-- fix it", "/work/space")
     assert [rung.name for rung in built.stop] == ["INT", "TERM", "KILL"]
@@ -77,6 +77,8 @@ def test_overrides_are_toml(value: object) -> None:
         {"model": "x"},
         {"sandbox_mode": "x"},
         {"approval_policy": "on-request"},
+        {"features.memories": True},
+        {"features.memory_tool": True},
         {"a b": 1},
         {"a=b": 1},
         {"": 1},
@@ -87,6 +89,15 @@ def test_overrides_are_toml(value: object) -> None:
 def test_overrides_that_hold_secrets_or_make_no_sense_are_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match=r"options\.config"):
         command(options={"config": config})
+
+
+def test_table_of_features_does_not_turn_memories_on() -> None:
+    argv = command(options={"config": {"features": {"memories": True, "other": True}}}).argv
+    features = [argument for argument in argv if argument.startswith("--config=features")]
+    assert features == [
+        '--config=features={"memories" = true, "other" = true}',
+        "--config=features.memories=false",
+    ]
 
 
 def test_names_of_variables_are_no_secrets() -> None:

@@ -18,6 +18,11 @@ _EXPECTED = {
     "limited": {"rate_limited"},
     "cut": {"completed", "api_unreachable"},  # some ask again by themselves
     "cancel": set(),
+    "beside": {"completed"},
+    "beside-remote": {"completed"},
+    "kill-beside": {"turn_cancelled"},
+    "kill-beside-auto": {"turn_cancelled"},
+    "kill-beside-remote": {"turn_cancelled"},
 }
 
 each = pytest.mark.parametrize("recording", ALL, ids=str)

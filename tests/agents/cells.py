@@ -11,7 +11,9 @@ from tests.agents.scenes import Scene
 
 Tokens = Mapping[str, int]  # by model
 
-_SUCCESSES = frozenset({Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.KILL_WORKER})  # and each of one attempt
+_SUCCESSES = frozenset(
+    {Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.KILL_WORKER, Scene.BESIDE}
+)  # and each of one attempt
 _UNKNOWN = r"(?i)unknown (option|argument)"  # what command lines say of a flag that they do not know
 _UNNAMED = "unknown"  # the model in the books where the agent has not told which it was
 _REFUSALS = frozenset({Scene.REFUSED, Scene.UNAUTHORIZED})  # which no trying again can mend
@@ -40,7 +42,7 @@ class Cell:
     complete: bool  # what the result says of its books
     kinds_agree: bool  # also of input, output and the cache, each by itself
     left: tuple[str, ...] = ()  # processes and spools
-
+    turns_wrong: tuple[str, ...] = ()  # the books of each turn, where there are several
     trouble: str = ""  # why the scene was not played to its end
 
     @property
@@ -59,7 +61,9 @@ class Cell:
         """What is wrong with it; nothing: it holds."""
         if self.trouble:
             return (self.trouble,)
-        return (*self._ended_wrong(), *self._booked_wrong(), *(f"left: {what}" for what in self.left))
+        booked_wrong = wrong_books(self.booked, self.billed, complete=self.complete)
+        left = (f"left: {what}" for what in self.left)
+        return (*self._ended_wrong(), *booked_wrong, *self.turns_wrong, *left)
 
     def _ended_wrong(self) -> list[str]:
         if self.unable:
@@ -74,12 +78,13 @@ class Cell:
             wrong.append(f"refused {self.attempts} times")
         return wrong
 
-    def _booked_wrong(self) -> list[str]:
-        if set(self.booked) == {_UNNAMED} and not self.complete:
-            more = sum(self.booked.values()) > sum(self.billed.values())
-            return ["booked more than was billed"] if more else []
-        over = sorted(model for model in self.booked if self.booked[model] > self.billed.get(model, 0))
-        wrong = [f"booked more than was billed of {model}" for model in over]
-        if self.complete and self.booked != self.billed and not over:
-            wrong.append("booked less than was billed, and called complete")
-        return wrong
+
+def wrong_books(booked: Tokens, billed: Tokens, *, complete: bool) -> list[str]:
+    """Return what is wrong with books that call themselves complete, or not."""
+    if set(booked) == {_UNNAMED} and not complete:
+        return ["booked more than was billed"] if sum(booked.values()) > sum(billed.values()) else []
+    over = sorted(model for model in booked if booked[model] > billed.get(model, 0))
+    wrong = [f"booked more than was billed of {model}" for model in over]
+    if complete and booked != billed and not over:
+        wrong.append("booked less than was billed, and called complete")
+    return wrong

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
 from adapters.result import TurnResult
-from tests.agents.cells import Cell
+from tests.agents.cells import Cell, wrong_books
 from tests.agents.scenes import Scene
 from tests.agents.versions import Version
 from tests.model_api import Bill
@@ -18,7 +19,7 @@ class Played:
     """What there is of a scene that has been played; the last turn is the one that matters."""
 
     results: list[TurnResult]
-    bills: list[Bill]
+    bills: dict[str, Bill]  # by the script of each turn
     left: list[str]
 
 
@@ -27,7 +28,7 @@ def cell(version: Version, scene: Scene, played: Played) -> Cell:
     # A turn that only prepares the scene has to be right, too.
     telling = next((result for result in played.results if result.error is not None), played.results[-1])
     booked = _sum([counts for result in played.results for counts in _booked(result)])
-    billed = _sum([counts for bill in played.bills for counts in _billed(bill)])
+    billed = _sum([counts for bill in played.bills.values() for counts in _billed(bill)])
     return Cell(
         agent=version.agent,
         version=version.number,
@@ -36,13 +37,26 @@ def cell(version: Version, scene: Scene, played: Played) -> Cell:
         kind=telling.error and telling.error.kind,
         message=telling.error.message if telling.error else "",
         attempts=max(result.attempts for result in played.results),
-        requests=sum(len(bill.requests) for bill in played.bills),
-        billed={model: sum(counts) for model, counts in billed.items()},
-        booked={model: sum(counts) for model, counts in booked.items()},
+        requests=sum(len(bill.requests) for bill in played.bills.values()),
+        billed=_tokens(billed),
+        booked=_tokens(booked),
         complete=all(result.usage_complete for result in played.results),
         kinds_agree=_by_kind(booked) == _by_kind(billed),
         left=tuple(played.left),
+        turns_wrong=tuple(_wrong(played)) if len(played.results) > 1 else (),
     )
+
+
+def _wrong(played: Played) -> Iterator[str]:
+    """What is wrong with the books of single turns, which others may make up for."""
+    for result, (script, bill) in zip(played.results, played.bills.items(), strict=False):
+        booked, billed = _tokens(_sum(_booked(result))), _tokens(_sum(_billed(bill)))
+        for wrong in wrong_books(booked, billed, complete=result.usage_complete):
+            yield f"{script}: {wrong}: {booked} of {billed}"
+
+
+def _tokens(sums: dict[str, Counts]) -> dict[str, int]:
+    return {model: sum(counts) for model, counts in sums.items()}
 
 
 def _by_kind(sums: dict[str, Counts]) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 
 from adapters.result import TurnResult
 from tests.agents.cells import Cell, broken
 from tests.agents.played import Played, cell
-from tests.agents.scenes import FIRST, SCHEMA, Scene
+from tests.agents.scenes import SCHEMA, Scene
 from tests.agents.stage import Stage
 
 _AT_ONCE = 2  # scenes of one version: an agent is a few hundred megabytes, and two cores are soon full
@@ -42,25 +43,30 @@ def _leave_to_the_next_worker(stage: Stage) -> str:
 
 
 def _played(stage: Stage, scene: Scene) -> Cell:
-    return _guarded(stage, scene, _PLAYS.get(scene, lambda stage: [stage.result(stage.enqueue(scene))]))
+    return _guarded(stage, scene, _PLAYS.get(scene, partial(_parts, scene=scene)))
 
 
 def _guarded(stage: Stage, scene: Scene, run: Callable[[Stage], list[TurnResult]]) -> Cell:
     """Run one scene; one that hangs is a cell, too."""
     try:
         results = run(stage)
-        scripts = [FIRST, scene] if scene is Scene.RESUME else [scene]
-        bills = [stage.actor.api.wait_until_idle(script) for script in scripts]
+        bills = {script: stage.actor.api.wait_until_idle(script) for script in stage.actor.parts(scene)}
     except (AssertionError, TimeoutError) as error:
         return broken(stage.version.agent, stage.version.number, scene, f"{type(error).__name__}: {error}")
     return cell(stage.version, scene, Played(results, bills, stage.left(results)))
 
 
-def _resume(stage: Stage) -> list[TurnResult]:
-    first = stage.result(stage.enqueue(Scene.RESUME, script=FIRST))
-    if first.error is not None or first.session_id is None:
-        return [first]
-    return [first, stage.result(stage.enqueue(Scene.RESUME, session_id=first.session_id))]
+def _parts(stage: Stage, scene: Scene) -> list[TurnResult]:
+    results: list[TurnResult] = []
+    for script, part in stage.actor.parts(scene).items():
+        if part.goes_on and (results[-1].error is not None or results[-1].session_id is None):
+            break
+        session = {"session_id": results[-1].session_id} if part.goes_on else {}
+        turn_id = stage.enqueue(scene, script=script, **session)
+        if scene is Scene.KILL_BESIDE and not part.opens:
+            stage.kill_amid_a_tool(turn_id, scene)
+        results.append(stage.result(turn_id))
+    return results
 
 
 def _schema(stage: Stage) -> list[TurnResult]:
@@ -81,7 +87,6 @@ def _kill_agent(stage: Stage) -> list[TurnResult]:
 
 
 _PLAYS: dict[Scene, Callable[[Stage], list[TurnResult]]] = {
-    Scene.RESUME: _resume,
     Scene.SCHEMA: _schema,
     Scene.CANCEL: _cancel,
     Scene.KILL_AGENT: _kill_agent,

@@ -24,7 +24,8 @@ from adapters.registry import BUILT_IN
 from adapters.request import TurnRequest
 from tests.agents.actors import ACTORS, Actor, key
 from tests.agents.records import lines_of, remembered, small, told
-from tests.agents.scenes import FIRST, SCHEMA, Scene
+from tests.agents.scenes import SCHEMA, Scene
+from tests.agents.stage import furnish
 from tests.agents.versions import Version, installed, versions
 from tests.processes import of_turn
 from tests.waiting import until
@@ -33,8 +34,9 @@ DATA = Path(__file__).parents[1] / "data"
 # Each of these has an outcome, or a bill, of its own kind.
 SCENES = (
     Scene.SUCCESS, Scene.RESUME, Scene.SCHEMA, Scene.REFUSED, Scene.UNAUTHORIZED, Scene.LIMITED, Scene.CUT,
-    Scene.CANCEL,
+    Scene.CANCEL, Scene.BESIDE, Scene.KILL_BESIDE,
 )  # fmt: skip
+_ENDED_BY = {Scene.CANCEL: signal.SIGINT, Scene.KILL_BESIDE: signal.SIGKILL}  # amid a tool
 _LONG_S = 120.0
 _TAIL = 3000  # characters of stderr: an error with its stack
 
@@ -59,28 +61,33 @@ class Studio:
     root: Path
 
     def record(self, scene: Scene) -> None:
-        """Play the scene once, and write down what there is of it."""
+        """Play the scene once, and write down what there is of each of its turns."""
         session = Session("", resume=False)
-        if scene is Scene.RESUME:
-            first = self._run(FIRST, scene, session)
-            if first.session_id is None:
-                return
-            session = Session(first.session_id, resume=True)
+        for script, part in self.actor.parts(scene).items():
+            if part.opens:
+                session = Session(
+                    self._run(script, scene, Session("", resume=False)).session_id or "", resume=True
+                )
+            elif session.session_id or not part.goes_on:
+                self._record(script, scene, session)
+
+    def _record(self, script: str, scene: Scene, session: Session) -> None:
         before = {path: path.stat().st_size for path in self._remembered(session)}
-        done = self._run(scene, scene, session)
-        self.actor.api.wait_until_idle(scene)
+        done = self._run(script, scene, session)
+        self.actor.api.wait_until_idle(script)
         records = [
             line
             for path in self._remembered(Session(done.session_id or session.session_id, resume=True))
             for line in path.read_bytes()[before.get(path, 0) :].decode(errors="replace").splitlines()
         ]
-        self._write(scene, done, records)
+        self._write(script, done, records)
 
     def _run(self, script: str, scene: Scene, session: Session) -> Process:
         """Run the agent once, in the scene's workspace."""
         adapter = _adapter(self.version.agent)
         workspace, spool = self.root / scene, self.root / f"spool-{script}"
-        workspace.mkdir(exist_ok=True)
+        furnish(workspace, self.actor, scene)
+        (workspace / "under-way").unlink(missing_ok=True)
         spool.mkdir()
         if not session.session_id and not adapter.capabilities.names_sessions:
             session = Session(str(uuid4()), resume=False)
@@ -89,18 +96,18 @@ class Studio:
             {
                 "prompt": f"do it [script:{script}]",
                 "workspace": str(workspace),
-                "options": self.actor.options,
+                "options": {**self.actor.options, **self.actor.parts(scene)[script].options},
                 **fields,
             }
         )
         command = adapter.build(request, session)
         process = self._start(command, spool, script)
         try:
-            if scene is Scene.CANCEL:
+            if scene in _ENDED_BY and not self.actor.parts(scene)[script].opens:
                 until(
                     lambda: (workspace / "under-way").exists() or process.poll() is not None, "its tool", _LONG_S
                 )
-                process.send_signal(signal.SIGINT)
+                process.send_signal(_ENDED_BY[scene])
             process.wait(_LONG_S)
         finally:
             for left in of_turn(spool):
@@ -115,8 +122,7 @@ class Studio:
         (spool / "prompt").write_bytes(command.stdin)
         arguments = [word.replace(SPOOL, str(spool)) for word in command.argv[1:]]
         environment = {**self.actor.environment, **command.env, "RUNTURN_SPOOL": str(spool)}
-        if "ANTHROPIC_API_KEY" in environment:
-            environment["ANTHROPIC_API_KEY"] = key(script)
+        environment[self.actor.credential] = key(script)
         with (
             (spool / "prompt").open() as stdin,
             (spool / "events").open("wb") as out,
@@ -143,10 +149,10 @@ class Studio:
         for pattern in files.patterns:
             yield from sorted(root.glob(pattern))
 
-    def _write(self, scene: Scene, done: Process, records: Iterable[str]) -> None:
+    def _write(self, script: str, done: Process, records: Iterable[str]) -> None:
         folder = DATA / self.version.agent / "versions" / self.version.number
         folder.mkdir(parents=True, exist_ok=True)
-        bill = self.actor.api.bills().get(scene)
+        bill = self.actor.api.bills().get(script)
         used = bill.by_model if bill else {}
         truth = {
             "exit_code": done.code,
@@ -163,7 +169,7 @@ class Studio:
             "truth.json": json.dumps(truth, indent=1) + "\n",
         }
         for suffix, text in texts.items():
-            path = folder / f"{scene}.{suffix}"
+            path = folder / f"{script}.{suffix}"
             path.write_text(self._scrubbed(text)) if text else path.unlink(missing_ok=True)
 
     def _scrubbed(self, text: str) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests.agents.cells import Cell
 from tests.agents.scenes import Scene
@@ -17,8 +18,7 @@ _FILE = Path(__file__).with_name("results.json")
 def load() -> list[Cell]:
     """Return all cells that were played, in the order of the table."""
     rows = json.loads(_FILE.read_bytes()) if _FILE.exists() else []
-    cells = [Cell(**{**row, "scene": Scene(row["scene"]), "left": tuple(row["left"])}) for row in rows]
-    return sorted(cells, key=order)
+    return sorted(map(_cell, rows), key=order)
 
 
 def save(cells: Iterable[Cell]) -> None:
@@ -26,6 +26,11 @@ def save(cells: Iterable[Cell]) -> None:
     by_place = {order(cell): cell for cell in [*load(), *cells]}
     rows = [json.dumps(asdict(by_place[place]), sort_keys=True) for place in sorted(by_place)]
     _FILE.write_text("[\n" + ",\n".join(rows) + "\n]\n")
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    several = {name: tuple(row.get(name, ())) for name in ("left", "turns_wrong")}
+    return Cell(**{**row, "scene": Scene(row["scene"]), **several})
 
 
 def order(cell: Cell) -> tuple[int, tuple[int, ...], int]:

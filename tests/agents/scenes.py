@@ -25,9 +25,10 @@ class Scene(StrEnum):
     CANCEL = "cancel"  # in the middle of a tool that no gentle signal ends
     KILL_AGENT = "kill-agent"  # SIGKILL in the middle of an answer
     KILL_WORKER = "kill-worker"  # kill -9 in the middle of a tool; the next worker takes over
+    BESIDE = "beside"  # the agent asks a model for more than the conversation
+    KILL_BESIDE = "kill-beside"  # SIGKILL in the middle of a tool, when that was answered
 
 
-FIRST = "resume-first"  # the script of the turn before the one that resumes it
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 OUTPUT = {"n": 3}
 _OFTEN = 6  # more than a turn has attempts
@@ -45,11 +46,13 @@ class Speech:
     limited: HttpError
     cut_after: int  # events of an answer, when it has begun and is not done
     caches: bool = True  # False: its API bills no writing to the cache
+    beside: tuple[ToolUse, ...] = ()  # calls of tools that ask a model themselves
+    beside_killed: tuple[ToolUse, ...] = ()  # the same, in a turn that is killed after them
 
 
 def replies(scene: Scene, speech: Speech) -> tuple[Answer, ...]:
     """All that the model says in a scene; a turn that is tried again finds an answer, too."""
-    tool = _tool(speech, "echo one")
+    tool, noted = _tool(speech, "echo one"), _tool(speech, "echo one | tee note")
     cut = Reply((Text("a long answer " * 9),), Usage(300, 50, 50, 6), fault=Fault("cut", speech.cut_after))
     held = Reply((Text("cut off"), Text("here")), Usage(300, 50, 50, 6), hold=Hold(scene, 1))
     last = (_LAST,) * _OFTEN
@@ -64,6 +67,8 @@ def replies(scene: Scene, speech: Speech) -> tuple[Answer, ...]:
         Scene.CANCEL: (_tool(speech, TOOLS[Contract.CANCEL]), *last),
         Scene.KILL_AGENT: (tool, held, *last),
         Scene.KILL_WORKER: (_tool(speech, TOOLS[Contract.KILL]), *last),
+        Scene.BESIDE: (noted, *map(_asking, speech.beside), _LAST) * _OFTEN,
+        Scene.KILL_BESIDE: (tool, *map(_asking, speech.beside_killed), _tool(speech, TOOLS[Contract.KILL]), *last),
     }
     return tuple(_billed(answer, speech) for answer in said[scene])
 
@@ -75,6 +80,10 @@ def first_replies(speech: Speech) -> tuple[Answer, ...]:
 
 def _tool(speech: Speech, command: str) -> Reply:
     return Reply((speech.shell(command),), Usage(1000, 200, 3000, 500))
+
+
+def _asking(call: ToolUse) -> Reply:
+    return Reply((call,), Usage(300, 50, 50, 6))
 
 
 def _billed(answer: Answer, speech: Speech) -> Answer:

@@ -25,7 +25,7 @@ _LONG_S = 240.0
 _GONE_S = 30.0
 # Tells the API which scene is calling.
 _PROGRAM = """#!/bin/sh
-if [ -e key ] && [ "${{ANTHROPIC_API_KEY:-}}" ]; then ANTHROPIC_API_KEY=$(cat key); fi
+if [ -e key ] && [ "${{{credential}:-}}" ]; then {credential}=$(cat key); fi
 exec {command} "$@"
 """
 
@@ -40,14 +40,14 @@ class Stage:
     actor: Actor
 
     def enqueue(self, scene: Scene, script: str | None = None, **fields: Any) -> str:
-        """Ask for the scene's turn, whose API calls go to the script, else to that of the scene."""
+        """Ask for one of the scene's turns, that of the script, else its only one."""
         script, workspace = script or scene, self.workspace(scene)
         (workspace / "key").write_text(key(script))
         document = {
             "prompt": f"do it [script:{script}]",
             "workspace": str(workspace),
             "agent": self.version.agent,
-            "options": self.actor.options,
+            "options": {**self.actor.options, **self.actor.parts(scene)[script].options},
         }
         return self.fleet.client.enqueue(TurnRequest.parse({**document, **fields}))
 
@@ -61,7 +61,7 @@ class Stage:
     def workspace(self, scene: Scene) -> Path:
         """The scene's own."""
         folder = self.root / "workspaces" / scene
-        folder.mkdir(parents=True, exist_ok=True)
+        furnish(folder, self.actor, scene)
         return folder
 
     def result(self, turn_id: str) -> TurnResult:
@@ -76,10 +76,20 @@ class Stage:
     def kill_in_mid_answer(self, turn_id: str, scene: Scene) -> None:
         """Kill the agent when the API holds back the rest of an answer, and let the API go on."""
         until(lambda: self._is_answering(scene) or self._ended(turn_id), f"half an answer in {scene}", _LONG_S)
+        self.kill_agent(turn_id)
+        self.actor.api.gate(scene).release()
+
+    def kill_amid_a_tool(self, turn_id: str, scene: Scene) -> None:
+        """Kill the agent when its tool runs; each turn of a scene has one."""
+        self.wait_until_under_way(turn_id, scene)
+        self.kill_agent(turn_id)
+        (self.workspace(scene) / "under-way").unlink(missing_ok=True)
+
+    def kill_agent(self, turn_id: str) -> None:
+        """As the kernel does when memory is short, in the first attempt."""
         if not self._ended(turn_id):
             pid, *_ = (self.fleet.state.spool / f"{turn_id}.1" / "agent").read_text().split()
             psutil.Process(int(pid)).kill()
-        self.actor.api.gate(scene).release()
 
     def left(self, results: Sequence[TurnResult]) -> list[str]:
         """Return what is left of these turns after a while: processes, spools."""
@@ -112,18 +122,27 @@ def open_stage(version: Version) -> Iterator[Stage]:
         home = root / "home"
         home.mkdir()
         actor = stack.enter_context(ACTORS[version.agent](home))
-        programs = _wrap(root, PROGRAMS[version.agent], command)
+        programs = _wrap(root, PROGRAMS[version.agent], command, actor.credential)
         environment = {**actor.environment, "PATH": f"{programs}:{actor.environment['PATH']}"}
         # Two cores are shared: five seconds are too short for an agent's own last word.
         fleet = stack.enter_context(Fleet(root, environment, agent__stop_grace_ms="20000"))
         yield Stage(version, root, fleet, actor)
 
 
-def _wrap(root: Path, name: str, command: Sequence[str]) -> Path:
+def furnish(workspace: Path, actor: Actor, scene: Scene) -> None:
+    """Make the scene's workspace."""
+    workspace.mkdir(parents=True, exist_ok=True)
+    for name, text in actor.settings.items() if scene in actor.beside else ():
+        path = workspace / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def _wrap(root: Path, name: str, command: Sequence[str], credential: str) -> Path:
     """Install the program under the name that its adapter looks up."""
     programs = root / "bin"
     programs.mkdir()
     program = programs / name
-    program.write_text(_PROGRAM.format(command=shlex.join(command)))
+    program.write_text(_PROGRAM.format(command=shlex.join(command), credential=credential))
     program.chmod(0o755)
     return programs

@@ -18,6 +18,8 @@ _TITLES = {
     Scene.CANCEL: "Cancel",
     Scene.KILL_AGENT: "Agent killed",
     Scene.KILL_WORKER: "Worker killed",
+    Scene.BESIDE: "Beside",
+    Scene.KILL_BESIDE: "Beside, killed",
 }
 
 

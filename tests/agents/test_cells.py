@@ -9,11 +9,14 @@ import pytest
 
 from adapters.contract import AgentConfig
 from adapters.registry import BUILT_IN
+from adapters.result import ModelBill, Status, TurnResult, UsageTotals
 from tests.agents.cells import Cell
+from tests.agents.played import Played, cell
 from tests.agents.results import load, order
 from tests.agents.scenes import Scene
 from tests.agents.table import line, tables
-from tests.agents.versions import VERSIONS
+from tests.agents.versions import VERSIONS, Version
+from tests.model_api import Bill, BilledRequest, Usage
 
 PAID = Cell("codex", "1.0", Scene.SUCCESS, "completed", None, "", 1, 2, {"m": 50}, {"m": 50}, True, True)
 
@@ -40,6 +43,25 @@ def test_request_beside_the_conversation_is_missed() -> None:
     assert replace(PAID, billed={"m": 50, "small": 3}).faults
 
 
+def test_books_of_one_turn_do_not_make_up_for_those_of_another() -> None:
+    results = [_result(tokens, complete=whole) for tokens, whole in ((40, True), (50, False))]
+    played = Played(results, {"first": _bill(50), "second": _bill(50)}, [])
+
+    beside = cell(Version("codex", "1.0"), Scene.BESIDE, played)
+
+    assert not beside.complete
+    assert beside.faults == ("first: booked less than was billed, and called complete: {'m': 40} of {'m': 50}",)
+
+
+def _result(tokens: int, *, complete: bool) -> TurnResult:
+    usage = UsageTotals(by_model={"m": ModelBill(input_tokens=tokens)})
+    return TurnResult(turn_id="t", status=Status.COMPLETED, usage=usage, usage_complete=complete, attempts=1)
+
+
+def _bill(tokens: int) -> Bill:
+    return Bill((BilledRequest("script", "main", 1, "m", "", "", usage=Usage(tokens)),))
+
+
 def test_what_is_left_running_fails_the_cell() -> None:
     assert replace(PAID, left=("17 sleep 300",)).faults
 
@@ -58,7 +80,7 @@ def test_table_shows_what_was_booked_of_what_was_billed() -> None:
     short = replace(PAID, scene=Scene.KILL_AGENT, attempts=2, booked={"m": 1}, complete=False)
     other = replace(PAID, scene=Scene.CUT, kinds_agree=False)
     row = tables([PAID, refused, short, other]).splitlines()[2]
-    assert row == "| 1.0 | 50 | refused |  |  |  |  | 50\\* |  | 1 of 50, ×2 |  |"
+    assert row == "| 1.0 | 50 | refused |  |  |  |  | 50\\* |  | 1 of 50, ×2 |  |  |  |"
     assert line(short).startswith("ok   codex 1.0 kill-agent: completed ×2, billed 50")
 
 

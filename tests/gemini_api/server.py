@@ -18,6 +18,7 @@ from aiohttp import web
 
 from tests.model_api.bill import UNROUTED, Accounts, Bill, Entry
 from tests.model_api.gates import Gate, Gates
+from tests.model_api.routing import MAIN, SIDE
 from tests.model_api.script import Answer, Fault, Hold, HttpError, Reply, Script
 
 from . import messages
@@ -28,13 +29,15 @@ _MAX_BODY_BYTES = 64 * 2**20
 
 
 class GeminiApi:
-    """An HTTP server on loopback that plays scripts, found by `[script:NAME]` in what the user wrote last.
+    """An HTTP server on loopback that plays scripts, found by API key, else by `[script:NAME]` in a user's prompt.
 
-    Cached tokens are a script's `cache_read`; its `output` holds the thoughts. Nothing is written to the cache.
+    What is not streamed is asked beside the conversation, and gets the script's side reply. Cached tokens are a
+    script's `cache_read`; its `output` holds the thoughts. Nothing is written to the cache.
     """
 
     def __init__(self, *scripts: Script) -> None:
         self._scripts = {script.name: script for script in scripts}
+        self._of_key = {script.key: script for script in scripts if script.key}
         self._accounts = Accounts()
         self._gates = Gates()
         self._given: Counter[str] = Counter()
@@ -108,9 +111,12 @@ class GeminiApi:
         body: dict[str, Any] = await request.json()
         if method == "countTokens":
             return web.json_response({"totalTokens": len(json.dumps(body)) // 4})
-        answer, entry = self._take(model, _prompts(body))
+        stream = method == "streamGenerateContent"
+        answer, entry = self._take(
+            request.headers.get("x-goog-api-key", ""), model, _prompts(body), beside=not stream
+        )
         try:
-            return await self._send(request, model, answer, entry, stream=method == "streamGenerateContent")
+            return await self._send(request, model, answer, entry, stream=stream)
         except asyncio.CancelledError:
             entry.disconnect()
             raise
@@ -120,15 +126,17 @@ class GeminiApi:
         finally:
             entry.close()
 
-    def _take(self, model: str, prompts: list[str]) -> tuple[Answer, Entry]:
-        """The next answer of the script that the newest marker names, and its line in the books."""
+    def _take(self, key: str, model: str, prompts: list[str], *, beside: bool) -> tuple[Answer, Entry]:
+        """The next answer of the script that the key or the newest marker names, and its line in the books."""
         newest = prompts[0] if prompts else ""
         named = (name for prompt in prompts for name in _MARKER.findall(prompt) if name in self._scripts)
-        script = self._scripts.get(next(named, ""))
+        script = self._of_key.get(key) or self._scripts.get(next(named, ""))
         if script is None:
             entry = self._accounts.open(UNROUTED, "", model, newest, "")
             return HttpError(400, "INVALID_ARGUMENT", "gemini api: no script for this request"), entry
-        entry = self._accounts.open(script.name, "main", model, newest, "")
+        if beside:
+            return script.side_reply, self._accounts.open(script.name, SIDE, model, newest, "")
+        entry = self._accounts.open(script.name, MAIN, model, newest, "")
         given = self._given[script.name]
         self._given[script.name] += 1
         if given < len(script.replies):

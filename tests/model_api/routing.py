@@ -16,6 +16,7 @@ SESSION_HEADER = "x-claude-code-session-id"
 AGENT_HEADER = "x-claude-code-agent-id"  # on the requests of a subagent only
 _SIDE_MODEL = "haiku"  # Claude Code asks this family for titles and summaries
 _SIDE_PROMPTS = frozenset({"quota", "Warmup"})  # what older versions ask of any model when they start
+_SEARCH = "web_search"  # a tool of the API's own, which Claude Code's own tool gives to a model
 _MARKER = re.compile(r"\[script:([^\]]+)\]")
 
 
@@ -112,8 +113,11 @@ def choose_list(script: Script, request: MessagesRequest, session: str, *, subag
 def _is_beside(request: MessagesRequest) -> bool:
     """Whether the request is no part of the conversation."""
     opening = request.messages[0] if request.messages else {}
-    return any(text in _SIDE_PROMPTS for text in _user_texts(opening)) or (
-        _SIDE_MODEL in request.model and not request.tools
+    searches = any(isinstance(tool, dict) and tool.get("name") == _SEARCH for tool in request.tools)
+    return (
+        searches
+        or any(text in _SIDE_PROMPTS for text in _user_texts(opening))
+        or (_SIDE_MODEL in request.model and not request.tools)
     )
 
 

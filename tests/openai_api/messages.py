@@ -24,13 +24,19 @@ def spawn(task: str) -> ToolUse:
     return ToolUse("spawn_agent", {"task_name": task, "message": "help", "fork_turns": "none"})
 
 
-def events(reply: Reply, response_id: str) -> Iterator[Event]:
+def events(reply: Reply, response_id: str, *, compacts: bool = False) -> Iterator[Event]:
     """All events of a reply, the bill in the last one."""
     yield {"type": "response.created", "response": {"id": response_id}}
     for index, block in enumerate(reply.blocks):
-        item = _item(block, f"{response_id}_{index}")
+        item = _compacted(response_id) if compacts else _item(block, f"{response_id}_{index}")
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": "response.completed", "response": {"id": response_id, "usage": counts(reply.usage)}}
+
+
+def compaction(reply: Reply, response_id: str) -> Event:
+    """A conversation made shorter, as `/v1/responses/compact` answers: in one piece."""
+    body: Event = {"id": response_id, "object": "response.compaction", "usage": counts(reply.usage)}
+    return body | {"output": [_compacted(response_id)]}
 
 
 def encode(event: Event) -> bytes:
@@ -53,6 +59,11 @@ def counts(usage: Usage) -> Event:
 def error_body(error: HttpError) -> Event:
     """What the API says of a request that it refuses."""
     return {"error": {"message": error.message, "type": error.type, "code": error.type, "param": None}}
+
+
+def _compacted(response_id: str) -> Event:
+    """What stands for a conversation from then on; only the API can read it."""
+    return {"type": "compaction", "id": f"cmp_{response_id}", "encrypted_content": "c2VjcmV0"}
 
 
 def _item(block: Block, item_id: str) -> Event:

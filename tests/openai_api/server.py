@@ -18,23 +18,28 @@ from aiohttp import web
 
 from tests.model_api.bill import UNROUTED, Accounts, Bill, Entry
 from tests.model_api.gates import Gate, Gates
+from tests.model_api.routing import MAIN, SIDE
 from tests.model_api.script import Answer, Fault, Hold, HttpError, Reply, Script
 
 from . import messages
 
 _MARKER = re.compile(r"\[script:([\w.-]+)\]")
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close() sends RST instead of FIN
+_WHOLE = "/compact"  # makes a conversation shorter, and answers in one piece (0.128.0)
+_SUMMARIZE = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 _MAX_BODY_BYTES = 64 * 2**20
 
 
 class OpenAiApi:
-    """An HTTP server on loopback that plays scripts, found by `[script:NAME]` in what the user wrote last.
+    """An HTTP server on loopback that plays scripts, found by API key, else by `[script:NAME]` in a user's prompt.
 
-    A session keeps its script: a subagent's requests are answered by the script's first branch.
+    What asks to make a conversation shorter is beside it, and gets the script's side reply. A session keeps its
+    script: a subagent's requests are answered by the script's first branch.
     """
 
     def __init__(self, *scripts: Script) -> None:
         self._scripts = {script.name: script for script in scripts}
+        self._of_key = {script.key: script for script in scripts if script.key}
         self._of_session: dict[str, Script] = {}
         self._accounts = Accounts()
         self._gates = Gates()
@@ -91,6 +96,7 @@ class OpenAiApi:
     async def _serve(self) -> None:
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post("/v1/responses", self._respond)
+        app.router.add_post("/v1/responses/compact", self._respond)
         # handler_cancellation: a client that leaves cancels its handler, which books the request as partial.
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
         await runner.setup()
@@ -106,9 +112,9 @@ class OpenAiApi:
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body: dict[str, Any] = await request.json()
-        answer, entry = self._take(body, request.headers)
+        answer, entry = self._take(body, request.headers, beside=_is_beside(request.path, body))
         try:
-            return await self._send(request, answer, entry)
+            return await self._send(request, answer, entry, compacts=_compacts(body))
         except asyncio.CancelledError:
             entry.disconnect()
             raise
@@ -118,18 +124,21 @@ class OpenAiApi:
         finally:
             entry.close()
 
-    def _take(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[Answer, Entry]:
+    def _take(self, body: dict[str, Any], headers: Mapping[str, str], *, beside: bool) -> tuple[Answer, Entry]:
         """The next answer of the newest marker's script, or the session's, and its line in the books."""
         prompts, session = _prompts(body), headers.get("session-id", "")
         newest = prompts[0] if prompts else ""
         named = (name for prompt in prompts for name in _MARKER.findall(prompt) if name in self._scripts)
-        script = self._scripts.get(next(named, "")) or self._of_session.get(session)
+        key = headers.get("authorization", "").removeprefix("Bearer ")
+        script = self._of_key.get(key) or self._scripts.get(next(named, "")) or self._of_session.get(session)
         if script is None:
             entry = self._accounts.open(UNROUTED, "", body["model"], newest, session)
             return HttpError(400, "invalid_request_error", "openai api: no script for this request"), entry
         self._of_session[session] = script
+        if beside:
+            return script.side_reply, self._accounts.open(script.name, SIDE, body["model"], newest, session)
         branch = script.branches[0] if headers.get("thread-id", session) != session else None
-        name, replies = (branch.name, branch.replies) if branch else ("main", script.replies)
+        name, replies = (branch.name, branch.replies) if branch else (MAIN, script.replies)
         entry = self._accounts.open(script.name, name, body["model"], newest, session)
         given = self._given[script.name, name]
         self._given[script.name, name] += 1
@@ -138,18 +147,27 @@ class OpenAiApi:
         text = f"openai api: script {script.name!r} has no reply {given + 1} in {name!r}"
         return HttpError(400, "invalid_request_error", text), entry
 
-    async def _send(self, request: web.Request, answer: Answer, entry: Entry) -> web.StreamResponse:
+    async def _send(
+        self, request: web.Request, answer: Answer, entry: Entry, *, compacts: bool
+    ) -> web.StreamResponse:
         await self._hold(answer.hold, 0)
         if isinstance(answer, HttpError):
             entry.refuse(answer.status)
             return web.json_response(messages.error_body(answer), status=answer.status, headers=answer.headers)
-        return await self._stream(request, answer, entry)
+        if request.path.endswith(_WHOLE):
+            entry.begin(answer.usage)
+            entry.finish_output(answer.usage, "completed")
+            entry.complete()
+            return web.json_response(messages.compaction(answer, _new_id()))
+        return await self._stream(request, answer, entry, compacts=compacts)
 
-    async def _stream(self, request: web.Request, reply: Reply, entry: Entry) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, reply: Reply, entry: Entry, *, compacts: bool
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         entry.answer()
-        for sent, event in enumerate(messages.events(reply, f"resp_{secrets.token_hex(8)}")):
+        for sent, event in enumerate(messages.events(reply, _new_id(), compacts=compacts)):
             if sent:  # the gate at 0 stood before the status line
                 await self._hold(reply.hold, sent)
             if reply.fault is not None and sent == reply.fault.after_events:
@@ -177,6 +195,21 @@ async def _break_stream(request: web.Request, response: web.StreamResponse, faul
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         request.transport.abort()
     return response
+
+
+def _compacts(body: dict[str, Any]) -> bool:
+    """Whether the API itself is asked to make the conversation shorter."""
+    return any(item.get("type") == "compaction_trigger" for item in body["input"][-1:])
+
+
+def _is_beside(path: str, body: dict[str, Any]) -> bool:
+    """Whether the API, or the model in Codex's own words, is asked to make the conversation shorter."""
+    asked = any(prompt.startswith(_SUMMARIZE) for prompt in _prompts(body)[:1])
+    return asked or _compacts(body) or path.endswith(_WHOLE)
+
+
+def _new_id() -> str:
+    return f"resp_{secrets.token_hex(8)}"
 
 
 def _prompts(body: dict[str, Any]) -> list[str]:
