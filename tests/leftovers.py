@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ _PATIENCE_S: Final = 60  # for the fixtures of a run that was told to stop
 _GRACE_S: Final = 10.0  # for what ends by itself after the last test
 _OURS: Final = ("rt-", "runturn-")  # what fixtures call their folders; agents leave other things lying
 _SOCKETS: Final = Path(f"/tmp/runturn-{os.getuid()}")  # of embedded brokers with a long path
+_CODEX: Final = Path(f"/tmp/codex-daemon-{os.getuid()}")  # it makes that on hosts, and leaves it empty
 
 
 def run_alone(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> int:
@@ -45,7 +46,7 @@ def run_alone(command: Sequence[str], environment: Mapping[str, str], folder: Pa
 
 
 def _keep(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> int:
-    before = _SOCKETS.exists()
+    before = {place for place in (_SOCKETS, _CODEX) if place.exists()}
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))  # whoever has called is killed
@@ -113,8 +114,8 @@ def _files(folder: Path) -> list[str]:
     return [f"the folder {path.name}" for path in folder.iterdir() if path.name.startswith(_OURS)]
 
 
-def _remove(folder: Path, sockets: bool) -> None:
-    """Kill and remove everything; `sockets`: others had their directory before."""
+def _remove(folder: Path, before: Set[Path]) -> None:
+    """Kill and remove everything, but for the places in /tmp that others had before."""
     deadline = time.monotonic() + _PATIENCE_S
     while (found := _below()) and time.monotonic() < deadline:
         for process in found:
@@ -126,7 +127,10 @@ def _remove(folder: Path, sockets: bool) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         print(f"the tests have left {folder}, and it cannot be removed", file=sys.stderr)
-    _remove_sockets(sockets)
+    _remove_sockets(_SOCKETS in before)
+    if _CODEX not in before:
+        with contextlib.suppress(OSError):
+            _CODEX.rmdir()
     if os.geteuid() == 0:
         from tests.ssh.accounts import clear  # noqa: PLC0415  # with all that it imports, pytest would start later
 

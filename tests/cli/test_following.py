@@ -14,6 +14,7 @@ from adapters.result import Status
 from tests.cli.conftest import Cli
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
+from tests.workers.live_fleet import LiveFleet
 
 
 class Program:
@@ -54,8 +55,8 @@ class Program:
 
 @pytest.fixture
 def slow(recording: Path, tmp_path: Path) -> Path:
-    """A recording that takes long enough to be interrupted."""
-    return slow_recording(tmp_path / "slow.jsonl", recording, 1000)
+    """A recording that nobody waits for: it is interrupted."""
+    return slow_recording(tmp_path / "slow.jsonl", recording, 60_000)
 
 
 @pytest.fixture
@@ -121,14 +122,16 @@ def test_watch_from_the_middle_gets_all_events(fleet: Fleet, unhurried: Path) ->
     assert events[-1]["event"] == "turn_settled"
 
 
-def test_ctrl_c_at_watch_leaves_the_turn_alone(fleet: Fleet, unhurried: Path) -> None:
-    fleet.start_worker()
-    turn_id = fleet.client.enqueue(fleet.recorded(unhurried))
-    with Program(fleet, "watch", turn_id) as program:
-        program.says("session")
-        program.interrupt()
-        assert program.ended()[0] == 130
-    assert fleet.result(turn_id).status is Status.COMPLETED
+def test_ctrl_c_at_watch_leaves_the_turn_alone(tmp_path: Path, recording: Path) -> None:
+    with LiveFleet(tmp_path) as fleet:
+        fleet.start_worker()
+        turn = fleet.talking(recording)
+        with Program(fleet, "watch", turn) as program:
+            program.says("session")
+            program.interrupt()
+            assert program.ended()[0] == 130
+        turn.finish()
+        assert fleet.result(turn).status is Status.COMPLETED
 
 
 def test_watch_outlives_the_broker(fleet: Fleet, unhurried: Path) -> None:

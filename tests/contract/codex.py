@@ -47,4 +47,6 @@ def script(turn: Turn) -> Script:
         return Script(turn.script, (Reply((Text(HUGE_TEXT),), Usage(12, 22, 33, 44)),))
     tool = TOOLS.get(turn.scene)
     first = (Reply((shell(tool),), Usage(1001, 201, 3001, 501)),) if tool else ()
-    return Script(turn.script, (*first, _LAST))
+    # Codex waits for a tool half a minute at most, and then asks the model what to do about it.
+    waiting = (Reply((shell("sleep 300"),), Usage(12, 3)),) * 10 if turn.scene is Scene.CANCEL else ()
+    return Script(turn.script, (*first, *waiting, _LAST))

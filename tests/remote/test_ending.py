@@ -59,14 +59,14 @@ while True: time.sleep(60)
 
 async def test_a_cancelled_agent_may_leave_by_itself_on_int(any_lab: Lab) -> None:
     spool = any_lab.spool()
-    slow = Lease(60, 0.2)  # its watcher looks every ten seconds
+    slow = Lease(1200, 0.2)  # its watcher looks every 200 seconds
     async with any_lab.follow(spool, any_lab.python(COOPERATIVE), lease=slow) as turn:
         await read_until(turn, b"ready")
         begun = time.monotonic()
         await turn.cancel()
         assert await drain(turn) == b"result\n"
         assert turn.exit == Exit(0, "cancel")
-        assert time.monotonic() - begun < 8  # at once, not at the watcher's next tick
+        assert time.monotonic() - begun < 100  # at once, not at the watcher's next tick
     await any_lab.nothing_left(spool)
 
 
@@ -125,7 +125,7 @@ async def test_a_cancel_is_one_interrupt_however_often_it_is_asked_for(lab: Lab)
 
 async def test_a_cancel_right_after_the_start_is_not_lost(any_lab: Lab) -> None:
     async def start_and_cancel(pause: int) -> Exit | None:
-        async with any_lab.follow(any_lab.spool(), any_lab.command("sleep", "60"), lease=Lease(60, 5)) as turn:
+        async with any_lab.follow(any_lab.spool(), any_lab.command("sleep", "60"), lease=Lease(1200, 5)) as turn:
             await asyncio.sleep(pause / 1000)
             await turn.cancel()
             await drain(turn)
@@ -136,7 +136,7 @@ async def test_a_cancel_right_after_the_start_is_not_lost(any_lab: Lab) -> None:
         end = await start_and_cancel(pause)
         assert end is not None
         assert (end.reason, end.code in {130, 143}) == ("cancel", True)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 100  # as above
 
 
 async def test_a_cancel_without_a_channel_is_asked_for_by_the_next_one(lab: Lab) -> None:

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from adapters.result import Status
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Ledger
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
+from tests.workers.live_fleet import LiveFleet
 from workers import async_client
 from workers.app import create_app
 from workers.async_client import AsyncClient
@@ -89,24 +89,25 @@ def test_many_turns_are_followed_at_once_without_gaps(fleet: Fleet, recording: P
     run(main())
 
 
-def test_events_and_results_are_live(
-    fleet: Fleet, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_and_results_are_live(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(async_client, "_POLL_S", 10 * WAIT_S)  # so that nothing but the broker brings news
-    slow = slow_recording(tmp_path / "slow.jsonl", recording, 300)
-    fleet.start_worker()
 
-    async def main() -> None:
+    async def main(fleet: LiveFleet) -> None:
         async with a_client(fleet) as client:
-            turn_id = await client.enqueue(fleet.recorded(slow))
-            async with aclosing(client.events(turn_id)) as events:
-                async for event in events:
-                    if event["event"] == "session_started":
-                        break
-            assert await asyncio.to_thread(fleet.ledger.result, turn_id) is None  # it goes on
-            assert (await client.result(turn_id)).status is Status.COMPLETED
+            turn = await asyncio.to_thread(fleet.talking, recording)
+            result = asyncio.create_task(client.result(turn))
+            names = []
+            async for event in client.events(turn):
+                names.append(event["event"])
+                if names[-1] == "session_started":
+                    assert not result.done(), "it goes on"
+                    turn.finish()
+            assert names[-1] == "turn_settled"
+            assert (await result).status is Status.COMPLETED
 
-    run(main())
+    with LiveFleet(tmp_path) as fleet:
+        fleet.start_worker()
+        run(main(fleet))
 
 
 def test_events_have_no_gaps_when_the_broker_restarts_or_the_reader_is_slow(

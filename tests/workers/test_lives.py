@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,17 +38,15 @@ def test_killed_worker_is_succeeded_without_running_twice(fleet: Fleet, recordin
 
 
 def test_worker_told_to_stop_leaves_ten_turns_to_the_next(fleet: Fleet, recording: Path, tmp_path: Path) -> None:
-    slow = slow_recording(tmp_path / "slow.jsonl", recording, 700)
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 2000)
     worker = fleet.start_worker()
     turns = [fleet.client.enqueue(fleet.recorded(slow)) for _ in range(10)]
     until(lambda: all(len(fleet.events(turn_id)) > 2 for turn_id in turns), "ten turns to be under way")
     agents = fleet.agents()
     assert len(agents) == 10
-    told = time.monotonic()
     worker.terminate()
-    assert worker.wait(30) == 0
-    assert time.monotonic() - told < 5
-    assert fleet.agents() == agents
+    assert worker.wait() == 0
+    assert fleet.agents() == agents, "it waits for none of them"
     fleet.start_worker()
     results = [fleet.result(turn_id) for turn_id in turns]
     assert {result.status for result in results} == {Status.COMPLETED}

@@ -21,12 +21,14 @@ def test_turns_survive_a_link_cut_of_a_minute(tmp_path: Path) -> None:
     need_links()
     with Link() as link, open_stage(tmp_path, link) as stage:
         stage.begin()
-        sessions = stage.sshd.sessions()
+        sessions = set(stage.sshd.sessions())
         link.cut()
         cut_at = time.monotonic()
         stage.go_on_unseen()
         until(lambda: time.monotonic() - cut_at >= CUT_S, "a cut of a minute", CUT_S + 1)
-        assert stage.sshd.sessions() == sessions, "the server knows nothing of it"
+        # One that its worker had left just before may have ended.
+        still = set(stage.sshd.sessions())
+        assert still and still <= sessions, "the server knows nothing of it"
         assert not any(stage.fleet.ledger.result(turn.id) for turn in stage.turns)
         link.mend()
         stage.finish()
