@@ -53,9 +53,11 @@ class _Message:
 def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
     """Sum up the usage of each message. Incomplete if one was cut off, or the stream saw more."""
     messages: dict[str, _Message] = {}
+    shortened = False
     for line in lines:
         if b'"assistant"' in line:
             _collect(line, messages)
+        shortened |= b'"compact_boundary"' in line and _shortens(line)
     by_model: dict[str, ModelUsage] = {}
     for message in messages.values():
         before = by_model.get(message.model)
@@ -65,7 +67,7 @@ def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
     cut = state.awaits_answer or state.answer_lost or any(report.contradictory for report in state.reports)
     # A version that does not tell which it is has no finished messages here, by what they look like.
     aside = state.agent_version is not None and asks_aside(read_version(state.agent_version))
-    aside |= any(message.asking for message in messages.values())
+    aside |= shortened or any(message.asking for message in messages.values())
     return replace(
         usage, complete=whole and not cut and not aside and usage.tokens.prompt >= state.seen_tokens.prompt
     )
@@ -83,6 +85,15 @@ def _collect(line: bytes, messages: dict[str, _Message]) -> None:
             messages[number] = _Message(model, _billed(model, message["usage"]), finished, asking)
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # the last line of a killed process may be half a record
+
+
+def _shortens(line: bytes) -> bool:
+    """Whether the conversation was made shorter there: by a summary of a model, whose bill no session file has."""
+    try:
+        record = decode(line)
+        return bool(record["type"] == "system" and record["subtype"] == "compact_boundary")
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _asks(content: object) -> bool:

@@ -160,3 +160,15 @@ def test_search_of_a_killed_turn_is_in_no_session_file_and_marks_the_books() -> 
 
     assert (missing.total, told.usage.complete) == (1723, False)
     assert adapter("claude-code").session_usage(without, told.state).complete
+
+
+def test_killed_turn_whose_conversation_was_made_shorter_has_paid_for_a_summary() -> None:
+    """Its bill stands in the account of the session alone: 2.1.330 asked twice, by `/compact`."""
+    recording = Recording("claude-code", "2.1.330", "cancel")
+    told = judged(recording)
+    boundary = {"type": "system", "subtype": "compact_boundary", "compactMetadata": {"trigger": "auto"}}
+    said = {"type": "user", "message": {"role": "user", "content": json.dumps(boundary)}}
+
+    for record, whole in ((boundary, False), (said, True), (["compact_boundary"], True)):
+        lines = [*recording.session_lines, json.dumps(record).encode()]
+        assert adapter("claude-code").session_usage(lines, told.state).complete is whole
