@@ -164,11 +164,12 @@ def test_search_of_a_killed_turn_is_in_no_session_file_and_marks_the_books() -> 
 
 def test_killed_turn_whose_conversation_was_made_shorter_has_paid_for_a_summary() -> None:
     """Its bill stands in the account of the session alone: 2.1.330 asked twice, by `/compact`."""
-    recording = Recording("claude-code", "2.1.330", "cancel")
+    recording = Recording("claude-code", "2.1.330", "kill-beside")
     told = judged(recording)
+    killed = [line.replace(b'"WebSearch"', b'"Bash"') for line in recording.session_lines]
     boundary = {"type": "system", "subtype": "compact_boundary", "compactMetadata": {"trigger": "auto"}}
     said = {"type": "user", "message": {"role": "user", "content": json.dumps(boundary)}}
 
     for record, whole in ((boundary, False), (said, True), (["compact_boundary"], True)):
-        lines = [*recording.session_lines, json.dumps(record).encode()]
+        lines = [*killed, json.dumps(record).encode()]
         assert adapter("claude-code").session_usage(lines, told.state).complete is whole
