@@ -11,6 +11,7 @@ from tests.needs import missing
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
+from tests.workers.live_fleet import LiveFleet
 from tests.workers.test_ends import hanging
 from workers.app import create_app
 from workers.embedded import EmbeddedBroker
@@ -61,19 +62,17 @@ def test_result_backend_that_is_away_costs_no_turn_and_no_answer(tmp_path: Path,
         backend.stop()
 
 
-def test_worker_shut_down_by_remote_control_leaves_its_turns(
-    fleet: Fleet, recording: Path, tmp_path: Path
-) -> None:
-    slow = slow_recording(tmp_path / "slow.jsonl", recording, 1000)
-    worker = fleet.start_worker()
-    turn_id = fleet.client.enqueue(fleet.recorded(slow))
-    until(lambda: len(fleet.events(turn_id)) > 2, "the turn to be under way")
-    create_app(fleet.broker.url).control.shutdown()
-    assert worker.wait(30) == 0
-    assert fleet.ledger.result(turn_id) is None
-    fleet.start_worker()
-    assert (fleet.result(turn_id).status, fleet.result(turn_id).attempts) == (Status.COMPLETED, 1)
-    fleet.assert_nothing_left()
+def test_worker_shut_down_by_remote_control_leaves_its_turns(tmp_path: Path, recording: Path) -> None:
+    with LiveFleet(tmp_path) as fleet:
+        worker = fleet.start_worker()
+        turn = fleet.talking(recording)
+        create_app(fleet.broker.url).control.shutdown()
+        assert worker.wait() == 0
+        assert fleet.ledger.result(turn) is None
+        fleet.start_worker()
+        turn.finish()
+        assert (fleet.result(turn).status, fleet.result(turn).attempts) == (Status.COMPLETED, 1)
+        fleet.assert_nothing_left()
 
 
 def test_worker_frozen_beyond_its_lease_leaves_the_turn_to_its_successor(

@@ -11,7 +11,8 @@ from adapters.result import Status
 from tests.pages import Samples, scrape, verdict
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
-from tests.workers.fleet import Fleet, Worker, slow_recording
+from tests.workers.fleet import Fleet, Worker
+from tests.workers.live_fleet import LiveFleet
 from tests.workers.ssh_host import ssh_host, ssh_hosts
 from tests.workers.ssh_logins import Login
 from workers.app import TASK, create_app
@@ -60,14 +61,14 @@ def test_host_that_is_down_is_counted_and_shown(place: tuple[Fleet, Worker, Logi
 
 
 def test_turn_that_is_taken_over_is_counted_once(tmp_path: Path) -> None:
-    slow = slow_recording(tmp_path / "slow.jsonl", RECORDING, 400)
-    with Fleet(tmp_path) as fleet:
+    with LiveFleet(tmp_path) as fleet:
         first = fleet.start_worker()
-        turn_id = fleet.client.enqueue(fleet.recorded(slow))
-        until(lambda: any(event["event"] == "text" for event in fleet.events(turn_id)), "its first text")
+        turn = fleet.talking(RECORDING)
         first.kill()
         second = fleet.start_worker()
-        assert fleet.result(turn_id).status is Status.COMPLETED
+        until(lambda: value(scrape(second.metrics), "reattachments_total", cause="worker"), "its successor")
+        turn.finish()
+        assert fleet.result(turn).status is Status.COMPLETED
         until(lambda: value(scrape(second.metrics), "turns_in_flight") == 0, "the turn to be let go of")
         samples = scrape(second.metrics)
     assert value(samples, "reattachments_total", cause="worker") == 1
