@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -34,24 +35,36 @@ def installed(name: str, root: Path) -> Path:
     return unit
 
 
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run systemd-analyze with a /run of its own: it makes a directory there, which most users may not."""
+    alone = [
+        need("unshare"),
+        "--mount",
+        "--map-root-user",
+        "sh",
+        "-c",
+        'mount -t tmpfs tmpfs /run && exec "$@"',
+        "sh",
+    ]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        alone = []
+        if not os.access("/run/systemd", os.X_OK):
+            pytest.skip("without systemd's directory in /run, only who may make a namespace can do this")
+    return subprocess.run(
+        [*alone, need("systemd-analyze"), *arguments], capture_output=True, text=True, check=False
+    )
+
+
 @both
 def test_systemd_finds_no_fault(name: str, tmp_path: Path) -> None:
-    verify = [
-        need("systemd-analyze"),
-        "verify",
-        "--man=no",
-        "--recursive-errors=no",
-        str(installed(name, tmp_path)),
-    ]
-    done = subprocess.run(verify, capture_output=True, text=True, check=False)
+    done = analyze("verify", "--man=no", "--recursive-errors=no", str(installed(name, tmp_path)))
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("name", "most"), [(WORKER, 45), (EXPORTER, 15)])
 def test_exposure_is_no_higher_than_the_work_asks_for(name: str, most: int, tmp_path: Path) -> None:
     unit = str(installed(name, tmp_path))
-    rate = [need("systemd-analyze"), "security", "--offline=true", f"--threshold={most}", "--no-pager", unit]
-    done = subprocess.run(rate, capture_output=True, text=True, check=False)
+    done = analyze("security", "--offline=true", f"--threshold={most}", "--no-pager", unit)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
