@@ -13,5 +13,6 @@ VERSIONS = Versions(
         "cut stream",
         "cancel",
         "kill of agent and worker",
+        "requests beside the conversation",
     ),
 )

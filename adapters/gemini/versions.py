@@ -13,6 +13,7 @@ VERSIONS = Versions(
         "cut stream",
         "cancel",
         "kill of agent and worker",
+        "requests beside the conversation",
     ),
     # By its --help: 0.39.0, 0.40.1 and older do not have it, 0.41.0 does.
     unsupported=(Unsupported("it has no --session-id, so that every turn fails", mended="0.41.0"),),
