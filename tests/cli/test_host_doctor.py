@@ -258,7 +258,8 @@ def test_credentials_are_told_by_name_and_place(
     assert _of(said)["agent claude-code"]["detail"].split("; ") == [
         "version 9.8.7",
         "not proved with 9.8.7: success with tools, resume, structured output, API refusal, rate limit, cut "
-        "stream, cancel and kill of agent and worker were proved with 2.0.76, 2.1.0, 2.1.32, 2.1.69, "
+        "stream, cancel, kill of agent and worker and requests beside the conversation were proved with "
+        "2.0.76, 2.1.0, 2.1.32, 2.1.69, "
         "2.1.105, 2.1.197 and 2.1.330",
         "credentials in the worker's environment: ANTHROPIC_API_KEY",
         "credentials in the environment of h1: CLAUDE_CODE_USE_BEDROCK, AWS_PROFILE",
