@@ -29,8 +29,8 @@ SEED = 20261122
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "3"))
 FORM = replace(
     SHORT,
-    turns=20 + round(OUTAGE_S),
-    real=2,
+    turns=11 + round(1.3 * OUTAGE_S),
+    real=round(OUTAGE_S / 15),  # real agents meet broken brokers in `test_chaos` as well
     calm_s=3.0,
     storm_s=OUTAGE_S + 2.0,
     longest_s=5.0 + OUTAGE_S / 2,
