@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import sys
@@ -22,6 +23,13 @@ def main() -> int:
     asked = parser.parse_args()
     if (obstacle := _obstacle()) is not None:
         print(f"test-fresh: {obstacle}", file=sys.stderr)
+        return 1
+    _FOLDER.mkdir(exist_ok=True)
+    lock = (_FOLDER / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("test-fresh: it runs already, in this folder", file=sys.stderr)
         return 1
     outcomes = []
     for release in asked.release or _RELEASES:

@@ -56,6 +56,8 @@ class Machine:
 
     def __init__(self, tarball: Path, root: Path) -> None:
         self._root = root
+        if root.exists():  # of a run that was killed
+            self.remove()
         root.mkdir()
         subprocess.run(["tar", "-xf", tarball, "-C", root, "--exclude=./dev/*"], check=True)
         # What Debian's installer writes, and a bare tarball lacks.
@@ -95,7 +97,8 @@ class Machine:
         pairs = [f"{name}={value}" for name, value in {**person.environment, **environment}.items()]
         shell = ["sh", "-c", 'umask "$1"; cd "$2"; shift 2; exec "$@"', "sh", person.umask, folder]
         login = ["setpriv", f"--reuid={person.name}", f"--regid={person.name}", "--init-groups", "env", "-i"]
-        namespaces = ["unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child"]
+        ends_with_us = ["setpriv", "--pdeathsig=KILL"]
+        namespaces = [*ends_with_us, "unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child"]
         with tempfile.NamedTemporaryFile("r") as left, (log or Path(os.devnull)).open("a") as noted:
             argv = [*namespaces, str(_ENTER), str(self._root), left.name, *login, *pairs, *shell, *command]
             output = []
