@@ -47,9 +47,9 @@ enter() {
     # As arguments: the environment may hold any name.
     set -- "${LC_ALL-}" "$2" "$(command -v setsid)" "$spool/command.$epoch"
     LC_ALL=C
+    superseded && exit 143
     eval "$2"
     unset OLDPWD RUNTURN_SCRIPT
-    superseded && exit 143
     exec "$3" sh "$4"
 }
 

@@ -3,8 +3,9 @@
 #
 # "kill -NAME -GROUP" is the only form that dash, bash and busybox all take for a group.
 
-# find_members: the pids of all processes of this turn, in `members`, but for those that are `spared`. It takes one process if grep knows -z: then grep
-# finds itself, first of all. What it is to look at, it is told from outside, or it would be among them once more.
+# find_members: the pids of all processes of this turn, in `members`, but for those that are `spared`. It takes one
+# process if grep knows -z: then grep finds itself, first of all. What it is to look at, it is told from outside, or it
+# would be among them once more.
 find_members() {
     set -- /proc/[0-9]*/environ
     found=$(RUNTURN_SPOOL=$spool grep -lszxF "RUNTURN_SPOOL=$spool" /proc/self/environ "$@")
