@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,19 @@ def test_ctrl_c_at_watch_leaves_the_turn_alone(tmp_path: Path, recording: Path) 
             assert program.ended()[0] == 130
         turn.finish()
         assert fleet.result(turn).status is Status.COMPLETED
+
+
+def test_ctrl_c_while_something_is_imported_has_the_same_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "from workers.cli import main\n"
+        "def interrupted(*_, **__):\n"
+        "    exec('raise KeyboardInterrupt')  # as where a dataclass is being made\n"
+        "main.cli.main = interrupted\n"
+        "main.main()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-m", "interrupted"], env=environment, timeout=WAIT_S, check=False)
+    assert said.returncode == 130
 
 
 def test_watch_outlives_the_broker(fleet: Fleet, unhurried: Path) -> None:

@@ -148,7 +148,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # agents write what a terminal's encoding may not have
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    # Ctrl-C amid an exec() of text, as dataclasses and named tuples are made by, has `python -m` die of SIGINT on
+    # its way out although it was caught; the next exec() clears that mark (CPython, Modules/main.c, exit_sigint).
+    exec("")  # noqa: S102
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:
