@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+from tests.workers.forked import CONTEXT
 
 T = TypeVar("T")
 
@@ -18,9 +19,8 @@ class Crew:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        context = multiprocessing.get_context("spawn")
-        barrier = context.Barrier(size)
-        self._pool = ProcessPoolExecutor(size, context, initializer=_meet_at, initargs=(barrier,))
+        barrier = CONTEXT.Barrier(size)
+        self._pool = ProcessPoolExecutor(size, CONTEXT, initializer=_meet_at, initargs=(barrier,))
 
     def together(self, work: Callable[..., T], *arguments: Any) -> list[T]:
         """Call `work(number, *arguments)` in every process; none starts before all are ready."""

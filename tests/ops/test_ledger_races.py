@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -13,6 +12,7 @@ from processes import Crew
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Claim, Ledger, OutcomeTotals, SessionRow, Settled
 from tests.claiming import claim_turn
+from tests.workers.forked import CONTEXT
 
 
 def _take(number: int, url: str) -> list[str]:
@@ -109,7 +109,7 @@ def _die_in_a_transaction(url: str) -> None:
 
 def test_worker_killed_inside_a_transaction_leaves_no_trace_and_no_lock(ledger: Ledger, ledger_url: str) -> None:
     claim = claimed(ledger)
-    victim = multiprocessing.get_context("spawn").Process(target=_die_in_a_transaction, args=(ledger_url,))
+    victim = CONTEXT.Process(target=_die_in_a_transaction, args=(ledger_url,))
     victim.start()
     victim.join(30)
     assert victim.exitcode == -signal.SIGKILL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 
@@ -14,6 +13,7 @@ from processes import Crew
 
 from ops.errors import AttemptOpen
 from ops.ledger import Attempt, Claim, HostBusy, Ledger, claims
+from tests.workers.forked import CONTEXT
 
 PLACED = {"session_id": None, "resume": False, "now": 1.0}
 
@@ -134,7 +134,7 @@ def _die_before_the_commit(url: str, claim: Claim) -> None:
 
 def test_worker_killed_while_it_takes_a_slot_leaves_it_free(ledger: Ledger, ledger_url: str) -> None:
     claim, other = claimed(ledger, "t1"), claimed(ledger, "t2")
-    victim = multiprocessing.get_context("spawn").Process(target=_die_before_the_commit, args=(ledger_url, claim))
+    victim = CONTEXT.Process(target=_die_before_the_commit, args=(ledger_url, claim))
     victim.start()
     victim.join(30)
     assert victim.exitcode == -signal.SIGKILL

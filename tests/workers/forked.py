@@ -19,10 +19,8 @@ from pathlib import Path
 
 _AGENTS = (f"adapters.{name}.adapter" for name in ("claude_code", "claude_sdk", "codex", "gemini"))
 _WORKER = ("workers.runtime", "workers.cli.fleet", "workers.celery_worker")
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [__name__, *_WORKER, *_AGENTS, "tests.workers.live_worker", "tests.workers.frozen"]
-)
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload([__name__, *_WORKER, *_AGENTS, "tests.workers.live_worker", "tests.workers.frozen"])
 
 
 class Forked:
@@ -30,7 +28,7 @@ class Forked:
 
     def __init__(self, module: str, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
         args = (module, arguments, dict(environment), log)
-        self._process = _CONTEXT.Process(target=_run, args=args, daemon=True)
+        self._process = CONTEXT.Process(target=_run, args=args, daemon=True)
         self._process.start()
 
     @property
