@@ -98,11 +98,11 @@ class Admission:
             await self._refuse(arrival, error)
             return Admitted()
         ledger, now = self._equipment.ledger, self._equipment.clock()
-        known = await self._patiently(ledger.admit, request, arrival.task_id, now, arrival.due_at)
+        known = await self._patiently(
+            ledger.admit, request, arrival.task_id, now, arrival.due_at, revoked=arrival.revoked
+        )
         if known.again:
             self._equipment.metrics.delivered_again()
-        if arrival.revoked:
-            await self._patiently(ledger.cancel, request.turn_id, now)
         if known.result is not None:
             self._answer(known.result)
         else:
@@ -117,9 +117,9 @@ class Admission:
             refused = SessionResult.refused(_given_id(arrival, "run_id", RUN_ID), error)
             known = await self._patiently(ledger.refuse_session, refused, arrival.task_id, now)
         else:
-            known = await self._patiently(ledger.admit_session, request, arrival.task_id, now, arrival.due_at)
-            if arrival.revoked:
-                await self._patiently(ledger.cancel_session, request.run_id, now)
+            known = await self._patiently(
+                ledger.admit_session, request, arrival.task_id, now, arrival.due_at, revoked=arrival.revoked
+            )
         if known.again:
             self._equipment.metrics.delivered_again()
         if known.result is not None:

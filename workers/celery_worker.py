@@ -77,11 +77,16 @@ class CeleryWorker:
         _cancel_what_is_revoked(self._runtime)
         listen(self._app, self._runtime.hear)
         signals.setup_logging.connect(_leave_logging_alone)
-        signals.worker_ready.connect(_start)
+        signals.worker_ready.connect(self._start)
         # What Celery says on its way out is no log line, and not true here: a second Ctrl-C ends no agent.
         celery_cli.safe_say = _say_nothing
         # Celery warns root because of pickle, which is not accepted here.
         warnings.simplefilter("ignore", SecurityWarning)
+
+    def _start(self, **_: object) -> None:
+        collect_seldom()
+        # Not before its loop runs: only then is it subscribed to what is broadcast, revokes and pings among it.
+        self._errands.post(lambda: log.info("worker is ready"))
 
     def _leave(self, **_: object) -> None:
         again = self._told.is_set()
@@ -161,8 +166,3 @@ def _say_nothing(*_: object, **__: object) -> None:
 def _leave_logging_alone(**_: object) -> None:
     """Celery configures logging unless somebody listens to this signal."""
     logging.getLogger("celery").setLevel(logging.WARNING)
-
-
-def _start(**_: object) -> None:
-    collect_seldom()
-    log.info("worker is ready")

@@ -31,14 +31,20 @@ class Intake(LedgerReader):
         with self._database.write() as connection:
             return submission.submit_many(connection, requests, now)
 
-    def admit(self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None) -> Asked:
+    def admit(
+        self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None, *, revoked: bool = False
+    ) -> Asked:
         """Record a turn that a Celery task asks for, and that the task is to be told its result.
 
         With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
-        once. Killed after: whoever settles the turn tells the task, or finds it among the `unanswered`.
+        once; one that is `revoked` is cancelled before anybody can take it. Killed after: whoever settles the turn
+        tells the task, or finds it among the `unanswered`.
         """
         with self._database.write() as connection:
-            return submission.admit(connection, request, task_id, now, due_at)
+            asked = submission.admit(connection, request, task_id, now, due_at)
+            if revoked:
+                settlement.cancel(connection, request.turn_id, now, running=True)
+            return asked
 
     def refuse(self, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float) -> Asked | Busy:
         """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
@@ -80,14 +86,23 @@ class Intake(LedgerReader):
             return session_runs.submit(connection, request, now)
 
     def admit_session(
-        self, request: SessionRequest, task_id: str, now: float, due_at: float | None = None
+        self,
+        request: SessionRequest,
+        task_id: str,
+        now: float,
+        due_at: float | None = None,
+        *,
+        revoked: bool = False,
     ) -> AskedSession:
         """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
 
-        With the result if there is one already: tell the task. Killed after: as with `admit`.
+        With the result if there is one already: tell the task. `revoked`, and killed after: as with `admit`.
         """
         with self._database.write() as connection:
-            return session_runs.admit(connection, request, task_id, now, due_at)
+            asked = session_runs.admit(connection, request, task_id, now, due_at)
+            if revoked:
+                settlement.cancel_session(connection, request.run_id, now, running=True)
+            return asked
 
     def refuse_session(self, result: SessionResult, task_id: str, now: float) -> AskedSession:
         """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""

@@ -31,7 +31,7 @@ def test_data_outlive_every_end_and_no_process_does() -> None:
         with amqp.Connection(host=f"127.0.0.1:{server.port}", virtual_host=vhost.name) as connection:
             vhost.close_connections()
             with pytest.raises(amqp.ConnectionForced):
-                connection.drain_events(timeout=20)
+                connection.drain_events(timeout=90)
     assert _erlang() <= before
     assert not server.folder.exists()
 

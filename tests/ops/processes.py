@@ -25,7 +25,7 @@ class Crew:
     def together(self, work: Callable[..., T], *arguments: Any) -> list[T]:
         """Call `work(number, *arguments)` in every process; none starts before all are ready."""
         calls = [self._pool.submit(_call, work, number, arguments) for number in range(self._size)]
-        return [call.result(timeout=60) for call in calls]
+        return [call.result(timeout=240) for call in calls]
 
     def __enter__(self) -> Self:
         return self
@@ -42,5 +42,5 @@ def _meet_at(barrier: Any) -> None:
 
 
 def _call(work: Callable[..., T], number: int, arguments: tuple[Any, ...]) -> T:
-    _barrier.wait(timeout=30)
+    _barrier.wait(timeout=240)
     return work(number, *arguments)

@@ -9,6 +9,7 @@ from postgresql_server import PostgresqlServer
 from processes import Crew
 
 from ops.ledger import Asked, Ledger, Seen, State
+from ops.ledger.places import NOWHERE
 from ops.ledger.presence import REMEMBERED_S
 from tests.claiming import claim_turn
 
@@ -102,6 +103,12 @@ def test_turn_with_an_eta_is_taken_when_it_is_due(ledger: Ledger) -> None:
     assert ledger.admit(a_request(), "task", 1.0, due_at=60.0) == Asked(None, again=False)
     assert taken(ledger, 59.0) == []
     assert taken(ledger, 60.0) == ["t1"]
+
+
+def test_turn_that_was_revoked_before_it_came_is_cancelled_before_anybody_can_take_it(ledger: Ledger) -> None:
+    ledger.admit(a_request(), "task", 1.0, due_at=60.0, revoked=True)
+    (claim,) = ledger.take("w1", lambda place: place == NOWHERE, 1.0, TTL, 10)
+    assert (claim.turn_id, claim.cancel_requested) == ("t1", True)
 
 
 def _take_all(number: int, url: str) -> list[str]:

@@ -111,7 +111,7 @@ def test_worker_killed_inside_a_transaction_leaves_no_trace_and_no_lock(ledger: 
     claim = claimed(ledger)
     victim = CONTEXT.Process(target=_die_in_a_transaction, args=(ledger_url,))
     victim.start()
-    victim.join(30)
+    victim.join(120)
     assert victim.exitcode == -signal.SIGKILL
     begun(ledger, claim)
     assert ledger.turn("t1").attempts == 1

@@ -136,7 +136,7 @@ def test_worker_killed_while_it_takes_a_slot_leaves_it_free(ledger: Ledger, ledg
     claim, other = claimed(ledger, "t1"), claimed(ledger, "t2")
     victim = CONTEXT.Process(target=_die_before_the_commit, args=(ledger_url, claim))
     victim.start()
-    victim.join(30)
+    victim.join(120)
     assert victim.exitcode == -signal.SIGKILL
     assert ledger.open_attempts() == {}
     assert begun(ledger, other, "s2", slots=1).attempt == 1

@@ -136,7 +136,7 @@ def test_worker_killed_before_the_answer_leaves_a_turn_that_goes_on(place: Place
     with closing(sqlite3.connect(place.fleet.state.root / "ledger.sqlite3")) as books, books:
         books.execute("UPDATE turns SET owner_expires = 0 WHERE turn_id = ?", (turn_id,))  # as time does
     place.fleet.start_worker()
-    asking.join(60)
+    asking.join(120)
     (error,) = said
     assert "worker_lost: its worker was lost meanwhile" in str(error)
     usage = place.say(turn_id, Control.CONTEXT_USAGE)

@@ -355,7 +355,7 @@ class running:
         """Have a message received."""
         answered: Queue[Outcome] = Queue()
         self.runtime.admit(Arrival(task_id, document), answered.put)
-        return answered.get(timeout=30)
+        return answered.get(timeout=90)
 
 
 async def _keep_untidy(_: Equipment) -> None:
@@ -407,7 +407,7 @@ def test_faulty_copy_of_a_turn_changes_nothing_and_is_answered_with_it(site: Sit
         assert site.ledger.waiters(turn_id) == {"copy"}
         result = worker(turn_id)
         assert isinstance(result, TurnResult)
-        assert worker.app.AsyncResult("copy").get(timeout=10)["turn_id"] == turn_id
+        assert worker.app.AsyncResult("copy").get(timeout=90)["turn_id"] == turn_id
         assert result.attempts == 1
 
 
@@ -419,7 +419,7 @@ def test_copy_of_a_settled_turn_is_answered_at_once(site: Site) -> None:
     with running(site) as worker:
         document = request.model_dump(mode="json", exclude_defaults=True)
         assert worker.admit("late", document | {"turn_id": turn_id}) == Admitted()
-        assert worker.app.AsyncResult("late").get(timeout=10)["turn_id"] == turn_id
+        assert worker.app.AsyncResult("late").get(timeout=90)["turn_id"] == turn_id
         until(lambda: not site.ledger.waiters(turn_id), "the task to be noted as told")
     assert site.ledger.turn(turn_id).state == "settled"
 
@@ -432,7 +432,7 @@ def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(
     asyncio.run(site.finish(turn_id))
     site.later += 60
     with running(site) as worker:
-        assert worker.app.AsyncResult("asked").get(timeout=20)["turn_id"] == turn_id
+        assert worker.app.AsyncResult("asked").get(timeout=90)["turn_id"] == turn_id
 
 
 def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(

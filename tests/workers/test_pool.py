@@ -71,7 +71,7 @@ def events_of(app: Celery) -> Iterator[list[dict[str, Any]]]:
         yield seen
     finally:
         done.set()
-        listener.join(10)
+        listener.join(60)
 
 
 def told_of(seen: list[dict[str, Any]], task_id: str) -> Counter[str]:
@@ -86,17 +86,17 @@ def test_inspect_tells_what_is_so(fleet: Fleet, app: Celery, tmp_path: Path) -> 
     fleet.start_worker("--concurrency", "3")
     turn_id = fleet.client.enqueue(endless(fleet, tmp_path))
     running(fleet, turn_id)
-    ((_, (active,)),) = app.control.inspect(timeout=10, limit=1).active().items()
+    ((_, (active,)),) = app.control.inspect(timeout=60, limit=1).active().items()
     shown = "(scripted on any host: do it)"
     assert (active["id"], active["name"], active["args"], active["kwargs"]) == (turn_id, TASK, shown, "{}")
-    ((_, stats),) = app.control.inspect(timeout=10, limit=1).stats().items()
+    ((_, stats),) = app.control.inspect(timeout=60, limit=1).stats().items()
     pool = stats["pool"]
     assert (pool["max-concurrency"], pool["turns"], pool["processes"]) == (3, 1, [active["worker_pid"]])
     assert stats["prefetch_count"] == 3
     fleet.client.cancel(turn_id)
     fleet.result(turn_id)
     until(
-        lambda: not any(app.control.inspect(timeout=10, limit=1).active().values()),
+        lambda: not any(app.control.inspect(timeout=60, limit=1).active().values()),
         "the turn to be gone from there",
     )
 
@@ -150,7 +150,7 @@ def test_turn_revoked_before_its_message_came_never_runs(fleet: Fleet, app: Cele
     fleet.start_worker()
     app.control.revoke("doomed")
     until(
-        lambda: any("doomed" in ids for ids in app.control.inspect(timeout=10, limit=1).revoked().values()),
+        lambda: any("doomed" in ids for ids in app.control.inspect(timeout=60, limit=1).revoked().values()),
         "it to be known",
     )
     send(app, endless(fleet, tmp_path, turn_id="doomed"))
@@ -206,7 +206,7 @@ def test_pool_is_scaled_by_what_runs(fleet: Fleet, app: Celery, tmp_path: Path) 
 
     def places() -> set[int]:
         return {
-            stats["pool"]["max-concurrency"] for stats in app.control.inspect(timeout=10, limit=1).stats().values()
+            stats["pool"]["max-concurrency"] for stats in app.control.inspect(timeout=60, limit=1).stats().values()
         }
 
     assert places() == {1}
@@ -267,7 +267,7 @@ def test_worker_that_drains_leaves_its_turns_when_told_again(fleet: Fleet, tmp_p
 def test_killed_workers_leave_no_entry_in_the_broker(fleet: Fleet, app: Celery) -> None:
     for _ in range(2):
         worker = fleet.start_worker()
-        assert app.control.inspect(timeout=10, limit=1).ping()
+        assert app.control.inspect(timeout=60, limit=1).ping()
         worker.kill()
     with app.connection_for_read() as connection, connection.default_channel.conn_or_acquire() as client:
         assert client.keys("_kombu.binding.celery.pidbox") == []

@@ -319,7 +319,7 @@ def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(
     asyncio.run(finish(site))
     site.later += 60
     with running(site) as worker:
-        assert worker.app.AsyncResult("asked-for-all").get(timeout=20)["run_id"] == RUN
+        assert worker.app.AsyncResult("asked-for-all").get(timeout=90)["run_id"] == RUN
         until(lambda: not site.ledger.waiters(RUN), "the task to be noted as told")
 
 
@@ -333,7 +333,7 @@ def test_message_that_was_revoked_or_has_a_time_limit(site: Site, recording: Pat
         for arrival in arrivals:
             answered: Queue[Outcome] = Queue()
             worker.runtime.admit(arrival, answered.put)
-            assert answered.get(timeout=30) == Admitted()
+            assert answered.get(timeout=90) == Admitted()
     revoked, limited = site.ledger.session_run("revoked"), site.ledger.session_run("limited")
     assert revoked is not None
     assert revoked.cancel_requested
