@@ -52,6 +52,18 @@ class Narrator:
         self._asides.append(aside(event, self._redactor))
         self._pass_on()
 
+    async def record(self, event: AsideEvent) -> None:
+        """An aside that nobody hears of before the ledger has it: so what is told stands. Raises StaleClaim."""
+        self._pass_on()  # those before it have their numbers first
+        await self._caught_up.wait()
+        if self._closed:
+            return
+        at = self._clock()
+        ((seq, part),) = self._numbers.number([aside(event, self._redactor)])
+        self._pump.store(self._claim, seq, part, at)
+        await self._patiently(self._pump.flush, self._claim.turn_id)
+        self._pump.publish(self._claim.turn_id, seq, part, at)
+
     def close(self) -> None:
         """The attempt is over, or another worker's: what is told of it now has other numbers."""
         self._closed = True

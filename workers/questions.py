@@ -49,8 +49,7 @@ class Questions:
         request_id = permission.tool_use_id or uuid4().hex
         if (known := self._answers.get(request_id)) is not None:
             return _verdict(known)
-        answer: asyncio.Future[tuple[Verdict, str]] = asyncio.get_running_loop().create_future()
-        self._open[request_id] = answer
+        self._open[request_id] = asyncio.get_running_loop().create_future()
         self._narrator.aside(
             PermissionRequested(
                 request_id,
@@ -61,21 +60,26 @@ class Questions:
             )
         )
         try:
-            async with asyncio.timeout(timeout_s):
-                verdict, by = await answer
-        except TimeoutError:
-            answered = PermissionAnswered(request_id, None, _SILENCE, None)
-        except asyncio.CancelledError:
-            if not self._left:
-                self._note(PermissionAnswered(request_id, None, _WITHDRAWN, None))
-            raise
-        else:
-            answered = PermissionAnswered(request_id, verdict.allowed, verdict.reason, by)
+            answered = await self._answered(request_id, timeout_s)
+            await self._narrator.record(answered)  # before anybody knows: whoever takes over does not ask again
+            self._answers[request_id] = asdict(answered)
         finally:
             del self._open[request_id]
-        self._note(answered)
-        await self._narrator.recorded()  # before the agent knows: whoever takes over does not ask again
         return _verdict(self._answers[request_id])
+
+    async def _answered(self, request_id: str, timeout_s: float) -> PermissionAnswered:
+        try:
+            async with asyncio.timeout(timeout_s):
+                verdict, by = await self._open[request_id]
+        except TimeoutError:
+            return PermissionAnswered(request_id, None, _SILENCE, None)
+        except asyncio.CancelledError:
+            if not self._left:
+                withdrawn = PermissionAnswered(request_id, None, _WITHDRAWN, None)
+                self._answers[request_id] = asdict(withdrawn)
+                self._narrator.aside(withdrawn)
+            raise
+        return PermissionAnswered(request_id, verdict.allowed, verdict.reason, by)
 
     def leave(self) -> None:
         """The agent, and what it waits for, is left to the next worker."""
@@ -96,10 +100,6 @@ class Questions:
         answer = self._open.get(said.request_id)
         if answer is not None and not answer.done():
             answer.set_result((verdict, said.by))
-
-    def _note(self, answered: PermissionAnswered) -> None:
-        self._answers[answered.request_id] = asdict(answered)
-        self._narrator.aside(answered)
 
 
 def _verdict(answered: Mapping[str, Any]) -> Verdict | None:

@@ -26,7 +26,9 @@ check() {
     reader=$!
     (enter "$3" "$7") </dev/null >"$spool/printed.$epoch" 2>&1 4>&- &
     checked=$!
-    RUNTURN_SPOOL=$spool setsid sh -c 'sleep "$1"; kill -KILL "-$2"' guard "$4" "$checked" >/dev/null 2>&1 4>&- &
+    # It looks for us first: a sweep after our end may have missed it, just becoming another program.
+    RUNTURN_SPOOL=$spool setsid sh -c 'kill -0 "$3" && sleep "$1"; kill -KILL "-$2"' \
+        guard "$4" "$checked" "$$" >/dev/null 2>&1 4>&- &
     guard=$!
     wait "$checked"
     code=$?

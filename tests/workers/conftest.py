@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.fixtures import rabbitmq, vhost
+from tests.coroutines import pytest_pyfunc_call
 from tests.model_api import ModelApi, Script
 from tests.model_api.cli import claude_binary, claude_environment
 from tests.workers.fleet import Fleet
 
-__all__ = ["rabbitmq", "vhost"]  # fixtures
+__all__ = ["pytest_pyfunc_call", "rabbitmq", "vhost"]
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "claude-code"
 
