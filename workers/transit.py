@@ -1,10 +1,13 @@
 """Redis as a broker that loses no message between its queue and a worker.
 
-kombu pops a message and notes it in `unacked` afterwards; a worker that is killed in between takes it along. Here
-the message moves to a list of its consumer's (BLMOVE, in one step), and from there into `unacked` (a script, in
-one step). A consumer says every now and then that it is alive. If it stays silent for the visibility timeout, any
-other one gives back what it had in transit. If it was only asleep, it finds its list empty when it wakes up, and
-drops its copy.
+kombu pops a message and notes it as unacknowledged afterwards; a worker that is killed in between takes it along.
+Here the message moves to a list of its consumer's (BLMOVE, in one step), and from there to the unacknowledged ones
+(a script, in one step). A consumer says every now and then that it is alive. If it stays silent for the visibility
+timeout, any other one gives back what it had in transit. If it was only asleep, it finds its list empty when it
+wakes up, and drops its copy.
+
+kombu notes what all applications of a database have not acknowledged under the same keys, and whoever uses them
+gives everybody's messages back after its own visibility timeout. Ours is short, so our keys are our own.
 
 Times are those of the server. Messages that Celery sends with a priority lie in lists of their own, from which
 consumers take one at a time, within a second: what is urgent, the ledger decides. Needs Redis 6.2 or Valkey.
@@ -23,9 +26,14 @@ from kombu import transport as kombu_transport
 from kombu.transport import redis as kombu_redis
 from kombu.utils.encoding import bytes_to_str
 
+from workers.shared_keys import bring_along
+
 ALIVE: Final = (
     "runturn.transit"  # sorted set: lists of messages in transit, by when their consumers were alive last
 )
+UNACKED: Final = "runturn.unacked"  # hash: messages by tag
+UNACKED_INDEX: Final = "runturn.unacked_index"  # sorted set: their tags, by when they were held last
+_UNACKED_MUTEX: Final = "runturn.unacked_mutex"
 _WAIT_S = 1.0  # how long the server lets a consumer wait for a message
 _UNREADABLE = "application/x-unreadable"
 
@@ -75,6 +83,8 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._looked_at = 0.0  # by the monotonic clock
+        # Twice: what a worker held that was killed just before is abandoned only after the visibility timeout.
+        self._bring_along_at = [0.0, time.monotonic() + 1.5 * self.visibility_timeout]
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Note a message that is being delivered. Raises GivenBack."""
@@ -105,6 +115,9 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
             self.channel.stay(client)
             if given := client.eval(_GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
                 log.warning("messages that a lost worker had in transit are back in their queue", messages=given)
+            while self._bring_along_at and now >= self._bring_along_at[0]:
+                del self._bring_along_at[0]
+                bring_along(client, self.channel.acked_queues, time.time() - self.visibility_timeout)
         super().restore_visible(start=start, num=num, interval=1)
 
 
@@ -112,12 +125,15 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     """Takes messages over a list in which they outlive their consumer."""
 
     QoS = QoS
+    unacked_key = UNACKED
+    unacked_index_key = UNACKED_INDEX
+    unacked_mutex_key = _UNACKED_MUTEX
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.in_transit: str | None = None  # the list of the message that is being received
         self._transit: str | None = None  # the list that we wait on
         self._arrived = False  # whether the server has answered the first of the two commands
-        self._acked_queues: set[str] = set()
+        self.acked_queues: set[str] = set()  # those that are consumed with acknowledgements
         super().__init__(*args, **kwargs)
 
     def stay(self, client: Any) -> None:
@@ -128,7 +144,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         """Consume from a queue."""
         if not no_ack:
-            self._acked_queues.add(queue)
+            self.acked_queues.add(queue)
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def close(self) -> None:
@@ -157,7 +173,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Ask for the next message, without waiting for it."""
-        if len(self.active_queues) != 1 or not self.active_queues <= self._acked_queues:
+        if len(self.active_queues) != 1 or not self.active_queues <= self.acked_queues:
             self._transit = None
             super()._brpop_start(timeout)
             return

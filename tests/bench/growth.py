@@ -24,6 +24,7 @@ from tests.bench.books import NOW, fill, give_back, id_of, queued, settled, sett
 from tests.bench.rows import Row, Rows, at_least, at_most, informs
 from tests.waiting import until
 from tests.workers.fleet import Fleet
+from workers.transit import UNACKED
 
 _DRAINED = (10, 100, 1_000)
 _CONCURRENCY = 10
@@ -82,7 +83,7 @@ def _drain(fleet: Fleet, count: int) -> Rows:
 def _left(fleet: Fleet) -> int:
     """Spools, messages, and tasks that have yet to be told."""
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as broker:
-        messages = broker.llen("runturn") + broker.hlen("unacked")
+        messages = broker.llen("runturn") + broker.hlen(UNACKED)
     return len(list(fleet.state.spool.iterdir())) + messages + len(fleet.ledger.unanswered(time.time()))
 
 

@@ -19,9 +19,10 @@ from tests.processes import gone_pid
 from tests.waiting import until
 from workers.app import QUEUE
 from workers.embedded import EmbeddedBroker
+from workers.transit import ALIVE, UNACKED, UNACKED_INDEX
 
 # Results, who is bound to what, a lock that expires, and who has a list of messages in transit: the lists count.
-_NO_MESSAGES = (b"celery-task-meta-", b"_kombu.binding.", b"unacked_mutex", b"runturn.transit")
+_NO_MESSAGES = (b"celery-task-meta-", b"_kombu.binding.", b"runturn.unacked_mutex", ALIVE.encode())
 
 
 class Broker(Protocol):
@@ -91,8 +92,8 @@ class Valkey(AbstractContextManager["Valkey"]):
         with self._client() as client:
             keys = [key for key in client.scan_iter() if not key.startswith(_NO_MESSAGES)]
             sizes = {key.decode(): self._size(client, key) for key in keys}
-        if "unacked" in sizes:
-            sizes.pop("unacked_index", None)  # which names the same messages
+        if UNACKED in sizes:
+            sizes.pop(UNACKED_INDEX, None)  # which names the same messages
         return {key: size for key, size in sizes.items() if size}
 
     def listeners(self) -> list[str]:

@@ -26,6 +26,7 @@ from tests.workers.fleet import Fleet
 from workers.app import TASK
 from workers.brokers import QUEUE, events_exchange
 from workers.bus import routing_key
+from workers.transit import UNACKED
 
 DOCUMENT = page("docs/producers.md")
 
@@ -112,7 +113,7 @@ def test_message_without_celery_is_run_and_answered(claude: tuple[Fleet, ModelAp
     assert said_by(program, fleet)  # sent again, it is answered again
     assert fleet.ledger.turn("issue-4711").attempts == 1
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
-        until(lambda: not client.llen(QUEUE) and not client.hlen("unacked"), "no message to be left")
+        until(lambda: not client.llen(QUEUE) and not client.hlen(UNACKED), "no message to be left")
 
 
 def test_asyncio_program_runs(claude: tuple[Fleet, ModelApi]) -> None:

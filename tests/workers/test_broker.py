@@ -15,6 +15,7 @@ from tests.processes import gone_pid
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
 from workers.app import QUEUE, create_app
+from workers.transit import UNACKED
 
 
 def _kill_broker(fleet: Fleet) -> None:
@@ -48,7 +49,7 @@ def test_turn_outlives_its_broker(fleet: Fleet, recording: Path, tmp_path: Path,
     assert names.count("session_started") == names.count("attempt_started") == 1
     assert worker.process.poll() is None, worker.log.read_text()
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
-        until(lambda: not client.hlen("unacked") and not client.llen(QUEUE), "all messages to be acked")
+        until(lambda: not client.hlen(UNACKED) and not client.llen(QUEUE), "all messages to be acked")
     assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
     fleet.assert_nothing_left()
 

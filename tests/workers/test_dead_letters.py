@@ -24,6 +24,7 @@ from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import QUEUE
 from workers.brokers import DEAD_QUEUE, dead_queue, turn_queue
 from workers.dead_letters import dead_letter
+from workers.transit import UNACKED
 
 JSON = "application/json"
 TASK = {"task": "runturn.run_turn", "id": "poison"}
@@ -84,7 +85,7 @@ def _assert_acked(fleet: Fleet) -> None:
         until(lambda: not fleet.vhost.messages(DEAD_QUEUE), "the queue of dead letters to be empty")
     else:
         with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
-            until(lambda: not client.hlen("unacked") and not client.llen(QUEUE), "all messages to be acked")
+            until(lambda: not client.hlen(UNACKED) and not client.llen(QUEUE), "all messages to be acked")
 
 
 def test_poison_is_put_aside_with_its_reason_and_turns_run_on(fleet: Fleet, recording: Path) -> None:

@@ -23,6 +23,7 @@ from tests.needs import need
 from tests.ssh.links import need_links
 from tests.waiting import until
 from tests.workers.fleet import Fleet, slow_recording
+from tests.workers.impatient import IMPATIENT, TIMEOUT_S
 from tests.workers.rabbit_fleet import RabbitFleet
 
 SEED = 20261122
@@ -36,17 +37,6 @@ FORM = replace(
     longest_s=5.0 + OUTAGE_S / 2,
     ledger_away_s=OUTAGE_S,
 )
-
-TIMEOUT_S = 2.0  # of brokers for messages that nobody acknowledges
-# Runs a worker that has told its broker so.
-_IMPATIENT = f"""
-import sys
-from workers import brokers
-brokers.VISIBILITY_TIMEOUT_S = {TIMEOUT_S}
-from workers.cli.main import main
-sys.argv = ["runturn", *sys.argv[4:]]
-main()
-"""
 
 
 @pytest.mark.timeout(600)
@@ -88,7 +78,7 @@ def test_turn_longer_than_every_timeout_of_its_broker_runs_once(
 ) -> None:
     slow = slow_recording(tmp_path / "slow.jsonl", recording, 1500)  # seven pauses: five times the timeout
     with impatient(broker, tmp_path) as fleet:
-        workers = [fleet.start_worker(prefix=(sys.executable, "-c", _IMPATIENT)) for _ in range(2)]
+        workers = [fleet.start_worker(prefix=(sys.executable, "-c", IMPATIENT)) for _ in range(2)]
         turn_id = fleet.client.enqueue(fleet.recorded(slow))
         until(lambda: fleet.ledger.result(turn_id), "the turn to be settled")
         assert fleet.result(turn_id).status is Status.COMPLETED

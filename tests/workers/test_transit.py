@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from kombu.exceptions import ContentDisallowed
 from tests.waiting import until
 from workers import transit
 from workers.embedded import EmbeddedBroker
-from workers.transit import ALIVE
+from workers.transit import ALIVE, UNACKED
 
 QUEUE = "jobs"
 SILENT_S = 3  # the visibility timeout
@@ -144,7 +145,7 @@ def transits(client: redis.Redis) -> list[bytes]:
 def test_message_of_a_killed_consumer_comes_back_once(
     broker: EmbeddedBroker, client: redis.Redis, caught: subprocess.Popen[str]
 ) -> None:
-    assert (client.llen(QUEUE), client.hlen("unacked"), len(transits(client))) == (0, 0, 1)
+    assert (client.llen(QUEUE), client.hlen(UNACKED), len(transits(client))) == (0, 0, 1)
     caught.kill()
     caught.wait()
     with consuming(broker.url) as one, consuming(broker.url) as other:
@@ -156,7 +157,7 @@ def test_message_of_a_killed_consumer_comes_back_once(
         other.drain(SILENT_S / 2, 2)
         assert one.bodies + other.bodies == ["precious"]
         (one.messages + other.messages)[0].ack()
-        assert not client.hlen("unacked")
+        assert not client.hlen(UNACKED)
     assert not transits(client)
 
 
@@ -187,6 +188,30 @@ def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroke
         holder.messages[0].ack()
 
 
+def test_what_an_earlier_version_has_abandoned_under_common_keys_is_brought_along(
+    broker: EmbeddedBroker, client: redis.Redis
+) -> None:
+    held = {}
+    for tag, body in enumerate(("abandoned", "held", "acknowledged", "foreign")):
+        send(broker, body)
+        note = [json.loads(client.rpop(QUEUE)), "", "another" if body == "foreign" else QUEUE]
+        if body != "acknowledged":
+            held[str(tag)] = json.dumps(note)
+        client.zadd("unacked_index", {str(tag): time.time() if body == "held" else 0})
+    client.hset("unacked", mapping={**held, "4": "nobody can read this"})
+    client.zadd("unacked_index", {"4": 0})
+    with consuming(broker.url) as one, consuming(broker.url) as other:
+        until(lambda: [c.drain(0.2) for c in (one, other)] and one.bodies + other.bodies, "the message")
+        one.drain(0.5, 2)
+        assert one.bodies + other.bodies == ["abandoned"]
+        (message,) = one.messages + other.messages
+        assert message.delivery_info["redelivered"]
+        message.ack()
+    assert client.hkeys("unacked") == [b"1", b"3", b"4"]
+    assert client.zrange("unacked_index", 0, -1) == [b"2", b"3", b"4", b"1"]
+    assert not client.hlen(UNACKED) + client.llen(QUEUE)
+
+
 def test_message_is_there_at_once_and_an_idle_consumer_asks_rarely(
     broker: EmbeddedBroker, client: redis.Redis
 ) -> None:
@@ -207,7 +232,7 @@ def test_message_is_there_at_once_and_an_idle_consumer_asks_rarely(
         assert consumer.bodies == [str(number) for number in range(20)]
         for message in consumer.messages:
             message.ack()
-    assert not client.hlen("unacked")
+    assert not client.hlen(UNACKED)
     assert not client.exists(ALIVE)
 
 
@@ -237,7 +262,7 @@ def test_what_is_no_message_is_delivered_as_one_that_nobody_accepts(
             consumer.messages[0].accept = {"application/json"}
             consumer.messages[0].decode()
         consumer.messages[0].ack()
-    assert not client.hlen("unacked")
+    assert not client.hlen(UNACKED)
 
 
 def test_consumer_that_leaves_gives_back_at_once(broker: EmbeddedBroker, client: redis.Redis) -> None:
