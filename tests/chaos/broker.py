@@ -24,6 +24,17 @@ from workers.transit import ALIVE, UNACKED, UNACKED_INDEX
 # Results, who is bound to what, a lock that expires, and who has a list of messages in transit: the lists count.
 _NO_MESSAGES = (b"celery-task-meta-", b"_kombu.binding.", b"runturn.unacked_mutex", ALIVE.encode())
 
+# All keys with their sizes, in one step: a message that moves from one to another is missed otherwise.
+_SIZES = """
+local commands = {list = 'LLEN', hash = 'HLEN', zset = 'ZCARD', set = 'SCARD'}
+local sizes = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+    local command = commands[redis.call('TYPE', key).ok]
+    table.insert(sizes, {key, command and redis.call(command, key) or 1})
+end
+return sizes
+"""
+
 
 class Broker(Protocol):
     """A server that keeps messages over its restarts."""
@@ -90,23 +101,16 @@ class Valkey(AbstractContextManager["Valkey"]):
 
     def messages(self) -> dict[str, int]:
         with self._client() as client:
-            keys = [key for key in client.scan_iter() if not key.startswith(_NO_MESSAGES)]
-            sizes = {key.decode(): self._size(client, key) for key in keys}
+            found = client.eval(_SIZES, 0)
+        sizes = {key.decode(): size for key, size in found if not key.startswith(_NO_MESSAGES)}
         if UNACKED in sizes:
             sizes.pop(UNACKED_INDEX, None)  # which names the same messages
-        return {key: size for key, size in sizes.items() if size}
+        return sizes
 
     def listeners(self) -> list[str]:
         with self._client() as client:
             channels = [channel.decode() for channel in client.pubsub_channels() if b"runturn" in channel]
             return channels + ["a pattern"] * int(client.pubsub_numpat())
-
-    def _size(self, client: redis.Redis, key: bytes) -> int:
-        sizes = {b"list": client.llen, b"hash": client.hlen, b"zset": client.zcard, b"set": client.scard}
-        kind = client.type(key)
-        if kind == b"none":
-            return 0
-        return int(sizes[kind](key)) if kind in sizes else 1
 
     def _client(self) -> redis.Redis:
         path = str(self._server.socket)
