@@ -37,11 +37,13 @@ def run_alone(command: Sequence[str], environment: Mapping[str, str], folder: Pa
     SIGINT is to end it, with the status `INTERRUPTED`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches pytest as well
+    signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)  # until there are handlers: none may be lost
     keeper = os.fork()
     if keeper == 0:
         os._exit(_keep(command, environment, folder))
     for number in _REQUESTS:
         signal.signal(number, lambda *_: os.kill(keeper, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
     return os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
 
 
@@ -59,6 +61,7 @@ def _keep(command: Sequence[str], environment: Mapping[str, str], folder: Path) 
 
     for number in _REQUESTS:
         signal.signal(number, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
     status = _await(process)
     signal.alarm(0)
     try:
