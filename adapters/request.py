@@ -138,6 +138,10 @@ class TurnRequest(BaseModel):
     host_labels: dict[Name, Label] = Field(
         default={}, description="Run on a host that has all of these labels; left out, on any."
     )
+    failure: Literal["raise", "return"] = Field(
+        default="raise",
+        description="What a failed turn is to Celery: a failed task, or one that returns its result.",
+    )
     on_host_lost: Literal["same_host", "any_host", "never"] = Field(
         default="same_host",
         description="Where the next attempt runs after a host was lost: out of reach until it had ended the turn.",

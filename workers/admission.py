@@ -18,7 +18,6 @@ from adapters.session_request import RUN_ID, SessionRequest
 from adapters.session_result import SessionResult
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Busy
-from workers.answers import Result
 from workers.app import SESSION_TASK, TASK
 from workers.equipment import Equipment
 from workers.outcome import refused
@@ -38,6 +37,7 @@ class Arrival:
     timeout_ms: int | None = None  # Celery's time limit for the task
     revoked: bool = False
     traceparent: str | None = None  # of the message, which a request's own beats
+    message: str | None = None  # what Celery needs to execute the task, see `workers.execution`
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,7 @@ Outcome = Admitted | LeftAlone | Unreadable
 class Admission:
     """All methods are to be called on the loop."""
 
-    def __init__(
-        self, equipment: Equipment, admitted: Callable[[], None], answer: Callable[[Result], None]
-    ) -> None:
+    def __init__(self, equipment: Equipment, admitted: Callable[[], None], answer: Callable[[str], None]) -> None:
         """`admitted` is called for turns that wait to be taken, `answer` for those that have their result."""
         self._equipment = equipment
         self._admitted = admitted
@@ -99,12 +97,18 @@ class Admission:
             return Admitted()
         ledger, now = self._equipment.ledger, self._equipment.clock()
         known = await self._patiently(
-            ledger.admit, request, arrival.task_id, now, arrival.due_at, revoked=arrival.revoked
+            ledger.admit,
+            request,
+            arrival.task_id,
+            now,
+            arrival.due_at,
+            revoked=arrival.revoked,
+            message=arrival.message,
         )
         if known.again:
             self._equipment.metrics.delivered_again()
         if known.result is not None:
-            self._answer(known.result)
+            self._answer(request.turn_id)
         else:
             self._admitted()
         return Admitted()
@@ -115,15 +119,23 @@ class Admission:
             request = self._parse_session(arrival, now)
         except InvalidRequest as error:
             refused = SessionResult.refused(_given_id(arrival, "run_id", RUN_ID), error)
-            known = await self._patiently(ledger.refuse_session, refused, arrival.task_id, now)
+            known = await self._patiently(
+                ledger.refuse_session, refused, arrival.task_id, now, message=arrival.message
+            )
         else:
             known = await self._patiently(
-                ledger.admit_session, request, arrival.task_id, now, arrival.due_at, revoked=arrival.revoked
+                ledger.admit_session,
+                request,
+                arrival.task_id,
+                now,
+                arrival.due_at,
+                revoked=arrival.revoked,
+                message=arrival.message,
             )
         if known.again:
             self._equipment.metrics.delivered_again()
         if known.result is not None:
-            self._answer(known.result)
+            self._answer(known.result.run_id)
         else:
             self._admitted()
         return Admitted()
@@ -161,7 +173,13 @@ class Admission:
         known = agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
         result = refused(turn_id, error)
         asked = await self._patiently(
-            self._equipment.ledger.refuse, turn_id, known, result, arrival.task_id, self._equipment.clock()
+            self._equipment.ledger.refuse,
+            turn_id,
+            known,
+            result,
+            arrival.task_id,
+            self._equipment.clock(),
+            message=arrival.message,
         )
         if isinstance(asked, Busy):
             log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
@@ -170,7 +188,7 @@ class Admission:
             self._equipment.metrics.delivered_again()
         else:
             self._equipment.metrics.turn_refused(turn_id, known)
-        self._answer(asked.result or result)
+        self._answer(turn_id)
 
 
 def _given_id(arrival: Arrival, field: str, pattern: str) -> str:

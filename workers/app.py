@@ -26,7 +26,9 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
     serialization.install()
     app = Celery("runturn", broker=broker_url, backend=results_url(broker_url, result_url), set_as_current=False)
     app.conf.update(
-        task_default_queue=QUEUE,
+        task_routes={"runturn.*": {"queue": QUEUE}},
+        # Where Celery sends what follows on a turn, unless its signature names a queue: Celery's own default.
+        task_default_queue="celery",
         task_queues=[turn_queue(broker_url)],
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
@@ -48,7 +50,10 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         # RabbitMQ closes the channel of a worker that holds a message for too long, say while the ledger is away.
         broker_channel_error_retry=True,
         broker_transport_options=transport_options(broker_url),
-        # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.answers`).
+        result_backend_thread_safe=True,  # each turn has a thread, and is not to have a connection, too
+        redis_socket_timeout=5.0,  # of the result backend: one that hangs holds up threads, if no turn
+        redis_socket_connect_timeout=5.0,
+        # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.results`).
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
     return app

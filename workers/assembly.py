@@ -6,7 +6,6 @@ import os
 import time
 
 from celery import Celery
-from celery.worker.state import revoked as revoked_tasks
 
 from ops.health import Health
 from ops.ledger import Ledger
@@ -17,7 +16,6 @@ from ops.state_dir import StateDir
 from ops.tracing import Tracing
 from ops.transcripts import Archive
 from workers.agents import build_registry, report_failed
-from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.beat import Beat
 from workers.bus import Publisher
@@ -25,6 +23,7 @@ from workers.celery_worker import CeleryWorker
 from workers.configured_hosts import configured_hosts
 from workers.equipment import Equipment
 from workers.errands import Errands
+from workers.execution import Executor
 from workers.keeper import Keeper
 from workers.pump import EventPump
 from workers.runtime import Runtime
@@ -60,14 +59,14 @@ def build_worker(
         secrets=Redactor.of_withheld({**settings.secrets, **os.environ}),
     )
     errands = Errands()
-    announcer = Announcer(app, errands, equipment.secrets)
-    answers = Answers(app, ledger, announcer.told, revoked_tasks)
+    executor = Executor(app, errands, equipment.secrets)
+    answers = Answers(executor, ledger)
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, answers.give_late, time.time)
     beat = Beat()
-    runtime = Runtime(equipment, answers, keeper, announcer, beat, finishes=finishes)
+    runtime = Runtime(equipment, answers, keeper, executor, beat, finishes=finishes)
     _show(runtime, keeper, beat, metrics, health)
-    return CeleryWorker(app, runtime, announcer, errands)
+    return CeleryWorker(app, runtime, executor, errands)
 
 
 def _show(runtime: Runtime, keeper: Keeper, beat: Beat, metrics: WorkerMetrics, health: Health) -> None:

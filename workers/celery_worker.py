@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -16,9 +15,10 @@ from celery.platforms import SecurityWarning
 from celery.worker import control
 from kombu.utils.functional import maybe_list
 
-from workers.announcer import Announcer
-from workers.app import SESSION_TASK, TASK
+from workers import tasks
 from workers.errands import Errands
+from workers.errors import TurnFailed
+from workers.execution import Executor
 from workers.garbage import collect_seldom
 from workers.panel import listen
 from workers.pool import TurnPool
@@ -33,10 +33,10 @@ log = structlog.get_logger(__name__)
 class CeleryWorker:
     """One worker process; see `run`."""
 
-    def __init__(self, app: Celery, runtime: Runtime, announcer: Announcer, errands: Errands) -> None:
+    def __init__(self, app: Celery, runtime: Runtime, executor: Executor, errands: Errands) -> None:
         self._app = app
         self._runtime = runtime
-        self._announcer = announcer
+        self._executor = executor
         self._errands = errands
         self._told = threading.Event()
         self._patience = threading.Timer(_PATIENCE_S, self._abandon)
@@ -49,7 +49,7 @@ class CeleryWorker:
         A process that is nothing but a worker (`alone`) ends within 5 s then, even if the broker does not answer.
         """
         self._alone = alone
-        self._prepare()
+        self._prepare(name)
         signals.worker_shutting_down.connect(self._leave)
         worker = self._app.Worker(
             hostname=name,
@@ -70,8 +70,9 @@ class CeleryWorker:
             self._patience.cancel()
         return 0 if self._told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
-    def _prepare(self) -> None:
-        _define_tasks(self._app, Reception(self._runtime.admit, self._announcer, self._errands))
+    def _prepare(self, name: str) -> None:
+        tasks.define(self._app, Reception(self._runtime.admit, self._executor, self._errands))
+        self._executor.prepare(name)
         self._app.steps["consumer"].add(_attending(self._errands))
         self._app.steps["worker"].add(_leaving(self._runtime))
         _cancel_what_is_revoked(self._runtime)
@@ -105,20 +106,6 @@ class CeleryWorker:
         self._runtime.close()
         log.warning("left without the broker's answer")
         os._exit(0)
-
-
-def _define_tasks(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
-    """Define `runturn.run_turn` and `runturn.run_session` on the application; only workers need them."""
-
-    @app.task(name=TASK, acks_late=True, typing=False, Strategy=strategy)  # type: ignore[untyped-decorator]
-    def run_turn(request: Any) -> None:
-        """Run one turn; the argument is a TurnRequest as a JSON object."""
-        raise NotImplementedError("turns are run by a worker's scheduler")
-
-    @app.task(name=SESSION_TASK, acks_late=True, typing=False, Strategy=strategy)  # type: ignore[untyped-decorator]
-    def run_session(request: Any) -> None:
-        """Run turns until a task is done; the argument is a SessionRequest as a JSON object."""
-        raise NotImplementedError("turns are run by a worker's scheduler")
 
 
 def _leaving(runtime: Runtime) -> type:
@@ -166,3 +153,9 @@ def _say_nothing(*_: object, **__: object) -> None:
 def _leave_logging_alone(**_: object) -> None:
     """Celery configures logging unless somebody listens to this signal."""
     logging.getLogger("celery").setLevel(logging.WARNING)
+    logging.getLogger("celery.app.trace").addFilter(_is_no_failed_turn)
+
+
+def _is_no_failed_turn(record: logging.LogRecord) -> bool:
+    """Failed turns have a line of their own in the log, and this one would have an agent's words."""
+    return not (record.exc_info and isinstance(record.exc_info[1], TurnFailed))

@@ -39,6 +39,7 @@ class Parked:
     """The turn comes back later; the ledger brings it."""
 
     reason: str
+    due_at: float  # Unix time in seconds
 
 
 class Conclusion:
@@ -160,7 +161,7 @@ class Conclusion:
         )
         if ended is not None:
             self._equipment.metrics.turn_retried(self._claim.turn_id, self._claim.request.agent, error.kind)
-        return Parked(f"{error.kind}: {error.message}")
+        return Parked(f"{error.kind}: {error.message}", decision.due_at)
 
     async def _recall(self, attempt: Attempt) -> tuple[TurnState, int]:
         """What is stored of an attempt: a worker before us may have seen more of it."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
+from adapters.result import TurnResult
+from adapters.session_result import SessionResult
+
 
 class RunturnError(Exception):
     """Something that a person has to act on; its text says what and how."""
@@ -9,10 +14,6 @@ class RunturnError(Exception):
 
 class BrokerUnavailable(RunturnError):
     """The broker does not answer."""
-
-
-class AnswersUnavailable(RunturnError):
-    """The result backend does not answer."""
 
 
 class NoWorker(RunturnError):
@@ -33,3 +34,41 @@ class ControlFailed(RunturnError):
 
 class ControlTimeout(RunturnError):
     """Whether the agent has done it is not known."""
+
+
+class TurnFailed(Exception):  # what producers see of a failed turn
+    """How a failed turn, or session of turns, ended; raised by its task, and by who asks Celery for its result.
+
+    A producer that has nothing of runturn installed finds the same three arguments in Celery's stand-in for it.
+    """
+
+    def __init__(self, kind: str, message: str, result: dict[str, Any]) -> None:
+        """`result` is the whole TurnResult, or SessionResult, as a JSON object."""
+        super().__init__(kind, message, result)
+        self.kind = kind
+        self.message = message
+        self.result = result
+
+    @classmethod
+    def of(cls, result: TurnResult | SessionResult) -> Self:
+        """Of a result that has failed."""
+        error = result.error
+        kind, message = (error.kind, error.message) if error else ("failed", "")
+        return cls(kind, message, result.model_dump(mode="json"))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.kind!r})"
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+class TurnParked(Exception):  # no error of anybody's
+    """Why a turn waits, and when it comes back (ISO 8601): what Celery's RETRY state carries."""
+
+
+class Undelivered(BaseException):
+    """The result backend, or the broker, is away: what Celery was to do for a task is done again later.
+
+    Not an Exception: Celery would take it for the task's own failure, store that, and be done with the task.
+    """

@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from adapters.request import TurnRequest
 from adapters.session_request import SessionRequest
 from workers.app import SESSION_TASK, TASK
-from workers.brokers import OTHERWISE_DECLARED, publish_options
+from workers.brokers import OTHERWISE_DECLARED, QUEUE, publish_options
 from workers.description import described
 from workers.errors import BrokerUnavailable
 
@@ -30,7 +30,9 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
         options = publish_options(app.conf.broker_url)
         for sent, request in enumerate(requests):
             try:
-                app.amqp.send_task_message(producer, _task(request), _message(app, request), **options)
+                app.amqp.send_task_message(
+                    producer, _task(request), _message(app, request), queue=QUEUE, **options
+                )
             except PreconditionFailed as error:
                 why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
                 raise BrokerUnavailable(_explained(why, sent, len(requests))) from error

@@ -19,8 +19,8 @@ from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 
 from adapters.request import read_traceparent
 from workers.admission import Admitted, Arrival, LeftAlone, Outcome, Unreadable
-from workers.announcer import Announcer
 from workers.errands import Errands
+from workers.execution import Executor, stored
 from workers.shown_request import ShownRequest
 
 Admit = Callable[[Arrival, Callable[[Outcome], None]], None]
@@ -31,22 +31,22 @@ log = structlog.get_logger(__name__)
 class Reception:
     """The strategy; Celery calls it with the task, its application and the consumer at each connection."""
 
-    def __init__(self, admit: Admit, announcer: Announcer, errands: Errands) -> None:
+    def __init__(self, admit: Admit, executor: Executor, errands: Errands) -> None:
         """`admit` calls back, from any thread, with what is to become of the message."""
         self._admit = admit
-        self._announcer = announcer
+        self._executor = executor
         self._errands = errands
         self._in_hand: set[ShownRequest] = set()  # Celery refers to them weakly
 
     def __call__(self, task: Any, app: Celery, consumer: Any) -> Callable[..., None]:
         """Return what takes messages from now on."""
-        self._announcer.consumer = consumer
+        self._executor.consumer = consumer
 
         def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
             decoded, headers, is_decoded, utc = _protocol_2(app, message, body)
             request = ShownRequest(
                 message,
-                describe=self._announcer.described,
+                describe=self._executor.described,
                 on_ack=ack,
                 on_reject=reject,
                 app=app,
@@ -89,8 +89,6 @@ class Reception:
         state.reserved_requests.discard(request)
         match outcome:
             case Admitted():
-                if arrival.revoked:
-                    request.revoked()  # announces it, and acknowledges
                 request.acknowledge()
             case Unreadable(reason):
                 consumer.bury(request.message, reason)
@@ -119,4 +117,5 @@ def _arrival(request: ShownRequest) -> Arrival:
         timeout_ms=math.ceil(limit_s * 1000) if limit_s else None,
         revoked=expired or request.id in state.revoked,
         traceparent=read_traceparent(request.request_dict.get("traceparent")),
+        message=stored(request, request.document),
     )

@@ -64,6 +64,8 @@ class TurnRun:
         """`asked_at` is when the ledger was asked for the claim, by the monotonic clock; None: just now."""
         self.claim = claim
         self.begun = asyncio.Event()  # it has taken its slot, or needs none
+        self.placed = asyncio.Event()  # it has its attempt, or will have none
+        self.attempt: Attempt | None = None
         self._equipment = equipment
         self._ledger = equipment.ledger
         self._patiently = Patience()
@@ -138,6 +140,7 @@ class TurnRun:
             return await self._set_aside()
         finally:
             self.begun.set()
+            self.placed.set()
 
     async def _work(self) -> RunOutcome:
         attempt = self.claim.open
@@ -147,6 +150,8 @@ class TurnRun:
             adapter = self._equipment.registry.get(self.claim.request.agent)
             sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
             attempt = attempt or await self._begin(adapter, sessions)
+            self.attempt = attempt
+            self.placed.set()
             attempt_logging(attempt.attempt, attempt.host, attempt.session_id)
             log.info("a turn is attached to" if self.claim.open else "an attempt begins")
             self.begun.set()
@@ -263,12 +268,13 @@ class TurnRun:
 
     async def _set_aside(self) -> RunOutcome:
         now = self._equipment.clock()
-        parked = (self.claim, now + FAULT_PAUSE_S, "internal_error", now)
+        due_at = now + FAULT_PAUSE_S
+        parked = (self.claim, due_at, "internal_error", now)
         try:
             await asyncio.to_thread(self._ledger.wait, *parked)
         except (LedgerUnavailable, StaleClaim):
             return Lost()  # the claim runs out by itself, and the turn comes back
-        return Parked("internal_error: see the worker's log")
+        return Parked("internal_error: see the worker's log", due_at)
 
 
 def _doubted(judged: Judgement) -> Judgement:

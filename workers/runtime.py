@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -18,13 +19,14 @@ import structlog
 
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
-from ops.ledger import Claim
+from ops.ledger import Attempt, Claim
 from workers.admission import Admission, Arrival, Outcome, cancel_tasks
-from workers.announcer import Announcer
 from workers.answers import Answers
 from workers.beat import Beat
 from workers.conclusion import Parked
 from workers.equipment import Equipment
+from workers.errors import Undelivered
+from workers.execution import Executor, Task, unasked
 from workers.keeper import Keeper
 from workers.live_messages import Reply, Said
 from workers.retention import keep_forgetting
@@ -35,6 +37,7 @@ from workers.tidying import keep_tidy
 from workers.transcripts import Archivist
 
 _THREADS = 8  # for calls to the ledger
+_TELLING = 64  # tasks of ended turns in threads of their own; a result backend that hangs is to hold no more
 _CLOSE_S = 2.5  # for everything; a worker has 5 s to leave, and Celery needs some of them
 
 T = TypeVar("T")
@@ -49,7 +52,7 @@ class Runtime:
         equipment: Equipment,
         answers: Answers,
         keeper: Keeper,
-        announcer: Announcer,
+        executor: Executor,
         beat: Beat,
         *,
         finishes: bool = False,
@@ -58,7 +61,7 @@ class Runtime:
         self._equipment = equipment
         self._answers = answers
         self._keeper = keeper
-        self._announcer = announcer
+        self._executor = executor
         self._beat = beat
         self.finishes = finishes
         self._room = 0
@@ -70,7 +73,9 @@ class Runtime:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(DaemonPool(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._runs: set[TurnRun] = set()
+        self._executing: set[threading.Thread] = set()
+        self._telling = threading.BoundedSemaphore(_TELLING)
         self._admission = Admission(equipment, self._nudge, self._answers.give)
         self._scheduler = Scheduler(equipment, keeper.owner, self)
         self._archivist = Archivist(equipment, equipment.archive) if equipment.archive else None
@@ -104,6 +109,8 @@ class Runtime:
             self._scheduling.result(countdown.left_s / 3)  # the rest needs some time, too
         self._idle.wait(countdown.left_s / 2)
         self._bounded(self._release(), countdown)
+        for thread in list(self._executing):
+            thread.join(countdown.left_s / 2)
         self._answers.close(countdown.left_s)
         self._keeper.stop(countdown.left_s)
         self._equipment.pump.close(countdown.left_s)
@@ -140,7 +147,7 @@ class Runtime:
 
     def terminate(self, number: int) -> None:
         """End the turn that Celery calls by a number, at once."""
-        turn_id = self._announcer.turn(number)
+        turn_id = self._executor.turn(number)
         if turn_id is not None:
             self._loop.call_soon_threadsafe(self._keeper.cancel, turn_id)
 
@@ -159,7 +166,7 @@ class Runtime:
 
     def numbers(self) -> list[int]:
         """What Celery calls the turns that run here."""
-        return self._announcer.numbers
+        return self._executor.numbers
 
     @property
     def slots(self) -> int:
@@ -173,53 +180,92 @@ class Runtime:
 
     def room(self) -> int:
         """See `scheduler.Starter`."""
-        return self._room - self._keeper.at_work
+        return self._room - len(self._runs)
 
     def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
         """See `scheduler.Starter`."""
         run = TurnRun(self._equipment, claim, asked_at)
         self._idle.clear()
-        task = asyncio.get_running_loop().create_task(self._work(run))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        self._runs.add(run)
+        thread = threading.Thread(target=self._execute, args=(run,), name=f"turn {claim.turn_id}", daemon=True)
+        self._executing.add(thread)
+        thread.start()
         return run.begun
 
     def _nudge(self) -> None:
         self._scheduler.nudge()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not self._tasks:
+    def _execute(self, run: TurnRun) -> None:
+        """Have Celery execute the task of a turn, in a thread of its own: its body drives the turn."""
+        claim, work = run.claim, _TurnWork(self, run)
+        try:
+            task = self._task(claim)
+            work.failures_raise = task.failures_raise
+            done = self._executor.execute(task, work, running=True)
+            if isinstance(work.became, TurnResult):
+                if done and task.waits:
+                    self._equipment.ledger.told(claim.turn_id, (task.task_id,))
+                self._answers.give(claim.turn_id)
+                if claim.session_run is not None:
+                    self._answers.give(claim.session_run)
+        except LedgerUnavailable as error:
+            log.warning("a turn's tasks are told later", turn_id=claim.turn_id, error=str(error))
+        finally:
+            if work.telling:
+                self._telling.release()
+            self._executing.discard(threading.current_thread())
+            self._loop.call_soon_threadsafe(self._ended, run)
+
+    def _task(self, claim: Claim) -> Task:
+        """The task that the turn is executed for; others that wait for it are told its result."""
+        shown = self._executor.described(claim.request)
+        try:
+            messages = self._equipment.ledger.messages(claim.turn_id)
+        except LedgerUnavailable:
+            messages = {}
+        if not messages:
+            return replace(unasked(claim), shown=shown)
+        task_id = claim.turn_id if claim.turn_id in messages else min(messages)
+        return Task(task_id, claim.turn_id, message=messages[task_id], shown=shown)
+
+    def drive(self, run: TurnRun) -> Future[RunOutcome]:
+        """Work on a turn; in the context of the thread that calls."""
+        return self._on_loop(self._work(run))
+
+    def tells(self) -> bool:
+        """Whether there is room for one more task of an ended turn."""
+        return self._telling.acquire(blocking=False)
+
+    def placed(self, run: TurnRun) -> Attempt | None:
+        """Wait until it is known where a turn runs; None: it does not."""
+        self._on_loop(_wait(run.placed)).result()
+        return run.attempt
+
+    def _ended(self, run: TurnRun) -> None:
+        """A turn is not worked on here any more; may be called again."""
+        run.begun.set()
+        self._runs.discard(run)
+        if not self._runs:
             self._idle.set()
         self._nudge()
 
     async def _admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
         done(await self._admission.admit(arrival))
 
-    async def _work(self, run: TurnRun) -> None:
+    async def _work(self, run: TurnRun) -> RunOutcome:
         metrics, claim = self._equipment.metrics, run.claim
         waited_s = None if claim.ready_at is None else max(0.0, self._equipment.clock() - claim.ready_at)
         metrics.turn_claimed(claim.turn_id, waited_s)
-        self._announcer.started(claim)
         try:
-            self._tell(claim, await self._keeper.work(run))
+            outcome = await self._keeper.work(run)
         finally:
-            self._announcer.let_go(claim.turn_id)
             metrics.turn_let_go()
-
-    def _tell(self, claim: Claim, outcome: RunOutcome) -> None:
-        match outcome:
-            case TurnResult():
-                self._announcer.settled(outcome)
-                self._answers.give(outcome)
-                if claim.session_run is not None:
-                    self._answers.give_stored(claim.session_run)
-                if self._archivist:
-                    self._archivist.settled(outcome.turn_id)
-            case Parked(reason):
-                self._announcer.parked(claim.turn_id, reason)
-            case Left():
-                self._left.append(claim)
+            self._ended(run)
+        if isinstance(outcome, TurnResult) and self._archivist:
+            self._archivist.settled(outcome.turn_id)
+        elif isinstance(outcome, Left):
+            self._left.append(claim)
+        return outcome
 
     def _leave(self) -> None:
         self._scheduler.leave()
@@ -241,6 +287,46 @@ class Runtime:
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+class _TurnWork:
+    """The work of a task whose turn runs here. See `tasks.Work`."""
+
+    def __init__(self, runtime: Runtime, run: TurnRun) -> None:
+        self.became: RunOutcome | None = None
+        self.failures_raise = True
+        self.telling = False
+        self._runtime = runtime
+        self._run = run
+        self._driven: Future[RunOutcome] | None = None
+
+    def begin(self) -> Mapping[str, object] | None:
+        """See `tasks.Work`."""
+        self._driven = self._runtime.drive(self._run)
+        try:
+            attempt = self._runtime.placed(self._run)
+        except CancelledError:
+            return None
+        return None if attempt is None else {"host": attempt.host, "attempt": attempt.attempt}
+
+    def outcome(self) -> TurnResult | Parked | None:
+        """See `tasks.Work`."""
+        assert self._driven is not None  # noqa: S101  # it was begun
+        try:
+            self.became = self._driven.result()
+        except CancelledError:  # the worker has left
+            return None
+        except Exception:
+            log.exception("a turn could not be worked on", turn_id=self._run.claim.turn_id)
+            return None
+        self.telling = self._runtime.tells()
+        if not self.telling:
+            raise Undelivered("too many tasks wait for the result backend or the broker")
+        return self.became if isinstance(self.became, TurnResult | Parked) else None
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 class _Countdown:

@@ -32,28 +32,45 @@ class Intake(LedgerReader):
             return submission.submit_many(connection, requests, now)
 
     def admit(
-        self, request: TurnRequest, task_id: str, now: float, due_at: float | None = None, *, revoked: bool = False
+        self,
+        request: TurnRequest,
+        task_id: str,
+        now: float,
+        due_at: float | None = None,
+        *,
+        revoked: bool = False,
+        message: str | None = None,
     ) -> Asked:
         """Record a turn that a Celery task asks for, and that the task is to be told its result.
 
         With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
-        once; one that is `revoked` is cancelled before anybody can take it. Killed after: whoever settles the turn
-        tells the task, or finds it among the `unanswered`.
+        once; one that is `revoked` is cancelled before anybody can take it. `message` is what is kept of the
+        task's message until the task knows the result. Killed after: whoever settles the turn tells the task, or
+        finds it among the `unanswered`.
         """
         with self._database.write() as connection:
-            asked = submission.admit(connection, request, task_id, now, due_at)
+            asked = submission.admit(connection, request, task_id, now, due_at, message)
             if revoked:
                 settlement.cancel(connection, request.turn_id, now, running=True)
             return asked
 
-    def refuse(self, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float) -> Asked | Busy:
+    def refuse(
+        self,
+        turn_id: str,
+        agent: str,
+        result: TurnResult,
+        task_id: str,
+        now: float,
+        *,
+        message: str | None = None,
+    ) -> Asked | Busy:
         """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
 
         The task that asked for it is to be told. Busy: a valid request of that turn_id is under way; its result
         answers this one, too.
         """
         with self._database.write() as connection:
-            return settlement.refuse(connection, turn_id, agent, result, task_id, now)
+            return settlement.refuse(connection, turn_id, agent, result, task_id, now, message)
 
     def cancel(self, turn_id: str, now: float, *, running: bool = True) -> State:
         """Ask for the end of a turn, of one that is `running` only if so asked; returns where it stands.
@@ -71,6 +88,14 @@ class Intake(LedgerReader):
         """
         with self._database.write() as connection:
             return settlement.settle_unclaimed(connection, turn_id, result, now)
+
+    def lease_unanswered(self, turn_ids: Collection[str], now: float, until: float) -> frozenset[str]:
+        """Be the only one to tell the tasks of these turns until then; returns those that nobody else tells.
+
+        Killed after: somebody else tells them later.
+        """
+        with self._database.write() as connection:
+            return waiters.lease(connection, turn_ids, now, until)
 
     def told(self, turn_id: str, task_ids: Collection[str]) -> None:
         """Note that tasks know the turn's result. Killed before: they are told again."""
@@ -93,21 +118,24 @@ class Intake(LedgerReader):
         due_at: float | None = None,
         *,
         revoked: bool = False,
+        message: str | None = None,
     ) -> AskedSession:
         """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
 
         With the result if there is one already: tell the task. `revoked`, and killed after: as with `admit`.
         """
         with self._database.write() as connection:
-            asked = session_runs.admit(connection, request, task_id, now, due_at)
+            asked = session_runs.admit(connection, request, task_id, now, due_at, message)
             if revoked:
                 settlement.cancel_session(connection, request.run_id, now, running=True)
             return asked
 
-    def refuse_session(self, result: SessionResult, task_id: str, now: float) -> AskedSession:
+    def refuse_session(
+        self, result: SessionResult, task_id: str, now: float, *, message: str | None = None
+    ) -> AskedSession:
         """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""
         with self._database.write() as connection:
-            return session_runs.refuse(connection, result, task_id, now)
+            return session_runs.refuse(connection, result, task_id, now, message)
 
     def cancel_session(self, run_id: str, now: float, *, running: bool = True) -> str | None:
         """Ask for the end of a session of turns and of its open turn, of one that is `running` only if so asked.

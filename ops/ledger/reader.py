@@ -95,10 +95,18 @@ class LedgerReader:
         with self._database.read() as connection:
             return waiters.of(connection, turn_id)
 
-    def unanswered(self, settled_before: float, limit: int = 100) -> list[str]:
-        """Turns that were settled before then, and for which tasks still wait: their worker was killed."""
+    def messages(self, turn_id: str) -> Mapping[str, str | None]:
+        """What is kept of the messages of the tasks that have yet to be told, by task id. None: there was none."""
         with self._database.read() as connection:
-            return waiters.unanswered(connection, settled_before, limit)
+            return waiters.messages(connection, turn_id)
+
+    def unanswered(self, settled_before: float, now: float, limit: int = 100) -> list[str]:
+        """Turns that were settled before then, and for which tasks still wait: their worker was killed.
+
+        Without those of which somebody is telling the tasks just now, see `lease_unanswered`.
+        """
+        with self._database.read() as connection:
+            return waiters.unanswered(connection, settled_before, now, limit)
 
     def unarchived(
         self, settled_before: float, after: tuple[float, str] = (0.0, ""), limit: int = 100

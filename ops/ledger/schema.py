@@ -198,6 +198,8 @@ waiters = Table(
     Column("turn_id", Text, primary_key=True),  # or that of a session of turns
     Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the result
     Column("settled_at", Double),  # the turn's: who ought to have been told by now is found without reading turns
+    Column("leased_until", Double),  # whoever tells the task late is alone with it till then
+    Column("message", Text),  # JSON, what Celery needs to execute the task; NULL: nobody sent it through a broker
     Index("waiters_by_task", "task_id"),
     Index("waiters_unanswered", "settled_at", "turn_id", sqlite_where=_SETTLED, postgresql_where=_SETTLED),
 )

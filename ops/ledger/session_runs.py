@@ -69,14 +69,21 @@ def submit(connection: Connection, request: SessionRequest, now: float, due_at: 
 
 
 def admit(
-    connection: Connection, request: SessionRequest, task_id: str, now: float, due_at: float | None
+    connection: Connection,
+    request: SessionRequest,
+    task_id: str,
+    now: float,
+    due_at: float | None,
+    message: str | None,
 ) -> AskedSession:
     """Record a session that a task asks for, and the task."""
     submit(connection, request, now, due_at)
-    return _note(connection, request.run_id, task_id)
+    return _note(connection, request.run_id, task_id, message)
 
 
-def refuse(connection: Connection, result: SessionResult, task_id: str, now: float) -> AskedSession:
+def refuse(
+    connection: Connection, result: SessionResult, task_id: str, now: float, message: str | None
+) -> AskedSession:
     """Settle a session that was never submitted; a valid one of that id stands."""
     created = insert_new(
         connection,
@@ -89,12 +96,12 @@ def refuse(connection: Connection, result: SessionResult, task_id: str, now: flo
     )
     if created:
         _conclude(connection, result, now)
-    return _note(connection, result.run_id, task_id)
+    return _note(connection, result.run_id, task_id, message)
 
 
-def _note(connection: Connection, run_id: str, task_id: str) -> AskedSession:
+def _note(connection: Connection, run_id: str, task_id: str, message: str | None) -> AskedSession:
     row = _locked(connection, run_id)  # so that it does not end between a look at it and the note
-    noted = waiters.add(connection, run_id, task_id, row["settled_at"])
+    noted = waiters.add(connection, run_id, task_id, row["settled_at"], message)
     return AskedSession(_result(row), again=not noted or row["settled_at"] is not None)
 
 

@@ -73,7 +73,13 @@ def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, n
 
 
 def refuse(
-    connection: Connection, turn_id: str, agent: str, result: TurnResult, task_id: str, now: float
+    connection: Connection,
+    turn_id: str,
+    agent: str,
+    result: TurnResult,
+    task_id: str,
+    now: float,
+    message: str | None,
 ) -> Asked | Busy:
     """Settle a turn that was never submitted."""
     created = insert_new(
@@ -91,7 +97,7 @@ def refuse(
         created_at=now,
     )
     row = locked(connection, turn_id)
-    waiters.add(connection, turn_id, task_id, row["settled_at"])
+    waiters.add(connection, turn_id, task_id, row["settled_at"], message)
     if created:
         _conclude(connection, row, result, now)
     elif row["state"] != State.SETTLED:

@@ -60,11 +60,18 @@ def submit(
     return created
 
 
-def admit(connection: Connection, request: TurnRequest, task_id: str, now: float, due_at: float | None) -> Asked:
+def admit(
+    connection: Connection,
+    request: TurnRequest,
+    task_id: str,
+    now: float,
+    due_at: float | None,
+    message: str | None,
+) -> Asked:
     """Record a turn that a task asks for, and the task."""
     submit(connection, request, now, due_at)
     row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
-    noted = waiters.add(connection, request.turn_id, task_id, row["settled_at"])
+    noted = waiters.add(connection, request.turn_id, task_id, row["settled_at"], message)
     if row["state"] == State.SETTLED:
         return Asked(stored_result(connection, request.turn_id), again=True)
     return Asked(None, again=not noted)

@@ -14,15 +14,25 @@ from ops.ledger.database import insert_new
 from ops.ledger.schema import turns, waiters
 
 
-def add(connection: Connection, turn_id: str, task_id: str, settled_at: float | None) -> bool:
+def add(
+    connection: Connection, turn_id: str, task_id: str, settled_at: float | None, message: str | None = None
+) -> bool:
     """Remember a task; False: it was known. `settled_at` is its turn's, if that has ended already."""
-    return insert_new(connection, waiters, turn_id=turn_id, task_id=task_id, settled_at=settled_at)
+    return insert_new(
+        connection, waiters, turn_id=turn_id, task_id=task_id, settled_at=settled_at, message=message
+    )
 
 
 def of(connection: Connection, turn_id: str) -> frozenset[str]:
     """The tasks that wait for a turn."""
     query = sa.select(waiters.c.task_id).where(waiters.c.turn_id == turn_id)
     return frozenset(connection.scalars(query))
+
+
+def messages(connection: Connection, turn_id: str) -> dict[str, str | None]:
+    """What is kept of the messages of the tasks that wait for a turn, by task."""
+    query = sa.select(waiters.c.task_id, waiters.c.message).where(waiters.c.turn_id == turn_id)
+    return {row.task_id: row.message for row in connection.execute(query.order_by(waiters.c.task_id))}
 
 
 def told(connection: Connection, turn_id: str, task_ids: Collection[str]) -> None:
@@ -36,16 +46,26 @@ def settled(connection: Connection, turn_id: str, at: float) -> None:
     connection.execute(waiters.update().where(waiters.c.turn_id == turn_id).values(settled_at=at))
 
 
-def unanswered(connection: Connection, settled_before: float, limit: int) -> list[str]:
-    """Turns that were settled before then, and for which tasks still wait."""
+def unanswered(connection: Connection, settled_before: float, now: float, limit: int) -> list[str]:
+    """Turns that were settled before then, and for which tasks still wait that nobody is about to tell."""
     query = (
         sa.select(waiters.c.turn_id, waiters.c.settled_at)
         .distinct()
-        .where(waiters.c.settled_at <= settled_before)
+        .where(waiters.c.settled_at <= settled_before, _free(now))
         .order_by(waiters.c.settled_at, waiters.c.turn_id)
         .limit(limit)
     )
     return list(connection.scalars(query))
+
+
+def lease(connection: Connection, turn_ids: Collection[str], now: float, until: float) -> frozenset[str]:
+    """Be alone with the tasks of these turns until then; returns the turns of which there are any."""
+    change = waiters.update().where(waiters.c.turn_id.in_(turn_ids), _free(now)).values(leased_until=until)
+    return frozenset(connection.scalars(change.returning(waiters.c.turn_id)))
+
+
+def _free(now: float) -> sa.ColumnElement[bool]:
+    return sa.or_(waiters.c.leased_until.is_(None), waiters.c.leased_until <= now)
 
 
 def turn_of(connection: Connection, task_id: str) -> str | None:

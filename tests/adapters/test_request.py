@@ -31,6 +31,7 @@ WHOLE: dict[str, Any] = {
     "plan": False,
     "host": "build-3",
     "host_labels": {"gpu": "yes"},
+    "failure": "return",
     "on_host_lost": "any_host",
     "session_id": "8c3f3a5e-52a8-4a34-9f0a-0d8a3b7c0c11",
     "labels": {"team": "core", "issue": "17"},

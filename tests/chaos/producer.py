@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
-from celery import Celery
+from celery import Celery, states
 
 from ops.ledger import Ledger
 from tests.chaos.broker import Broker
@@ -74,7 +74,7 @@ class Producer:
     def answered(self, task_id: str) -> bool:
         """Whether the task's result is there."""
         try:
-            return bool(self._app.backend.get_task_meta(task_id)["status"] == "SUCCESS")
+            return self._app.backend.get_task_meta(task_id)["status"] in states.READY_STATES
         except Exception:  # backends raise what their servers' clients raise
             return False
 

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.result import Status
 from tests.cli.conftest import Cli
-from tests.workers.fleet import RUNTURN, WAIT_S, Fleet
+from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, told
 from workers.app import QUEUE, TASK, create_app
 
 GOOD_PROMPT = "do it"
@@ -118,8 +118,8 @@ def test_bad_document_of_a_producer_is_answered_with_the_field_named(
     app = create_app(crew.broker.url)
     document = {"prompt": GOOD_PROMPT, "workspace": str(crew.workspace), **fields}
     sent = app.send_task(TASK, args=[document], queue=QUEUE)
-    answer = sent.get(timeout=WAIT_S)
-    turn_id, sent.backend = sent.id, None
+    turn_id = sent.id
+    answer = told(sent)
     assert (answer["status"], answer["error"]["kind"], answer["error"]["retryable"]) == (
         "failed",
         "invalid_request",
@@ -134,8 +134,7 @@ def test_bad_document_of_a_producer_is_answered_with_the_field_named(
 @pytest.mark.parametrize("document", [None, "x", 3, [], {"prompt": "x"}])
 def test_document_that_is_no_request_at_all_is_answered(crew: Fleet, document: Any) -> None:
     sent = create_app(crew.broker.url).send_task(TASK, args=[document], queue=QUEUE)
-    answer = sent.get(timeout=WAIT_S)
-    sent.backend = None
+    answer = told(sent)
     assert answer["error"]["kind"] == "invalid_request"
     assert answer["attempts"] == 0
 

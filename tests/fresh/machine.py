@@ -20,6 +20,7 @@ _NETWORK = (
     *("PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "NPM_CONFIG_REGISTRY"),
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
 )
+_SYSTEM_ACCOUNTS_TO = 799  # Debian's own setting is 999, and the numbers are given away from the top
 _CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
 
 
@@ -66,6 +67,9 @@ class Machine:
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
         shutil.copy(Path("/") / _CERTIFICATES, root / _CERTIFICATES)
         (root / "root").chmod(0o700)
+        # To the kernel, accounts are numbers: those that tests make here are to be none that tests made outside.
+        with (root / "etc/login.defs").open("a") as settings:
+            settings.write(f"SYS_UID_MAX {_SYSTEM_ACCOUNTS_TO}\nSYS_GID_MAX {_SYSTEM_ACCOUNTS_TO}\n")
 
     def add(self, name: str) -> Person:
         """Create an account."""

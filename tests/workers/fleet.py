@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from celery.result import AsyncResult
+
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import Ledger
@@ -23,6 +25,7 @@ from tests.workers.forked import Forked
 from workers.app import create_app
 from workers.client import Client
 from workers.embedded import EmbeddedBroker
+from workers.errors import TurnFailed
 
 WAIT_S = 90.0
 MODULE = "workers.cli.main"
@@ -77,6 +80,13 @@ class Worker:
     def wait(self, timeout_s: float = WAIT_S) -> int:
         """Until it has left."""
         return self.process.wait(timeout_s)
+
+
+def told(task: AsyncResult) -> dict[str, Any]:
+    """The result that a task's producer is told, whatever it says."""
+    answer = task.get(timeout=WAIT_S, propagate=False)
+    task.backend = None  # its destructor would talk to a broker that is gone by then
+    return answer.result if isinstance(answer, TurnFailed) else dict(answer)
 
 
 class Fleet:

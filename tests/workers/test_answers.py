@@ -52,7 +52,7 @@ def test_result_backend_that_hangs_holds_up_no_turn(site: Site, monkeypatch: pyt
         assert all(site.ledger.waiters(turn_id) for turn_id in ids)
         answers_again.set()
         until(lambda: not any(map(site.ledger.waiters, ids)), "all tasks to be told")
-        assert [worker.app.AsyncResult(task_id).get()["turn_id"] for task_id in ids] == ids
+        assert [worker.told(task_id)["turn_id"] for task_id in ids] == ids
 
 
 def test_copy_that_comes_while_others_are_being_told_is_told_too(
@@ -75,7 +75,7 @@ def test_copy_that_comes_while_others_are_being_told_is_told_too(
         assert isinstance(worker("told-twice"), TurnResult)
         assert telling.wait(30)
         admit(site, worker, "told-twice", "told-second")
-        assert worker.app.AsyncResult("told-second").get(timeout=90)["turn_id"] == "told-twice"
+        assert worker.told("told-second")["turn_id"] == "told-twice"
         go_on.set()
         until(lambda: not site.ledger.waiters("told-twice"), "both to be noted as told")
 
@@ -96,4 +96,4 @@ def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch
         admit(site, worker, "stored-later", "asked-once")
         assert isinstance(worker("stored-later"), TurnResult)
         site.later += 60  # settled for long enough for somebody to look after it
-        assert worker.app.AsyncResult("asked-once").get(timeout=90)["turn_id"] == "stored-later"
+        assert worker.told("asked-once")["turn_id"] == "stored-later"

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from celery.states import READY_STATES
 
 from adapters.result import Status
 from tests.leaks import places
@@ -80,9 +81,7 @@ def evidence(
     for turn_id, (status, kind) in OUTCOMES.items():
         result = fleet.result(turn_id)
         assert (result.status, result.error and result.error.kind) == (status, kind), turn_id
-    until(
-        lambda: all(task["state"] in ("SUCCESS", "REVOKED") for task in server.tasks().values()), "all, in Flower"
-    )
+    until(lambda: all(task["state"] in READY_STATES for task in server.tasks().values()), "all, in Flower")
     fleet.assert_nothing_left()
     until(lambda: len(archived(fleet)) == len(OUTCOMES), "the transcripts")
     exported = stack.enter_context(exporter(fleet, fleet.state.logs / "exporter.log"))

@@ -319,7 +319,7 @@ def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(
     asyncio.run(finish(site))
     site.later += 60
     with running(site) as worker:
-        assert worker.app.AsyncResult("asked-for-all").get(timeout=90)["run_id"] == RUN
+        assert worker.told("asked-for-all")["run_id"] == RUN
         until(lambda: not site.ledger.waiters(RUN), "the task to be noted as told")
 
 

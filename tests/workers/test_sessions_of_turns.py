@@ -19,7 +19,7 @@ from tests.needs import need
 from tests.processes import describe, of_turns
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
-from tests.workers.fleet import WAIT_S, Fleet
+from tests.workers.fleet import WAIT_S, Fleet, told
 from tests.workers.test_session_runs import passes_at
 from workers.app import create_app
 from workers.async_client import AsyncClient
@@ -77,7 +77,7 @@ def test_request_that_makes_no_sense_is_answered(fleet: Fleet) -> None:
     app = create_app(fleet.broker.url)
     asked = {**document(fleet, "refused"), "max_sessions": 0}
     task = app.send_task("runturn.run_session", args=[asked], queue=Queue("runturn", no_declare=True))
-    answer = SessionResult.model_validate(task.get(timeout=WAIT_S))
+    answer = SessionResult.model_validate(told(task))
     assert (answer.run_id, answer.status, answer.reason) == ("refused", "failed", "invalid_request")
     assert answer.error is not None
     assert "test_commands" in answer.error.message

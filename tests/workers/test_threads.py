@@ -72,7 +72,7 @@ def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Pa
         assert isinstance(outcome, TurnResult)
         assert outcome.status is Status.COMPLETED
         site.later += 60  # it is settled long enough for somebody to look after it
-        assert worker.app.AsyncResult("asked-again").get(timeout=90)["status"] == "completed"
+        assert worker.told("asked-again")["status"] == "completed"
 
 
 def test_scheduler_outlives_a_fault(site: Site) -> None:

@@ -162,6 +162,8 @@ def upgrade() -> None:
         sa.Column("turn_id", sa.Text, primary_key=True),
         sa.Column("task_id", sa.Text, primary_key=True),
         sa.Column("settled_at", sa.Double),
+        sa.Column("leased_until", sa.Double),
+        sa.Column("message", sa.Text),
     )
     op.create_index("waiters_by_task", "waiters", ["task_id"])
     settled = sa.text("settled_at IS NOT NULL")

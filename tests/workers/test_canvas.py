@@ -1,0 +1,196 @@
+"""What Celery's users do with a task, they can do with a turn: what is to follow on it follows, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery, chain, chord, group
+from celery.canvas import Signature
+from celery.exceptions import TaskRevokedError
+from celery.result import AsyncResult
+
+from tests.waiting import until
+from tests.workers.fleet import WAIT_S, Fleet, slow_recording
+from tests.workers.test_ends import hanging
+from workers.app import TASK, create_app
+from workers.errors import TurnFailed
+
+
+class Company:
+    """A producer's own Celery application: JSON, the default queue, and nothing of runturn."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.app = Celery("company", broker=fleet.broker.url, backend=fleet.broker.url, set_as_current=False)
+        # Or the destructors of results would talk to a broker that is gone by then.
+        self.app.backend.remove_pending_result = lambda result: result
+
+    def turn(self, recording: Path, turn_id: str, **fields: Any) -> Signature:
+        """The signature of a turn that replays a recording; it takes no result of another task."""
+        document = self._fleet.recorded(recording, turn_id=turn_id, **fields).model_dump(
+            mode="json", exclude_defaults=True
+        )
+        return self.app.signature(TASK, args=(document,), queue="runturn", task_id=turn_id, immutable=True)
+
+    def body(self, name: str) -> Signature:
+        """Of one of its own tasks."""
+        return self.app.signature(f"company.{name}", task_id=name)
+
+    @contextmanager
+    def own_queue(self) -> Iterator[Any]:
+        """What its workers would get."""
+        with self.app.connection_for_read() as connection, connection.SimpleQueue("celery") as queue:
+            yield queue
+
+    def received(self) -> tuple[str, Any]:
+        """The id and the first argument of the next task of its own."""
+        with self.own_queue() as queue:
+            message = queue.get(timeout=WAIT_S)
+            message.ack()
+            return message.headers["id"], message.payload[0][0]
+
+    def state(self, task_id: str) -> str:
+        """What Celery says of a task."""
+        return str(AsyncResult(task_id, app=self.app).state)
+
+
+@pytest.fixture
+def company(fleet: Fleet) -> Company:
+    return Company(fleet)
+
+
+def test_chain_goes_on_after_a_turn_and_from_turn_to_turn(fleet: Fleet, recording: Path, company: Company) -> None:
+    fleet.start_worker()
+    chain(company.turn(recording, "one"), company.turn(recording, "two"), company.body("after")).apply_async()
+    task_id, result = company.received()
+    assert (task_id, result["turn_id"], result["status"]) == ("after", "two", "completed")
+    assert company.state("one") == company.state("two") == "SUCCESS"
+    until(lambda: not fleet.ledger.waiters("two"), "the task to be noted as told")
+    fleet.assert_nothing_left()
+
+
+def test_links_of_a_turn_are_called(fleet: Fleet, recording: Path, company: Company) -> None:
+    fleet.start_worker()
+    turn = company.turn(recording, "linked")
+    turn.link(company.body("first"))
+    turn.link(company.body("second"))
+    turn.apply_async()
+    got = dict(company.received() for _ in range(2))
+    assert {name: result["turn_id"] for name, result in got.items()} == {"first": "linked", "second": "linked"}
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_body_of_a_chord_gets_the_results_of_all_its_turns(
+    fleet: Fleet, recording: Path, company: Company, turns: int
+) -> None:
+    fleet.start_worker()
+    header = [company.turn(recording, f"part-{number}") for number in range(turns)]
+    chord(header)(company.body("body"))
+    task_id, results = company.received()
+    assert task_id == "body"
+    assert [result["turn_id"] for result in results] == [f"part-{number}" for number in range(turns)]
+
+
+def test_turn_is_the_body_of_a_chord(fleet: Fleet, recording: Path, company: Company) -> None:
+    fleet.start_worker()
+    header = group(company.turn(recording, "left"), company.turn(recording, "right"))
+    answer = chord(header)(company.turn(recording, "closing"))
+    assert answer.get(timeout=WAIT_S)["turn_id"] == "closing"
+
+
+def test_failed_turn_is_a_failed_task(fleet: Fleet, company: Company) -> None:
+    fleet.start_worker()
+    turn = company.turn(fleet.root / "missing.jsonl", "failing")
+    turn.link_error(company.body("on-error"))
+    answer = chain(turn, company.body("never")).apply_async()
+    assert company.received() == ("on-error", "failing")
+    failed = AsyncResult("failing", app=company.app)
+    assert failed.state == "FAILURE"
+    kind, message, result = failed.result.args
+    assert (result["turn_id"], result["error"]["kind"], result["error"]["message"]) == ("failing", kind, message)
+    assert answer.state == "FAILURE", "what was to follow will never come"
+    ours = AsyncResult("failing", app=create_app(fleet.broker.url)).result
+    assert isinstance(ours, TurnFailed)
+    assert str(ours) == f"{kind}: {message}"
+
+
+def test_failure_can_be_asked_for_as_an_answer(fleet: Fleet, recording: Path, company: Company) -> None:
+    fleet.start_worker()
+    header = [
+        company.turn(fleet.root / "missing.jsonl", "bad", failure="return"),
+        company.turn(recording, "good", failure="return"),
+    ]
+    chord(header)(company.body("both"))
+    _, results = company.received()
+    assert [result["status"] for result in results] == ["failed", "completed"]
+
+
+def test_task_is_started_where_its_turn_runs(
+    fleet: Fleet, recording: Path, company: Company, tmp_path: Path
+) -> None:
+    fleet.start_worker()
+    answer = company.turn(slow_recording(tmp_path / "slow.jsonl", recording, 400), "slow").apply_async()
+    until(lambda: answer.state == "STARTED", "the task to be started")
+    assert answer.info == {"host": "local", "attempt": 1}
+    assert answer.get(timeout=WAIT_S)["status"] == "completed"
+
+
+def test_task_is_retried_while_its_turn_waits(fleet: Fleet, company: Company, tmp_path: Path) -> None:
+    fleet.environment["RUNTURN_AGENT__RETRY_BACKOFF_MS"] = "3600000"
+    fleet.start_worker()
+    before = datetime.now(UTC) - timedelta(seconds=1)  # whole seconds are told
+    fields = {"stall_timeout_ms": 300, "max_retry_backoff_ms": 3_600_000}
+    answer = company.turn(hanging(tmp_path / "hanging.jsonl", 2), "parked", **fields).apply_async()
+    until(lambda: answer.state == "RETRY", "the turn to be parked")
+    kind, due_at = answer.info.args
+    assert kind == "turn_stalled"
+    assert before <= datetime.fromisoformat(due_at) <= datetime.now(UTC) + timedelta(hours=1)
+    fleet.client.cancel("parked")
+    with pytest.raises(TaskRevokedError):
+        answer.get(timeout=WAIT_S)
+
+
+def test_message_of_celerys_first_protocol_is_a_turn_with_what_follows_on_it(
+    fleet: Fleet, recording: Path, company: Company
+) -> None:
+    fleet.start_worker()
+    company.app.conf.task_protocol = 1
+    turn = company.turn(recording, "old")
+    turn.link(company.body("after"))
+    answer = turn.apply_async()
+    task_id, result = company.received()
+    assert (task_id, result["turn_id"]) == ("after", "old")
+    assert answer.get(timeout=WAIT_S)["status"] == "completed"
+
+
+def test_cancelled_turn_is_a_revoked_task(fleet: Fleet, recording: Path, company: Company, tmp_path: Path) -> None:
+    fleet.start_worker()
+    answer = company.turn(slow_recording(tmp_path / "slow.jsonl", recording, 60_000), "endless").apply_async()
+    until(lambda: answer.state == "STARTED", "the task to be started")
+    fleet.client.cancel("endless")
+    with pytest.raises(TaskRevokedError):
+        answer.get(timeout=WAIT_S)
+    assert fleet.result("endless").status == "cancelled"
+
+
+def test_chain_goes_on_after_a_killed_worker_and_a_restarted_broker(
+    fleet: Fleet, recording: Path, company: Company, tmp_path: Path
+) -> None:
+    worker = fleet.start_worker()
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 400)
+    chain(company.turn(slow, "survivor"), company.body("after")).apply_async()
+    until(lambda: len(fleet.events("survivor")) > 3, "the turn to be under way")
+    worker.kill()
+    fleet.start_worker()
+    fleet.broker.stop()
+    until(lambda: fleet.ledger.result("survivor"), "the turn to be settled without a broker")
+    assert fleet.ledger.waiters("survivor") == {"survivor"}
+    fleet.broker.ensure()
+    task_id, result = company.received()
+    assert (task_id, result["turn_id"], result["attempts"]) == ("after", "survivor", 1)
+    until(lambda: not fleet.ledger.waiters("survivor"), "the task to be noted as told")

@@ -1,0 +1,258 @@
+"""Has Celery execute the tasks that the ledger keeps: its own request and tracer, with all they do.
+
+When a turn is taken, its message is long gone from the broker (see `workers.reception`). What mattered of it
+stands in the ledger: headers, properties, and what is to follow. From that, Celery's request is made once more,
+and its tracer calls the body in `workers.tasks`. A task whose end Celery could not store or publish stays in the
+ledger, and is executed again: its body then returns the result at once, and what follows is sent under the same
+task ids.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import structlog
+from celery import Celery
+from celery.app.trace import build_tracer, fast_trace_task
+from celery.concurrency.base import apply_target
+from celery.worker.request import Request
+
+from ops.ledger import Claim
+from ops.redaction import Redactor
+from workers import results
+from workers.app import SESSION_TASK, TASK
+from workers.description import described
+from workers.errands import Errands
+from workers.errors import Undelivered
+from workers.results import Results
+from workers.tasks import Cancelled, Work, doing
+
+# What the ledger has in the request, what a producer could show a secret in, and what Celery adds by itself.
+_IN_THE_REQUEST = ("args", "kwargs", "eta", "expires", "timelimit")
+_SHOWN = ("argsrepr", "kwargsrepr", "shadow")
+_ADDED = ("properties", "reply_to", "correlation_id", "hostname", "delivery_info")
+_DROPPED = frozenset((*_IN_THE_REQUEST, *_SHOWN, *_ADDED))
+_PROPERTIES = ("correlation_id", "reply_to", "priority")
+
+log = structlog.get_logger(__name__)
+
+
+def stored(request: Request, document: object) -> str:
+    """What the ledger keeps of a task's message, as JSON. Messages of Celery's first protocol have no headers."""
+    properties = request.message.properties or {}
+    given = document if isinstance(document, Mapping) else {}
+    _, _, embed = request._payload
+    return orjson.dumps(
+        {
+            "headers": {name: each for name, each in request.request_dict.items() if name not in _DROPPED},
+            "properties": {name: properties.get(name) for name in _PROPERTIES},
+            "embed": embed or {},
+            "failure": given.get("failure"),
+        },
+        option=orjson.OPT_NON_STR_KEYS,
+    ).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One that waits for a turn, or for a session of turns."""
+
+    task_id: str
+    asked: str  # the id of the turn, or of the session
+    name: str = TASK
+    message: str | None = None  # see `stored`; None: nobody sent it through a broker
+    shown: str = "()"  # what monitors see of its arguments
+    waits: bool = True  # False: nobody has asked, and the ledger has no such task
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Of its message."""
+        return dict(self._message["headers"])
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Of its message."""
+        return dict(self._message["properties"])
+
+    @property
+    def embed(self) -> dict[str, Any]:
+        """What is to follow on it."""
+        return dict(self._message["embed"])
+
+    @property
+    def failures_raise(self) -> bool:
+        """See `tasks.Work`."""
+        return bool(self._message.get("failure") != "return")
+
+    @property
+    def _message(self) -> dict[str, Any]:
+        if self.message is not None:
+            read: dict[str, Any] = orjson.loads(self.message)
+            return read
+        headers = {"id": self.task_id, "task": self.name, "root_id": self.asked}
+        return {"headers": headers, "properties": {"correlation_id": self.task_id}, "embed": {}}
+
+
+def unasked(claim: Claim) -> Task:
+    """In the place of a task, for a turn that none waits for, as in a session: monitors see it all the same."""
+    headers = {
+        "id": claim.turn_id,
+        "task": TASK,
+        "root_id": claim.session_run or claim.turn_id,
+        "parent_id": claim.session_run,
+        "ignore_result": True,
+    }
+    message = {"headers": headers, "properties": {"correlation_id": claim.turn_id}, "embed": {}}
+    return Task(claim.turn_id, claim.turn_id, message=orjson.dumps(message).decode(), waits=False)
+
+
+class _TaskRequest(Request):  # type: ignore[misc]  # Celery has no types
+    """Celery's view of a task that is executed here."""
+
+    def __init__(self, task: Task, executor: Executor, hostname: str | None) -> None:
+        body: tuple[list[object], dict[str, object], dict[str, Any]] = ([{"turn_id": task.asked}], {}, task.embed)
+        message = SimpleNamespace(headers=task.headers, body=body, delivery_info={}, properties=task.properties)
+        super().__init__(
+            message, app=executor.app, hostname=hostname, headers=message.headers, body=body, decoded=True
+        )
+        self.name = self._type  # a producer can name another one
+        self._argsrepr, self._kwargsrepr = task.shown, "{}"
+        self._executor = executor
+
+    def revoked(self) -> bool:
+        """Never: whoever revokes a task has its turn cancelled in the ledger."""
+        return False
+
+    def send_event(self, type: str, **fields: Any) -> None:
+        """Post it to Celery's loop, without a traceback: it is the same for all, but for words of the agent."""
+        fields.pop("traceback", None)
+        self._executor.send(type, uuid=self.id, **fields)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
+        """The body has raised: it was cancelled, for one."""
+        raised = exc_info.exception
+        if not isinstance(getattr(raised, "exc", raised), Cancelled):  # it may be wrapped to keep its traceback
+            super().on_failure(exc_info, send_failed_event, return_ok)
+        elif not self._already_revoked:
+            self._announce_revoked("cancelled", True, None, False)
+
+    def info(self, safe: bool = False) -> dict[str, Any]:
+        """What `inspect` tells."""
+        told: dict[str, Any] = super().info(safe=True)
+        return told
+
+
+class Executor:
+    """Executes tasks in the threads that call it."""
+
+    def __init__(self, app: Celery, errands: Errands, redactor: Redactor) -> None:
+        """`redactor` knows the secrets of this process."""
+        self.app = app
+        self.consumer: Any = None  # Celery's, once it is connected; on its thread
+        self._errands = errands
+        self._redactor = redactor
+        self._numbers = count(1)
+        self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
+        self._in_hand: set[tuple[str, str]] = set()
+        self._mutex = threading.Lock()
+        results.install(app)
+
+    def prepare(self, hostname: str) -> None:
+        """Have the tasks traced; once they are defined, and before any is executed."""
+        for name in (TASK, SESSION_TASK):
+            task = self.app.tasks[name]
+            task.backend = Results(self.app.backend)
+            task.__trace__ = build_tracer(name, task, self.app.loader, hostname, app=self.app)
+
+    def described(self, asked: object) -> str:
+        """What monitors see of a request, or of what was sent in place of one."""
+        return described(asked, self._redactor)
+
+    def execute(self, task: Task, work: Work, *, running: bool = False) -> bool:
+        """Have a task executed, and return when it has ended; False: it has to be executed again.
+
+        `running`: it is a turn that runs here, and a monitor may end it.
+        """
+        key = (task.asked, task.task_id)
+        with self._mutex:
+            if key in self._in_hand and not running:
+                return False
+            self._in_hand.add(key)
+        number = next(self._numbers)
+        try:
+            if running:
+                self._turns[number] = task.asked
+            self._execute(task, work, number, running=running)
+        except Undelivered as error:
+            log.warning("a task is told later", task_id=task.task_id, turn_id=task.asked, error=str(error))
+            return False
+        except Exception:
+            log.exception("a task could not be executed", task_id=task.task_id, turn_id=task.asked)
+            return False
+        finally:
+            self._turns.pop(number, None)
+            with self._mutex:
+                self._in_hand.discard(key)
+        return True
+
+    def _execute(self, task: Task, work: Work, number: int, *, running: bool) -> None:
+        hostname = self.consumer.hostname if self.consumer is not None else None
+        request = _TaskRequest(task, self, hostname)
+        if running:
+            self._errands.post(lambda: self._look(request))
+        with doing(work):
+            request.execute_using_pool(
+                _Here(partial(fast_trace_task, _loc=(self.app.tasks, (), hostname)), number)
+            )
+
+    def _look(self, request: Request) -> None:
+        """Autoscaling looks whether the pool is full now."""
+        if self.consumer is not None:
+            for look in self.consumer.on_task_message:
+                look(request)
+
+    def send(self, event: str, **fields: Any) -> None:
+        """Send an event, without secrets that this process knows."""
+        redact = self._redactor.text
+        safe = {name: redact(value) if isinstance(value, str) else value for name, value in fields.items()}
+        self._errands.post(lambda: self._send(event, safe))
+
+    def _send(self, event: str, fields: Mapping[str, Any]) -> None:
+        dispatcher = self.consumer and self.consumer.event_dispatcher
+        if dispatcher and dispatcher.enabled:
+            dispatcher.send(event, **fields)
+
+    def turn(self, number: int) -> str | None:
+        """The turn that Celery calls by a number."""
+        return self._turns.get(number)
+
+    @property
+    def numbers(self) -> list[int]:
+        """What Celery calls the turns that run here."""
+        return list(self._turns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """In the place of a pool: executes in the thread that asks."""
+
+    trace: Callable[..., Any]
+    number: int
+
+    def apply_async(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        accept_callback: Callable[..., None],
+        callback: Callable[..., None],
+        **_: Any,
+    ) -> None:
+        """Celery's own way of calling a tracer."""
+        apply_target(self.trace, args, {}, callback, accept_callback, pid=self.number, propagate=(Undelivered,))
