@@ -50,7 +50,6 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         # RabbitMQ closes the channel of a worker that holds a message for too long, say while the ledger is away.
         broker_channel_error_retry=True,
         broker_transport_options=transport_options(broker_url),
-        result_backend_thread_safe=True,  # each turn has a thread, and is not to have a connection, too
         redis_socket_timeout=5.0,  # of the result backend: one that hangs holds up threads, if no turn
         redis_socket_connect_timeout=5.0,
         # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.results`).

@@ -166,6 +166,9 @@ class Executor:
 
     def prepare(self, hostname: str) -> None:
         """Have the tasks traced; once they are defined, and before any is executed."""
+        # Each turn has a thread, and is not to have a connection, too. Only here: where results are waited for,
+        # threads with one backend overwrite each other's subscriptions, and wait in vain (Celery 5.6).
+        self.app.conf.result_backend_thread_safe = True
         for name in (TASK, SESSION_TASK):
             task = self.app.tasks[name]
             task.backend = Results(self.app.backend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,15 @@ def test_events_go_on_from_where_somebody_left(fleet: Fleet, recording: Path) ->
     everything = list(fleet.client.events(turn_id))
     assert [event["seq"] for event in everything] == list(range(1, len(everything) + 1))
     assert list(fleet.client.events(turn_id, after=3)) == everything[3:]
+
+
+def test_threads_that_wait_for_tasks_share_no_subscription(fleet: Fleet) -> None:
+    """Else one that begins as another does overwrites it, and that one never hears of its result."""
+    app = create_app(fleet.broker.url)
+    with ThreadPoolExecutor(2) as pool:
+        both = threading.Barrier(2)
+        consumers = list(pool.map(lambda _: (both.wait(), app.backend.result_consumer)[1], range(2)))
+    assert consumers[0] is not consumers[1]
 
 
 def test_client_may_be_shared_between_threads(fleet: Fleet, broker: redis.Redis) -> None:
