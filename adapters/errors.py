@@ -31,6 +31,7 @@
         ├── AgentFailed                turn_failed
         ├── AgentNotUnderstood         agent_not_understood
         ├── TurnCancelled              turn_cancelled
+        │   └── TurnExpired            turn_expired
         ├── PortExit                   port_exit              (retried once the agent had started)
         └── StructuredOutputMissing    structured_output_missing
 
@@ -285,6 +286,12 @@ class TurnCancelled(AgentError):
 
     kind = "turn_cancelled"
     paid = Paid.NEVER
+
+
+class TurnExpired(TurnCancelled):
+    """The turn could not begin before its task had expired."""
+
+    kind = "turn_expired"
 
 
 class PortExit(AgentError):

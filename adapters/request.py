@@ -153,7 +153,7 @@ class TurnRequest(BaseModel):
     producer: Name = Field(
         default="default", description="Who asks: turns that wait are shared out evenly over producers."
     )
-    priority: Annotated[int, Field(ge=0, le=9)] = Field(
+    priority: Annotated[int, Field(ge=-9, le=9)] = Field(
         default=0, description="Of the turns of one producer that wait, those with a higher one start first."
     )
     env: tuple[EnvName, ...] = Field(

@@ -121,9 +121,10 @@ def _end(
     done = _done(request, turn, checks)
     if done is not None:
         return SessionStatus.DONE, done
-    if cancelled or turn.status is Status.CANCELLED:
-        return SessionStatus.CANCELLED, errors.TurnCancelled.kind
     kind = turn.error.kind if turn.error else None
+    if cancelled or turn.status is Status.CANCELLED:
+        expired = kind == errors.TurnExpired.kind
+        return SessionStatus.CANCELLED, (errors.TurnExpired if expired else errors.TurnCancelled).kind
     limit = kind if kind in _LIMITS else _limit_reached(request, so_far, now)
     if limit is not None:
         return SessionStatus.GAVE_UP, limit

@@ -20,8 +20,10 @@ from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Busy
 from workers.app import SESSION_TASK, TASK
 from workers.equipment import Equipment
+from workers.execution import stamps_of
 from workers.outcome import refused
 from workers.patience import Detached, Patience
+from workers.remote_control import has_any
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +36,9 @@ class Arrival:
     document: object
     task: str = TASK
     due_at: float | None = None  # Unix time in seconds; None: now
+    expires_at: float | None = None  # Unix time in seconds; the turn is not to begin after that
     timeout_ms: int | None = None  # Celery's time limit for the task
+    priority: int = 0  # of the message, which a request's own beats
     revoked: bool = False
     traceparent: str | None = None  # of the message, which a request's own beats
     message: str | None = None  # what Celery needs to execute the task, see `workers.execution`
@@ -102,6 +106,7 @@ class Admission:
             arrival.task_id,
             now,
             arrival.due_at,
+            expires_at=arrival.expires_at,
             revoked=arrival.revoked,
             message=arrival.message,
         )
@@ -129,6 +134,7 @@ class Admission:
                 arrival.task_id,
                 now,
                 arrival.due_at,
+                expires_at=arrival.expires_at,
                 revoked=arrival.revoked,
                 message=arrival.message,
             )
@@ -154,7 +160,7 @@ class Admission:
         """A turn's request with what its message and the operator say in the place of what it leaves out."""
         traced = {"traceparent": arrival.traceparent} if arrival.traceparent is not None else {}
         default = AUTO if document.get("needs") is not None else self._equipment.settings.agent.kind
-        return {"agent": default, **traced, **document}
+        return {"agent": default, "priority": arrival.priority, **traced, **document}
 
     def _parse(self, arrival: Arrival) -> TurnRequest:
         document = arrival.document
@@ -213,3 +219,14 @@ async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running
             await asyncio.to_thread(cancel, task_id)
         except LedgerUnavailable as error:
             log.warning("a revoked task was not cancelled: repeat it", task_id=task_id, error=str(error))
+
+
+async def cancel_stamped(equipment: Equipment, stamps: Mapping[str, object], *, running: bool) -> None:
+    """Have the turns cancelled whose tasks have any of these stamps; see `cancel_tasks`."""
+    try:
+        messages = await asyncio.to_thread(equipment.ledger.stamped_messages)
+    except LedgerUnavailable as error:
+        log.warning("tasks that were revoked by stamps were not cancelled: repeat it", error=str(error))
+        return
+    wanted = [task_id for task_id, message in messages.items() if has_any(stamps_of(message), stamps)]
+    await cancel_tasks(equipment, wanted, running=running)

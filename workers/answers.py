@@ -7,9 +7,10 @@ result backend that was away, has left undone, any other worker finds there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -17,7 +18,7 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
 from workers.app import SESSION_TASK, TASK
 from workers.execution import Executor, Task
-from workers.tasks import Result
+from workers.tasks import Result, Work
 from workers.threads import DaemonPool
 
 _THREADS = 4  # of their own: a slow result backend must hold up nothing else
@@ -52,6 +53,7 @@ class Answers:
         self._threads = DaemonPool(_THREADS, "answers")
         self._mutex = threading.Lock()
         self._pending: dict[str, Future[None]] = {}
+        self._telling: set[tuple[str, str]] = set()  # turn or session, and task
 
     def give(self, asked: str) -> None:
         """Have all tasks of a turn, or of a session of turns, told if it has ended; returns at once."""
@@ -62,12 +64,26 @@ class Answers:
             future = self._pending[asked] = self._threads.submit(lambda: self._tell(asked))
         future.add_done_callback(lambda done: self._done(asked, done))
 
+    def execute(self, task: Task, work: Work, ended: Callable[[], bool]) -> None:
+        """Have a task executed, and note that if its work has `ended` by then. Raises LedgerUnavailable."""
+        with self._in_hand(task.asked, task.task_id):  # nobody else has it before its turn has its result
+            if self._executor.execute(task, work, running=True) and ended() and task.waits:
+                self._told(task)
+
     def give_late(self, now: float) -> None:
         """Have the tasks told that somebody ought to have told by now. Raises LedgerUnavailable."""
         late = self._ledger.unanswered(now - _AGE_S, now)
         if late:
             for asked in self._ledger.lease_unanswered(late, now, now + _LEASE_S):
                 self.give(asked)
+
+    def started(self, session_run: str, where: Mapping[str, object]) -> None:
+        """Have the tasks that wait for a session of turns show where its turn runs."""
+        try:
+            for task_id, message in self._ledger.messages(session_run).items():
+                self._executor.started(Task(task_id, session_run, SESSION_TASK, message), where)
+        except LedgerUnavailable as error:
+            log.warning("a session's tasks do not show its turn", session_id=session_run, error=str(error))
 
     def close(self, within_s: float) -> None:
         """Wait until all are told that are to be told now, but no longer: the ledger knows of the others."""
@@ -92,7 +108,33 @@ class Answers:
         if result is None:
             return
         name = SESSION_TASK if session is not None else TASK
-        for task_id, message in self._ledger.messages(asked).items():
-            task = Task(task_id, asked, name, message)
-            if self._executor.execute(task, Ended(result, task.failures_raise)):
-                self._ledger.told(asked, (task_id,))
+        for task_id in self._ledger.messages(asked):
+            with self._in_hand(asked, task_id) as mine:
+                rows = self._ledger.messages(asked) if mine else {}  # whoever had it may have told it
+                if task_id in rows:
+                    task = Task(task_id, asked, name, rows[task_id])
+                    if self._executor.execute(task, Ended(result, task.failures_raise)):
+                        self._told(task)
+
+    def _told(self, task: Task) -> None:
+        """Note that a task was executed, to its end. Raises LedgerUnavailable."""
+        message = task.message
+        if message is None:
+            message = self._ledger.messages(task.asked).get(task.task_id)
+            if message is not None and replace(task, message=message).continues:
+                return  # it has come meanwhile: somebody executes it for what is to follow
+        self._ledger.told(task.asked, task.task_id, message)
+
+    @contextmanager
+    def _in_hand(self, asked: str, task_id: str) -> Iterator[bool]:
+        """Be the only one in this process who tells a task; yields whether that is so."""
+        key = (asked, task_id)
+        with self._mutex:
+            mine = key not in self._telling
+            self._telling.add(key)
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._mutex:
+                    self._telling.discard(key)

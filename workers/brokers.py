@@ -61,6 +61,15 @@ def results_url(broker_url: str, given: str | None) -> str:
     return given or (broker_url if speaks_redis(broker_url) else "disabled://")
 
 
+def priority_of(broker_url: str, given: object) -> int:
+    """A message's priority as a request has it: -9 to 9, a higher one first, 0 for messages without any.
+
+    With Redis, kombu takes 0 for the highest of all; with RabbitMQ, it is the lowest.
+    """
+    priority = min(max(given, 0), 9) if isinstance(given, int) else 0
+    return -priority if speaks_redis(broker_url) else priority
+
+
 def turn_queue(broker_url: str) -> Queue:
     """The queue of all turns. Whoever declares it says the same of it, or RabbitMQ closes the channel (406)."""
     arguments = {

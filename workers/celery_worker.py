@@ -12,10 +12,8 @@ import structlog
 from celery import Celery, bootsteps, signals
 from celery.apps import worker as celery_cli
 from celery.platforms import SecurityWarning
-from celery.worker import control
-from kombu.utils.functional import maybe_list
 
-from workers import tasks
+from workers import remote_control, tasks
 from workers.errands import Errands
 from workers.errors import TurnFailed
 from workers.execution import Executor
@@ -75,7 +73,7 @@ class CeleryWorker:
         self._executor.prepare(name)
         self._app.steps["consumer"].add(_attending(self._errands))
         self._app.steps["worker"].add(_leaving(self._runtime))
-        _cancel_what_is_revoked(self._runtime)
+        remote_control.install(self._runtime)
         listen(self._app, self._runtime.hear)
         signals.setup_logging.connect(_leave_logging_alone)
         signals.worker_ready.connect(self._start)
@@ -133,17 +131,6 @@ def _attending(errands: Errands) -> type:
             errands.attend(hub)
 
     return Attend
-
-
-def _cancel_what_is_revoked(runtime: Runtime) -> None:
-    """Have revoked tasks' turns cancelled wherever they wait or run, not only where Celery knows them."""
-    celerys = control.Panel.data["revoke"]
-
-    def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **kwargs: Any) -> Any:
-        runtime.revoke(maybe_list(task_id) or [], running=bool(terminate))
-        return celerys(state, task_id, terminate=terminate, signal=signal, **kwargs)
-
-    control.Panel.data["revoke"] = revoke
 
 
 def _say_nothing(*_: object, **__: object) -> None:

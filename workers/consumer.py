@@ -6,7 +6,7 @@ ends the worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from kombu import Message
 from workers import transit
 from workers.brokers import OTHERWISE_DECLARED, dead_queue
 from workers.dead_letters import DeadLetters, fault, given_up, unreadable
+from workers.errors import MessageRefused
 
 # What Celery starts with a quorum queue: dozens of exchanges and queues that hold messages until they are due.
 # Turns that wait, wait in the ledger.
@@ -54,8 +55,18 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
     def bury(self, message: Message, reason: str) -> None:
         """Put a message aside, and acknowledge it when the ledger has it. Returns at once."""
         if not message.acknowledged:
-            acknowledge = partial(message.ack_log_error, log, self.connection_errors)
-            self.dead_letters.bury(message, reason, partial(self.call_soon, acknowledge))
+            self.dead_letters.bury(message, reason, partial(self._buried, message, reason))
+
+    def _buried(self, message: Message, reason: str) -> None:
+        """On the thread of dead letters: have whoever waits for the task hear of it."""
+        headers = message.headers if isinstance(message.headers, Mapping) else {}
+        task_id = headers.get("id")
+        if "task" in headers and isinstance(task_id, str) and task_id and not headers.get("ignore_result"):
+            try:
+                self.app.backend.mark_as_failure(task_id, MessageRefused(reason))
+            except Exception as error:  # the result backend is away, and the ledger has it
+                log.warning("a producer does not hear of its message", task_id=task_id, error=str(error))
+        self.call_soon(partial(message.ack_log_error, log, self.connection_errors))
 
     def on_decode_error(self, message: Message, exc: Exception) -> None:
         """The body cannot be read."""
@@ -86,6 +97,8 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
                 receive(message)
             except of_broker:
                 raise
+            except MessageRefused as error:
+                self.bury(message, str(error))
             except Exception as error:
                 log.exception("a message could not be received")
                 self.bury(message, f"it could not be received: {type(error).__name__}: {error}")

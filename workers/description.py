@@ -38,6 +38,12 @@ def described(asked: object, redactor: Redactor | None = None) -> str:
     return f"({_cut(without_keys(known), _MOST)})"
 
 
+def named(shadow: object, task: str, redactor: Redactor) -> str:
+    """The name under which monitors see a task: its own, unless its producer has given it another one."""
+    shown = _line(shadow[:_MOST]) if isinstance(shadow, str) else ""
+    return _cut(without_keys(redactor.text(shown)), _MOST) or task
+
+
 _FIELDS = {"agent", "host", "host_labels", "prompt"}
 
 

@@ -63,6 +63,14 @@ class TurnFailed(Exception):  # what producers see of a failed turn
         return f"{self.kind}: {self.message}"
 
 
+class MessageRefused(RunturnError):
+    """No turn can be made of a task's message."""
+
+
+class MessageTooLong(MessageRefused):
+    """More than the ledger can keep follows on the task."""
+
+
 class TurnParked(Exception):  # no error of anybody's
     """Why a turn waits, and when it comes back (ISO 8601): what Celery's RETRY state carries."""
 

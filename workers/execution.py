@@ -9,7 +9,6 @@ task ids.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,24 +18,27 @@ from typing import Any
 
 import orjson
 import structlog
-from celery import Celery
+from celery import Celery, states
 from celery.app.trace import build_tracer, fast_trace_task
 from celery.concurrency.base import apply_target
+from celery.worker import state
 from celery.worker.request import Request
 
 from ops.ledger import Claim
 from ops.redaction import Redactor
 from workers import results
 from workers.app import SESSION_TASK, TASK
-from workers.description import described
+from workers.description import described, named
 from workers.errands import Errands
-from workers.errors import Undelivered
+from workers.errors import MessageTooLong, Undelivered
 from workers.results import Results
-from workers.tasks import Cancelled, Work, doing
+from workers.tasks import Cancelled, Work, doing, unawaited
+
+_MOST_KEPT = 10 * 1024 * 1024  # bytes of a message, as of a prompt
 
 # What the ledger has in the request, what a producer could show a secret in, and what Celery adds by itself.
 _IN_THE_REQUEST = ("args", "kwargs", "eta", "expires", "timelimit")
-_SHOWN = ("argsrepr", "kwargsrepr", "shadow")
+_SHOWN = ("argsrepr", "kwargsrepr")
 _ADDED = ("properties", "reply_to", "correlation_id", "hostname", "delivery_info")
 _DROPPED = frozenset((*_IN_THE_REQUEST, *_SHOWN, *_ADDED))
 _PROPERTIES = ("correlation_id", "reply_to", "priority")
@@ -45,11 +47,14 @@ log = structlog.get_logger(__name__)
 
 
 def stored(request: Request, document: object) -> str:
-    """What the ledger keeps of a task's message, as JSON. Messages of Celery's first protocol have no headers."""
+    """What the ledger keeps of a task's message, as JSON. Raises MessageTooLong.
+
+    Messages of Celery's first protocol have no headers.
+    """
     properties = request.message.properties or {}
     given = document if isinstance(document, Mapping) else {}
     _, _, embed = request._payload
-    return orjson.dumps(
+    kept = orjson.dumps(
         {
             "headers": {name: each for name, each in request.request_dict.items() if name not in _DROPPED},
             "properties": {name: properties.get(name) for name in _PROPERTIES},
@@ -57,7 +62,19 @@ def stored(request: Request, document: object) -> str:
             "failure": given.get("failure"),
         },
         option=orjson.OPT_NON_STR_KEYS,
-    ).decode()
+    )
+    if len(kept) > _MOST_KEPT:
+        raise MessageTooLong(
+            f"what follows on the task, with its headers, is {len(kept):,} bytes, and {_MOST_KEPT:,} can be kept: "
+            "have it followed by one task that sends the rest"
+        )
+    return kept.decode()
+
+
+def stamps_of(message: str) -> Mapping[str, object]:
+    """The stamps of a task whose message is `stored`."""
+    stamps: object = orjson.loads(message)["headers"].get("stamps")
+    return stamps if isinstance(stamps, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,7 @@ class Task:
     task_id: str
     asked: str  # the id of the turn, or of the session
     name: str = TASK
-    message: str | None = None  # see `stored`; None: nobody sent it through a broker
+    message: str | None = None  # see `stored`; None: it has not come yet
     shown: str = "()"  # what monitors see of its arguments
     waits: bool = True  # False: nobody has asked, and the ledger has no such task
 
@@ -85,6 +102,11 @@ class Task:
     def embed(self) -> dict[str, Any]:
         """What is to follow on it."""
         return dict(self._message["embed"])
+
+    @property
+    def continues(self) -> bool:
+        """Whether anything is to follow on it."""
+        return any(self.embed.values())
 
     @property
     def failures_raise(self) -> bool:
@@ -122,13 +144,18 @@ class _TaskRequest(Request):  # type: ignore[misc]  # Celery has no types
         super().__init__(
             message, app=executor.app, hostname=hostname, headers=message.headers, body=body, decoded=True
         )
-        self.name = self._type  # a producer can name another one
+        self.name = executor.named(task.headers.get("shadow"), self.type)
         self._argsrepr, self._kwargsrepr = task.shown, "{}"
         self._executor = executor
 
     def revoked(self) -> bool:
         """Never: whoever revokes a task has its turn cancelled in the ledger."""
         return False
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Have its turn ended. It is revoked when that has ended, and not if it was done before."""
+        if self.worker_pid is not None:
+            pool.terminate_job(self.worker_pid, signal)
 
     def send_event(self, type: str, **fields: Any) -> None:
         """Post it to Celery's loop, without a traceback: it is the same for all, but for words of the agent."""
@@ -137,11 +164,12 @@ class _TaskRequest(Request):  # type: ignore[misc]  # Celery has no types
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         """The body has raised: it was cancelled, for one."""
-        raised = exc_info.exception
-        if not isinstance(getattr(raised, "exc", raised), Cancelled):  # it may be wrapped to keep its traceback
+        raised = getattr(exc_info.exception, "exc", exc_info.exception)  # it may be wrapped to keep its traceback
+        if not isinstance(raised, Cancelled):
             super().on_failure(exc_info, send_failed_event, return_ok)
         elif not self._already_revoked:
-            self._announce_revoked("cancelled", True, None, False)
+            reason = "expired" if raised.expired else "cancelled"
+            self._announce_revoked(reason, not raised.expired, None, raised.expired)
 
     def info(self, safe: bool = False) -> dict[str, Any]:
         """What `inspect` tells."""
@@ -160,8 +188,6 @@ class Executor:
         self._redactor = redactor
         self._numbers = count(1)
         self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
-        self._in_hand: set[tuple[str, str]] = set()
-        self._mutex = threading.Lock()
         results.install(app)
 
     def prepare(self, hostname: str) -> None:
@@ -174,8 +200,12 @@ class Executor:
             task.backend = Results(self.app.backend)
             task.__trace__ = build_tracer(name, task, self.app.loader, hostname, app=self.app)
 
+    def named(self, shadow: object, task: str) -> str:
+        """See `shown_request.Shown`."""
+        return named(shadow, task, self._redactor)
+
     def described(self, asked: object) -> str:
-        """What monitors see of a request, or of what was sent in place of one."""
+        """See `shown_request.Shown`."""
         return described(asked, self._redactor)
 
     def execute(self, task: Task, work: Work, *, running: bool = False) -> bool:
@@ -183,11 +213,6 @@ class Executor:
 
         `running`: it is a turn that runs here, and a monitor may end it.
         """
-        key = (task.asked, task.task_id)
-        with self._mutex:
-            if key in self._in_hand and not running:
-                return False
-            self._in_hand.add(key)
         number = next(self._numbers)
         try:
             if running:
@@ -196,13 +221,13 @@ class Executor:
         except Undelivered as error:
             log.warning("a task is told later", task_id=task.task_id, turn_id=task.asked, error=str(error))
             return False
-        except Exception:
+        except Exception as error:
+            # Again and again it would fail in the same way; its turn's result is in the ledger.
             log.exception("a task could not be executed", task_id=task.task_id, turn_id=task.asked)
-            return False
+            with unawaited():
+                self.app.tasks[task.name].backend.mark_as_failure(task.task_id, error)
         finally:
             self._turns.pop(number, None)
-            with self._mutex:
-                self._in_hand.discard(key)
         return True
 
     def _execute(self, task: Task, work: Work, number: int, *, running: bool) -> None:
@@ -210,10 +235,19 @@ class Executor:
         request = _TaskRequest(task, self, hostname)
         if running:
             self._errands.post(lambda: self._look(request))
-        with doing(work):
-            request.execute_using_pool(
-                _Here(partial(fast_trace_task, _loc=(self.app.tasks, (), hostname)), number)
-            )
+        try:
+            with doing(work):
+                request.execute_using_pool(
+                    _Here(partial(fast_trace_task, _loc=(self.app.tasks, (), hostname)), number)
+                )
+        finally:
+            state.task_ready(request)
+
+    def started(self, task: Task, where: Mapping[str, object]) -> None:
+        """Show that a task's work has begun, and where; by the thread of another task."""
+        if not task.headers.get("ignore_result"):
+            with unawaited():
+                self.app.tasks[task.name].backend.store_result(task.task_id, dict(where), states.STARTED)
 
     def _look(self, request: Request) -> None:
         """Autoscaling looks whether the pool is full now."""

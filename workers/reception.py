@@ -8,7 +8,6 @@ timeout of a broker can hit a turn that runs, however long that takes, and a cop
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +18,10 @@ from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 
 from adapters.request import read_traceparent
 from workers.admission import Admitted, Arrival, LeftAlone, Outcome, Unreadable
+from workers.brokers import priority_of
 from workers.errands import Errands
 from workers.execution import Executor, stored
+from workers.remote_control import has_any
 from workers.shown_request import ShownRequest
 
 Admit = Callable[[Arrival, Callable[[Outcome], None]], None]
@@ -46,7 +47,7 @@ class Reception:
             decoded, headers, is_decoded, utc = _protocol_2(app, message, body)
             request = ShownRequest(
                 message,
-                describe=self._executor.described,
+                shown=self._executor,
                 on_ack=ack,
                 on_reject=reject,
                 app=app,
@@ -64,6 +65,7 @@ class Reception:
         return receive
 
     def _receive(self, consumer: Any, request: ShownRequest) -> None:
+        arrival = _arrival(request.app, request)
         signals.task_received.send(sender=consumer, request=request)
         request.send_event(
             "task-received",
@@ -78,7 +80,6 @@ class Reception:
         )
         self._in_hand.add(request)
         state.reserved_requests.add(request)  # as Celery notes what it holds
-        arrival = _arrival(request)
         self._admit(
             arrival,
             lambda outcome: self._errands.post(lambda: self._done(consumer, request, arrival, outcome)),
@@ -105,17 +106,18 @@ def _protocol_2(app: Celery, message: Any, body: Any) -> tuple[Any, dict[str, An
     return body, headers, decoded, utc
 
 
-def _arrival(request: ShownRequest) -> Arrival:
+def _arrival(app: Celery, request: ShownRequest) -> Arrival:
     hard, soft = request.time_limits
     limit_s = soft or hard or request.task.soft_time_limit or request.task.time_limit
-    expired = request.expires is not None and time.time() > request.expires.timestamp()
     return Arrival(
-        task=request.name,
+        task=request.type,
         task_id=request.id,
         document=request.document,
         due_at=request.eta.timestamp() if request.eta is not None else None,
         timeout_ms=math.ceil(limit_s * 1000) if limit_s else None,
-        revoked=expired or request.id in state.revoked,
+        priority=priority_of(app.conf.broker_url, (request.message.properties or {}).get("priority")),
+        expires_at=request.expires.timestamp() if request.expires is not None else None,
+        revoked=request.id in state.revoked or has_any(request.stamps, state.revoked_stamps),
         traceparent=read_traceparent(request.request_dict.get("traceparent")),
         message=stored(request, request.document),
     )

@@ -16,7 +16,7 @@ from celery import Celery, states
 from kombu.exceptions import OperationalError
 
 from workers.errors import Undelivered
-from workers.tasks import executing
+from workers.tasks import telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Results:
         @functools.wraps(call)
         def deliver(*args: Any, **kwargs: Any) -> Any:
             error = sys.exc_info()[1]
-            if executing() and error is not None and self._passing(error):
+            if telling() and error is not None and self._passing(error):
                 raise Undelivered(str(error)) from error
             return call(*args, **kwargs)
 
@@ -88,7 +88,7 @@ class Results:
         try:
             yield
         except Exception as error:
-            if executing() and self._passing(error):
+            if telling() and self._passing(error):
                 raise Undelivered(f"result backend: {error}") from error
             raise
 
@@ -106,7 +106,7 @@ def install(app: Celery) -> None:
         try:
             return publish(*args, **kwargs)
         except OperationalError as error:
-            if executing():
+            if telling():
                 raise Undelivered(f"broker: {error}") from error
             raise
 

@@ -70,7 +70,7 @@ class TurnRun:
         self._ledger = equipment.ledger
         self._patiently = Patience()
         self._attempt_run: AttemptRun | None = None
-        self._asked: TurnError | None = errors.TurnCancelled() if claim.cancel_requested else None
+        self._asked = _asked(claim, equipment.clock())
         self._lost = False
         self._claimed_at = equipment.monotonic() if asked_at is None else asked_at
         self._held_until = self._claimed_at + OWNER_TTL_S
@@ -275,6 +275,14 @@ class TurnRun:
         except (LedgerUnavailable, StaleClaim):
             return Lost()  # the claim runs out by itself, and the turn comes back
         return Parked("internal_error: see the worker's log", due_at)
+
+
+def _asked(claim: Claim, now: float) -> TurnError | None:
+    """Why the turn is to end that has just been claimed."""
+    if claim.cancel_requested:
+        return errors.TurnCancelled()
+    late = claim.expires_at is not None and now >= claim.expires_at
+    return errors.TurnExpired() if late and not claim.attempts else None
 
 
 def _doubted(judged: Judgement) -> Judgement:

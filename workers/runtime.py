@@ -10,8 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import CancelledError, Future
-from dataclasses import replace
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,13 +19,11 @@ import structlog
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, Claim
-from workers.admission import Admission, Arrival, Outcome, cancel_tasks
+from workers.admission import Admission, Arrival, Outcome, cancel_stamped, cancel_tasks
 from workers.answers import Answers
 from workers.beat import Beat
-from workers.conclusion import Parked
 from workers.equipment import Equipment
-from workers.errors import Undelivered
-from workers.execution import Executor, Task, unasked
+from workers.execution import Executor
 from workers.keeper import Keeper
 from workers.live_messages import Reply, Said
 from workers.retention import keep_forgetting
@@ -35,9 +32,9 @@ from workers.scheduler import Scheduler
 from workers.threads import DaemonPool
 from workers.tidying import keep_tidy
 from workers.transcripts import Archivist
+from workers.turn_tasks import TurnTasks
 
 _THREADS = 8  # for calls to the ledger
-_TELLING = 64  # tasks of ended turns in threads of their own; a result backend that hangs is to hold no more
 _CLOSE_S = 2.5  # for everything; a worker has 5 s to leave, and Celery needs some of them
 
 T = TypeVar("T")
@@ -74,8 +71,7 @@ class Runtime:
         self._loop.set_default_executor(DaemonPool(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
         self._runs: set[TurnRun] = set()
-        self._executing: set[threading.Thread] = set()
-        self._telling = threading.BoundedSemaphore(_TELLING)
+        self._tasks = TurnTasks(executor, answers, self)
         self._admission = Admission(equipment, self._nudge, self._answers.give)
         self._scheduler = Scheduler(equipment, keeper.owner, self)
         self._archivist = Archivist(equipment, equipment.archive) if equipment.archive else None
@@ -109,8 +105,7 @@ class Runtime:
             self._scheduling.result(countdown.left_s / 3)  # the rest needs some time, too
         self._idle.wait(countdown.left_s / 2)
         self._bounded(self._release(), countdown)
-        for thread in list(self._executing):
-            thread.join(countdown.left_s / 2)
+        self._tasks.join(countdown.left_s / 2)
         self._answers.close(countdown.left_s)
         self._keeper.stop(countdown.left_s)
         self._equipment.pump.close(countdown.left_s)
@@ -142,8 +137,12 @@ class Runtime:
         self._on_loop(self._admit(arrival, done))
 
     def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
-        """Have the turns of Celery tasks cancelled."""
+        """See `remote_control.Turns`."""
         self._on_loop(cancel_tasks(self._equipment, list(task_ids), running=running))
+
+    def revoke_stamped(self, stamps: Mapping[str, object], *, running: bool) -> None:
+        """See `remote_control.Turns`."""
+        self._on_loop(cancel_stamped(self._equipment, stamps, running=running))
 
     def terminate(self, number: int) -> None:
         """End the turn that Celery calls by a number, at once."""
@@ -187,59 +186,24 @@ class Runtime:
         run = TurnRun(self._equipment, claim, asked_at)
         self._idle.clear()
         self._runs.add(run)
-        thread = threading.Thread(target=self._execute, args=(run,), name=f"turn {claim.turn_id}", daemon=True)
-        self._executing.add(thread)
-        thread.start()
+        self._tasks.start(run)
         return run.begun
 
     def _nudge(self) -> None:
         self._scheduler.nudge()
 
-    def _execute(self, run: TurnRun) -> None:
-        """Have Celery execute the task of a turn, in a thread of its own: its body drives the turn."""
-        claim, work = run.claim, _TurnWork(self, run)
-        try:
-            task = self._task(claim)
-            work.failures_raise = task.failures_raise
-            done = self._executor.execute(task, work, running=True)
-            if isinstance(work.became, TurnResult):
-                if done and task.waits:
-                    self._equipment.ledger.told(claim.turn_id, (task.task_id,))
-                self._answers.give(claim.turn_id)
-                if claim.session_run is not None:
-                    self._answers.give(claim.session_run)
-        except LedgerUnavailable as error:
-            log.warning("a turn's tasks are told later", turn_id=claim.turn_id, error=str(error))
-        finally:
-            if work.telling:
-                self._telling.release()
-            self._executing.discard(threading.current_thread())
-            self._loop.call_soon_threadsafe(self._ended, run)
-
-    def _task(self, claim: Claim) -> Task:
-        """The task that the turn is executed for; others that wait for it are told its result."""
-        shown = self._executor.described(claim.request)
-        try:
-            messages = self._equipment.ledger.messages(claim.turn_id)
-        except LedgerUnavailable:
-            messages = {}
-        if not messages:
-            return replace(unasked(claim), shown=shown)
-        task_id = claim.turn_id if claim.turn_id in messages else min(messages)
-        return Task(task_id, claim.turn_id, message=messages[task_id], shown=shown)
-
     def drive(self, run: TurnRun) -> Future[RunOutcome]:
-        """Work on a turn; in the context of the thread that calls."""
+        """See `turn_tasks.Driver`."""
         return self._on_loop(self._work(run))
 
-    def tells(self) -> bool:
-        """Whether there is room for one more task of an ended turn."""
-        return self._telling.acquire(blocking=False)
-
     def placed(self, run: TurnRun) -> Attempt | None:
-        """Wait until it is known where a turn runs; None: it does not."""
+        """See `turn_tasks.Driver`."""
         self._on_loop(_wait(run.placed)).result()
         return run.attempt
+
+    def executed(self, run: TurnRun) -> None:
+        """See `turn_tasks.Driver`."""
+        self._loop.call_soon_threadsafe(self._ended, run)
 
     def _ended(self, run: TurnRun) -> None:
         """A turn is not worked on here any more; may be called again."""
@@ -287,42 +251,6 @@ class Runtime:
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-
-class _TurnWork:
-    """The work of a task whose turn runs here. See `tasks.Work`."""
-
-    def __init__(self, runtime: Runtime, run: TurnRun) -> None:
-        self.became: RunOutcome | None = None
-        self.failures_raise = True
-        self.telling = False
-        self._runtime = runtime
-        self._run = run
-        self._driven: Future[RunOutcome] | None = None
-
-    def begin(self) -> Mapping[str, object] | None:
-        """See `tasks.Work`."""
-        self._driven = self._runtime.drive(self._run)
-        try:
-            attempt = self._runtime.placed(self._run)
-        except CancelledError:
-            return None
-        return None if attempt is None else {"host": attempt.host, "attempt": attempt.attempt}
-
-    def outcome(self) -> TurnResult | Parked | None:
-        """See `tasks.Work`."""
-        assert self._driven is not None  # noqa: S101  # it was begun
-        try:
-            self.became = self._driven.result()
-        except CancelledError:  # the worker has left
-            return None
-        except Exception:
-            log.exception("a turn could not be worked on", turn_id=self._run.claim.turn_id)
-            return None
-        self.telling = self._runtime.tells()
-        if not self.telling:
-            raise Undelivered("too many tasks wait for the result backend or the broker")
-        return self.became if isinstance(self.became, TurnResult | Parked) else None
 
 
 async def _wait(event: asyncio.Event) -> None:

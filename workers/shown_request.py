@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from celery.worker.request import Request
 
 
+class Shown(Protocol):
+    """What monitors see."""
+
+    def named(self, shadow: object, task: str) -> str:
+        """Of a task's name, and of the one that its producer would have shown instead."""
+        ...
+
+    def described(self, asked: object) -> str:
+        """Of a request, or of what was sent in place of one."""
+        ...
+
+
 class ShownRequest(Request):  # type: ignore[misc]  # Celery has no types
-    """Shows what `describe` makes of a task's one argument, whatever its producer would have shown of it.
+    """Shows what `shown` makes of its name and its one argument, whatever its producer would have shown of that.
 
     Celery's own clients put the repr of all arguments beside these, and `inspect` shows the arguments themselves.
     """
 
-    def __init__(self, message: Any, *, describe: Callable[[object], str], **arguments: Any) -> None:
+    def __init__(self, message: Any, *, shown: Shown, **arguments: Any) -> None:
         super().__init__(message, **arguments)
-        self.name = self._type  # a producer can name another one
-        self._argsrepr = describe(self.document)
+        self.name = shown.named(self.request_dict.get("shadow"), self.type)
+        self._argsrepr = shown.described(self.document)
         self._kwargsrepr = "{}"
 
     @property

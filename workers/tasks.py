@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from celery import Celery, states
 from celery.exceptions import Ignore, Retry
 
+from adapters.errors import TurnExpired
 from adapters.result import Status, TurnResult
 from adapters.session_result import SessionResult, SessionStatus
 from workers.app import SESSION_TASK, TASK
@@ -46,7 +47,12 @@ class Work(Protocol):
 
 
 class Cancelled(Ignore):  # type: ignore[misc]  # Celery has no types
-    """The turn was cancelled: its task is revoked."""
+    """The turn was cancelled, or could not begin in time: its task is revoked."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether it could not begin in time."""
+        return bool(self.args == (TurnExpired.kind,))
 
 
 def define(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
@@ -71,9 +77,10 @@ def _told(task: Any, work: Work) -> Result:
     """Drive the work, and tell Celery of it."""
     where = work.begin()
     if where is not None and not task.request.ignore_result:
-        with suppress(Undelivered):  # nobody waits for this state
+        with unawaited():
             task.update_state(state=states.STARTED, meta=dict(where))
     outcome = work.outcome()
+    _thread.telling = True
     match outcome:
         case None:
             raise Ignore
@@ -81,8 +88,10 @@ def _told(task: Any, work: Work) -> Result:
             kind = reason.partition(":")[0]  # the rest may be an agent's words
             when = datetime.fromtimestamp(due_at, UTC)
             raise Retry(kind, TurnParked(kind, when.isoformat(timespec="seconds")), when)
-        case TurnResult(status=Status.CANCELLED) | SessionResult(status=SessionStatus.CANCELLED):
-            raise Cancelled
+        case TurnResult(status=Status.CANCELLED):
+            raise Cancelled(outcome.error and outcome.error.kind)
+        case SessionResult(status=SessionStatus.CANCELLED):
+            raise Cancelled(outcome.reason)
         case TurnResult(status=Status.FAILED) | SessionResult(status=SessionStatus.FAILED) if work.failures_raise:
             raise TurnFailed.of(outcome)
         case _:
@@ -99,7 +108,7 @@ def doing(work: Work) -> Iterator[None]:
     try:
         yield
     finally:
-        del _thread.work
+        _thread.__dict__.clear()
 
 
 def _current() -> Work:
@@ -109,6 +118,17 @@ def _current() -> Work:
     return work
 
 
-def executing() -> bool:
-    """Whether this thread is executing the task of a turn."""
-    return hasattr(_thread, "work")
+def telling() -> bool:
+    """Whether this thread is executing a task whose work is over: what becomes of it has to be told, if late."""
+    return bool(getattr(_thread, "telling", False))
+
+
+@contextmanager
+def unawaited() -> Iterator[None]:
+    """Store a state that nobody waits for, if the result backend answers."""
+    before, _thread.telling = telling(), True
+    try:
+        with suppress(Undelivered):
+            yield
+    finally:
+        _thread.telling = before

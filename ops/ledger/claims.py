@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from ops.errors import AttemptOpen
-from ops.ledger import budgets, events, places
+from ops.ledger import budgets, events, places, waiters
 from ops.ledger.budgets import OverBudget
 from ops.ledger.records import Attempt, Claim, State
 from ops.ledger.schema import attempts, turns
@@ -50,6 +50,8 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
         cancel_requested=row["cancel_requested"],
         attempts=attempts_of(connection, turn_id) if row["attempt"] else (),
         session_run=row["session_run"],
+        expires_at=row["expires_at"],
+        tasks=waiters.messages(connection, turn_id),
     )
 
 

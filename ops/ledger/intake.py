@@ -38,20 +38,22 @@ class Intake(LedgerReader):
         now: float,
         due_at: float | None = None,
         *,
+        expires_at: float | None = None,
         revoked: bool = False,
         message: str | None = None,
     ) -> Asked:
         """Record a turn that a Celery task asks for, and that the task is to be told its result.
 
         With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
-        once; one that is `revoked` is cancelled before anybody can take it. `message` is what is kept of the
+        once; it does not begin after `expires_at`, unless others want it. One that is `revoked` is cancelled
+        unless it is running. `message` is what is kept of the
         task's message until the task knows the result. Killed after: whoever settles the turn tells the task, or
         finds it among the `unanswered`.
         """
         with self._database.write() as connection:
-            asked = submission.admit(connection, request, task_id, now, due_at, message)
+            asked = submission.admit(connection, request, task_id, now, due_at, expires_at, message)
             if revoked:
-                settlement.cancel(connection, request.turn_id, now, running=True)
+                settlement.cancel(connection, request.turn_id, now, running=False)
             return asked
 
     def refuse(
@@ -97,10 +99,13 @@ class Intake(LedgerReader):
         with self._database.write() as connection:
             return waiters.lease(connection, turn_ids, now, until)
 
-    def told(self, turn_id: str, task_ids: Collection[str]) -> None:
-        """Note that tasks know the turn's result. Killed before: they are told again."""
+    def told(self, turn_id: str, task_id: str, message: str | None = None) -> None:
+        """Note that a task knows the turn's result, and what follows on it is sent, if its message is that one.
+
+        Killed before: it is told again.
+        """
         with self._database.write() as connection:
-            waiters.told(connection, turn_id, task_ids)
+            waiters.told(connection, turn_id, task_id, message)
 
     def submit_session(self, request: SessionRequest, now: float) -> bool:
         """Record a session of turns, and the first one as queued; False: its id is known already.
@@ -117,17 +122,18 @@ class Intake(LedgerReader):
         now: float,
         due_at: float | None = None,
         *,
+        expires_at: float | None = None,
         revoked: bool = False,
         message: str | None = None,
     ) -> AskedSession:
         """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
 
-        With the result if there is one already: tell the task. `revoked`, and killed after: as with `admit`.
+        With the result if there is one already: tell the task. `expires_at`, `revoked`, killed after: see `admit`.
         """
         with self._database.write() as connection:
-            asked = session_runs.admit(connection, request, task_id, now, due_at, message)
+            asked = session_runs.admit(connection, request, task_id, now, due_at, expires_at, message)
             if revoked:
-                settlement.cancel_session(connection, request.run_id, now, running=True)
+                settlement.cancel_session(connection, request.run_id, now, running=False)
             return asked
 
     def refuse_session(

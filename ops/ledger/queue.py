@@ -21,6 +21,7 @@ from ops.ledger.records import Claim, State
 from ops.ledger.schema import turns
 from ops.ledger.turn_rows import SMALL, change
 
+_LAST_RANK = 9  # of the lowest priority
 _UNREADABLE_S = 60.0  # for which a turn that cannot be read must not be in the way of others
 
 Admits = Callable[[str], bool]
@@ -35,7 +36,9 @@ _PAIRS = (
     .limit(1)
 )
 # With a rank after all ranks: SQLite would read all turns of a pair to find the one that is greater than it.
-_NEXT_PAIR = _PAIRS.where(sa.tuple_(sa.bindparam("producer"), sa.bindparam("place"), 1) < _PAIR_AND_RANK)
+_NEXT_PAIR = _PAIRS.where(
+    sa.tuple_(sa.bindparam("producer"), sa.bindparam("place"), 1 + _LAST_RANK) < _PAIR_AND_RANK
+)
 _HEAD = (
     sa.select(*SMALL)
     .where(

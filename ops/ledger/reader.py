@@ -100,6 +100,11 @@ class LedgerReader:
         with self._database.read() as connection:
             return waiters.messages(connection, turn_id)
 
+    def stamped_messages(self) -> Mapping[str, str]:
+        """What is kept of the messages that have stamps, by task id, of tasks whose turns have not ended."""
+        with self._database.read() as connection:
+            return waiters.stamped_messages(connection)
+
     def unanswered(self, settled_before: float, now: float, limit: int = 100) -> list[str]:
         """Turns that were settled before then, and for which tasks still wait: their worker was killed.
 

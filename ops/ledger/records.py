@@ -5,7 +5,8 @@ What one module tells stands in that module.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from adapters.request import TurnRequest
@@ -71,6 +72,8 @@ class Claim:
     cancel_requested: bool
     attempts: tuple[Attempt, ...]  # all so far, first to last
     session_run: str | None = None  # whose turn it is; None: it is one by itself
+    expires_at: float | None = None  # it is not to begin after that
+    tasks: Mapping[str, str | None] = field(default_factory=dict)  # that wait for it, with what is kept of each
 
     @property
     def last(self) -> Attempt | None:

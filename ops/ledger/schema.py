@@ -56,6 +56,7 @@ turns = Table(
     Column("owner_expires", Double),  # set while running; from then on anybody may take the turn
     Column("cancel_requested", Boolean, nullable=False),
     Column("due_at", Double),  # when it may be taken; set while it is queued or waiting, and only then
+    Column("expires_at", Double),  # it is not to begin after that; NULL: somebody wants it whenever it comes
     Column("wait_reason", Text),
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
@@ -199,7 +200,7 @@ waiters = Table(
     Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the result
     Column("settled_at", Double),  # the turn's: who ought to have been told by now is found without reading turns
     Column("leased_until", Double),  # whoever tells the task late is alone with it till then
-    Column("message", Text),  # JSON, what Celery needs to execute the task; NULL: nobody sent it through a broker
+    Column("message", Text),  # JSON, what Celery needs to execute the task; NULL: it has not come yet
     Index("waiters_by_task", "task_id"),
     Index("waiters_unanswered", "settled_at", "turn_id", sqlite_where=_SETTLED, postgresql_where=_SETTLED),
 )

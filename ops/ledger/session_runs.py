@@ -51,7 +51,13 @@ class SessionRun:
     result: SessionResult | None  # None: it goes on
 
 
-def submit(connection: Connection, request: SessionRequest, now: float, due_at: float | None = None) -> bool:
+def submit(
+    connection: Connection,
+    request: SessionRequest,
+    now: float,
+    due_at: float | None = None,
+    expires_at: float | None = None,
+) -> bool:
     """Record a session, and its first turn as queued; False: it is known already."""
     created = insert_new(
         connection,
@@ -63,7 +69,11 @@ def submit(connection: Connection, request: SessionRequest, now: float, due_at: 
         progress=Progress().model_dump_json(),
         request=json.dumps(request.document()),
     )
-    if created and not submission.submit(connection, first_turn(request), now, due_at, session_run=request.run_id):
+    if not created:
+        submission.prolong(connection, turn_id(request.run_id, 1), expires_at)
+    elif not submission.submit(
+        connection, first_turn(request), now, due_at, expires_at=expires_at, session_run=request.run_id
+    ):
         _conclude(connection, _foreign(request.run_id, 1), now)
     return created
 
@@ -74,10 +84,11 @@ def admit(
     task_id: str,
     now: float,
     due_at: float | None,
+    expires_at: float | None,
     message: str | None,
 ) -> AskedSession:
     """Record a session that a task asks for, and the task."""
-    submit(connection, request, now, due_at)
+    submit(connection, request, now, due_at, expires_at)
     return _note(connection, request.run_id, task_id, message)
 
 

@@ -31,9 +31,10 @@ def submit(
     now: float,
     due_at: float | None = None,
     *,
+    expires_at: float | None = None,
     session_run: str | None = None,
 ) -> bool:
-    """Record a turn as queued."""
+    """Record a turn as queued; False: it is known already, and may begin for as long as anybody wants it to."""
     created = insert_new(
         connection,
         turns,
@@ -51,13 +52,22 @@ def submit(
         epoch=0,
         cancel_requested=False,
         due_at=now if due_at is None else due_at,
+        expires_at=expires_at,
         created_at=now,
         session_run=session_run,
     )
     if created and request.labels:
         labels = [{"turn_id": request.turn_id, "name": n, "value": v} for n, v in request.labels.items()]
         connection.execute(turn_labels.insert(), labels)
+    if not created:
+        prolong(connection, request.turn_id, expires_at)
     return created
+
+
+def prolong(connection: Connection, turn_id: str, expires_at: float | None) -> None:
+    """Have a turn that is known begin until then, too; None: whenever it comes."""
+    sooner = turns.c.expires_at.is_not(None) if expires_at is None else turns.c.expires_at < expires_at
+    connection.execute(turns.update().where(turns.c.turn_id == turn_id, sooner).values(expires_at=expires_at))
 
 
 def admit(
@@ -66,10 +76,11 @@ def admit(
     task_id: str,
     now: float,
     due_at: float | None,
+    expires_at: float | None,
     message: str | None,
 ) -> Asked:
     """Record a turn that a task asks for, and the task."""
-    submit(connection, request, now, due_at)
+    submit(connection, request, now, due_at, expires_at=expires_at)
     row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
     noted = waiters.add(connection, request.turn_id, task_id, row["settled_at"], message)
     if row["state"] == State.SETTLED:
@@ -84,7 +95,10 @@ def _place(connection: Connection, request: TurnRequest) -> str:
 
 
 def submit_many(connection: Connection, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
-    """Record turns as queued; those that are known already stay as they are."""
+    """Record turns as queued, each for the task of its own id; those that are known already stay as they are."""
     # in one order, or two that submit the same turns would lock each other out
     in_one_order = sorted(requests, key=attrgetter("turn_id"))
-    return frozenset(request.turn_id for request in in_one_order if submit(connection, request, now))
+    new = frozenset(request.turn_id for request in in_one_order if submit(connection, request, now))
+    for turn_id in sorted(new):
+        waiters.add(connection, turn_id, turn_id, None)  # its message is on the way
+    return new

@@ -10,17 +10,23 @@ from collections.abc import Collection
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.database import insert_new
+from ops.ledger.database import upsert
 from ops.ledger.schema import turns, waiters
 
 
 def add(
     connection: Connection, turn_id: str, task_id: str, settled_at: float | None, message: str | None = None
 ) -> bool:
-    """Remember a task; False: it was known. `settled_at` is its turn's, if that has ended already."""
-    return insert_new(
-        connection, waiters, turn_id=turn_id, task_id=task_id, settled_at=settled_at, message=message
+    """Remember a task; False: it was known, with its message. `settled_at` is its turn's, if that has ended."""
+    new = upsert(connection, waiters).values(
+        turn_id=turn_id, task_id=task_id, settled_at=settled_at, message=message
     )
+    noted = new.on_conflict_do_update(
+        index_elements=[waiters.c.turn_id, waiters.c.task_id],
+        set_={"message": new.excluded.message},
+        where=waiters.c.message.is_(None) & new.excluded.message.is_not(None),
+    )
+    return connection.execute(noted, execution_options={"preserve_rowcount": True}).rowcount == 1
 
 
 def of(connection: Connection, turn_id: str) -> frozenset[str]:
@@ -35,9 +41,17 @@ def messages(connection: Connection, turn_id: str) -> dict[str, str | None]:
     return {row.task_id: row.message for row in connection.execute(query.order_by(waiters.c.task_id))}
 
 
-def told(connection: Connection, turn_id: str, task_ids: Collection[str]) -> None:
-    """Forget tasks that know the result."""
-    done = sa.and_(waiters.c.turn_id == turn_id, waiters.c.task_id.in_(task_ids))
+def stamped_messages(connection: Connection) -> dict[str, str]:
+    """The messages with stamps of tasks whose turns have not ended: all are read, for a rare command."""
+    stamped = waiters.c.message.contains('"stamps":{"', autoescape=True)
+    query = sa.select(waiters.c.task_id, waiters.c.message).where(waiters.c.settled_at.is_(None), stamped)
+    return {row.task_id: row.message for row in connection.execute(query)}
+
+
+def told(connection: Connection, turn_id: str, task_id: str, message: str | None) -> None:
+    """Forget a task that knows the result, and whose message is still that one."""
+    same = waiters.c.message.is_not_distinct_from(message)
+    done = sa.and_(waiters.c.turn_id == turn_id, waiters.c.task_id == task_id, same)
     connection.execute(waiters.delete().where(done))
 
 

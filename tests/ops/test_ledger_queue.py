@@ -30,7 +30,8 @@ def test_higher_priority_comes_first_among_turns_of_one_producer(ledger: Ledger)
     queue(ledger, "old")
     queue(ledger, "urgent", now=2.0, priority=9)
     queue(ledger, "soon", now=3.0, priority=5)
-    assert taken(ledger, 5.0) == ["urgent", "soon", "old"]
+    queue(ledger, "last", now=1.0, priority=-9)
+    assert taken(ledger, 5.0) == ["urgent", "soon", "old", "last"]
 
 
 def test_producers_take_turns_however_many_each_has_queued(ledger: Ledger) -> None:

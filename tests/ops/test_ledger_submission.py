@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from accounts import a_request, a_usage, completed
+from accounts import TTL, a_request, a_usage, claimed, completed
 from processes import Crew
 
-from ops.ledger import Ledger, State, settlement
+from ops.ledger import Claim, Ledger, State, settlement
+from tests.claiming import claim_turn
 
 
 def test_turns_that_are_known_stay_as_they_are(ledger: Ledger) -> None:
@@ -47,3 +48,37 @@ def test_settled_turns_are_told_from_others(ledger: Ledger, monkeypatch: pytest.
     asked = ["queued", "settled-0", "unknown", "settled-1", "settled-2"]
     assert ledger.settled(asked) == {"settled-0", "settled-1", "settled-2"}
     assert ledger.settled([]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("asked", "expires_at"),
+    [
+        ([9.0], 9.0),
+        ([9.0, 5.0], 9.0),
+        ([5.0, 9.0], 9.0),
+        ([5.0, None], None),
+        ([None, 5.0], None),
+    ],
+)
+def test_turn_may_begin_for_as_long_as_one_of_its_tasks_wants_it(
+    ledger: Ledger, asked: list[float | None], expires_at: float | None
+) -> None:
+    for number, expires in enumerate(asked):
+        ledger.admit(a_request(), f"task-{number}", 1.0, expires_at=expires)
+    claim = claim_turn(ledger, "t1", "w1", 1.0, TTL)
+    assert isinstance(claim, Claim)
+    assert claim.expires_at == expires_at
+
+
+def test_turn_that_is_submitted_without_a_limit_has_none(ledger: Ledger) -> None:
+    ledger.admit(a_request(), "task", 1.0, expires_at=5.0)
+    ledger.submit_many([a_request()], 2.0)
+    claim = claim_turn(ledger, "t1", "w1", 2.0, TTL)
+    assert isinstance(claim, Claim)
+    assert claim.expires_at is None
+
+
+def test_revoked_copy_of_a_running_turn_leaves_that_alone(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    ledger.admit(a_request(), "t1", 5.0, revoked=True)
+    assert ledger.standing([claim]).cancelled == frozenset()

@@ -19,9 +19,9 @@ def test_tasks_that_wait_for_a_turn_are_known_once_each(ledger: Ledger) -> None:
 def test_task_is_forgotten_once_it_was_told(ledger: Ledger) -> None:
     ledger.admit(a_request(), "a", 1.0)
     ledger.admit(a_request(), "b", 1.0)
-    ledger.told("t1", ["a"])
+    ledger.told("t1", "a")
     assert ledger.waiters("t1") == {"b"}
-    ledger.told("t1", ["a", "b"])
+    ledger.told("t1", "b")
     assert ledger.waiters("t1") == frozenset()
 
 
@@ -33,7 +33,7 @@ def test_settled_turns_with_tasks_that_wait_are_found(ledger: Ledger) -> None:
     ledger.settle(claim, a_result(), 10.0)
     assert ledger.unanswered(9.0, 1e9) == []
     assert ledger.unanswered(10.0, 1e9) == ["t1"]
-    ledger.told("t1", ["t1"])
+    ledger.told("t1", "t1")
     assert ledger.unanswered(99.0, 1e9) == []
 
 
@@ -52,8 +52,27 @@ def test_message_of_a_task_is_kept_until_it_is_told(ledger: Ledger) -> None:
     ledger.admit(a_request(), "t1", 2.0, message="that of a copy")
     ledger.admit(a_request(), "by hand", 2.0)
     assert ledger.messages("t1") == {"t1": '{"headers": {}}', "by hand": None}
-    ledger.told("t1", ["t1"])
+    ledger.told("t1", "t1", "that of a copy")
+    assert len(ledger.messages("t1")) == 2, "it was not that one"
+    ledger.told("t1", "t1", '{"headers": {}}')
     assert ledger.messages("t1") == {"by hand": None}
+
+
+def test_turn_waits_for_its_own_task_from_the_moment_it_is_submitted(ledger: Ledger) -> None:
+    """A worker may take it before its message has come: that brings what is kept of it, and no second task."""
+    ledger.submit_many([a_request()], 1.0)
+    claim = claim_turn(ledger, "t1", "w1", 1.0, TTL)
+    assert isinstance(claim, Claim)
+    assert claim.tasks == {"t1": None}
+    assert ledger.admit(a_request(), "t1", 2.0, message="{}") == Asked(None, again=False)
+    assert ledger.messages("t1") == {"t1": "{}"}
+    assert ledger.admit(a_request(), "t1", 3.0, message="{}") == Asked(None, again=True)
+
+
+def test_turn_that_was_known_before_it_was_submitted_gets_no_task_by_that(ledger: Ledger) -> None:
+    ledger.admit(a_request(), "a", 1.0, message="{}")
+    ledger.submit_many([a_request()], 2.0)
+    assert ledger.messages("t1") == {"a": "{}"}
 
 
 def test_copy_that_comes_after_the_end_is_answered_whoever_dies(ledger: Ledger) -> None:
@@ -66,9 +85,8 @@ def test_copy_that_comes_after_the_end_is_answered_whoever_dies(ledger: Ledger) 
 def test_copy_that_comes_while_others_are_told_is_not_forgotten_with_them(ledger: Ledger) -> None:
     ledger.admit(a_request(), "a", 1.0)
     ledger.settle_unclaimed("t1", a_failure(), 2.0)
-    found = ledger.waiters("t1")
     ledger.admit(a_request(), "b", 3.0)
-    ledger.told("t1", found)
+    ledger.told("t1", "a")
     assert ledger.waiters("t1") == {"b"}
 
 

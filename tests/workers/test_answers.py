@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from adapters.errors import TurnCancelled
 from adapters.result import TurnResult
 from tests.waiting import until
-from tests.workers.site import Site
+from tests.workers.site import Hooked, Site
 from tests.workers.test_faults import running
 from workers.admission import Admitted
+from workers.answers import Answers
+from workers.execution import Task
+from workers.outcome import refused
+from workers.tasks import Work
 
 OPTIONS = {"lines": ["{}"]}
 TURNS = 6  # more than there are threads for answers
@@ -97,3 +102,32 @@ def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch
         assert isinstance(worker("stored-later"), TurnResult)
         site.later += 60  # settled for long enough for somebody to look after it
         assert worker.told("asked-once")["turn_id"] == "stored-later"
+
+
+class Executed(list[str]):
+    """In the place of Celery: the tasks that it was to execute."""
+
+    def execute(self, task: Task, work: Work) -> bool:
+        """See `Executor.execute`."""
+        self.append(task.task_id)
+        return True
+
+
+def test_task_that_was_told_meanwhile_is_not_told_again(site: Site) -> None:
+    """Somebody has read who waits, and comes to it only when somebody else has told them all."""
+    executed, looked = Executed(), threading.Event()
+
+    def tell_all_first(point: str) -> None:
+        if point == "after messages" and not looked.is_set():
+            looked.set()
+            answers.give("t1")
+            until(lambda: not site.ledger.waiters("t1"), "all to be told by another one")
+
+    answers = Answers(executed, Hooked(site.ledger, tell_all_first))  # type: ignore[arg-type]
+    for task_id in ("a", "b"):
+        site.ledger.admit(site.request(turn_id="t1", options=OPTIONS), task_id, site.now())
+    site.ledger.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
+    answers.give("t1")
+    until(looked.is_set, "the first to have looked")
+    answers.close(60)
+    assert sorted(executed) == ["a", "b"]

@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from celery import Celery, chain, chord, group
-from celery.canvas import Signature
+from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
 from tests.waiting import until
+from tests.workers.company import Company
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.test_ends import hanging
-from workers.app import TASK, create_app
+from workers.app import create_app
 from workers.errors import TurnFailed
-
-
-class Company:
-    """A producer's own Celery application: JSON, the default queue, and nothing of runturn."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self.app = Celery("company", broker=fleet.broker.url, backend=fleet.broker.url, set_as_current=False)
-        # Or the destructors of results would talk to a broker that is gone by then.
-        self.app.backend.remove_pending_result = lambda result: result
-
-    def turn(self, recording: Path, turn_id: str, **fields: Any) -> Signature:
-        """The signature of a turn that replays a recording; it takes no result of another task."""
-        document = self._fleet.recorded(recording, turn_id=turn_id, **fields).model_dump(
-            mode="json", exclude_defaults=True
-        )
-        return self.app.signature(TASK, args=(document,), queue="runturn", task_id=turn_id, immutable=True)
-
-    def body(self, name: str) -> Signature:
-        """Of one of its own tasks."""
-        return self.app.signature(f"company.{name}", task_id=name)
-
-    @contextmanager
-    def own_queue(self) -> Iterator[Any]:
-        """What its workers would get."""
-        with self.app.connection_for_read() as connection, connection.SimpleQueue("celery") as queue:
-            yield queue
-
-    def received(self) -> tuple[str, Any]:
-        """The id and the first argument of the next task of its own."""
-        with self.own_queue() as queue:
-            message = queue.get(timeout=WAIT_S)
-            message.ack()
-            return message.headers["id"], message.payload[0][0]
-
-    def state(self, task_id: str) -> str:
-        """What Celery says of a task."""
-        return str(AsyncResult(task_id, app=self.app).state)
 
 
 @pytest.fixture
@@ -69,7 +28,8 @@ def test_chain_goes_on_after_a_turn_and_from_turn_to_turn(fleet: Fleet, recordin
     chain(company.turn(recording, "one"), company.turn(recording, "two"), company.body("after")).apply_async()
     task_id, result = company.received()
     assert (task_id, result["turn_id"], result["status"]) == ("after", "two", "completed")
-    assert company.state("one") == company.state("two") == "SUCCESS"
+    # What follows is published before the state is stored.
+    until(lambda: company.state("one") == company.state("two") == "SUCCESS", "the states")
     until(lambda: not fleet.ledger.waiters("two"), "the task to be noted as told")
     fleet.assert_nothing_left()
 

@@ -152,7 +152,7 @@ def test_what_a_producer_would_show_of_its_request_is_not_shown(stage: Stage) ->
     until(lambda: state(stage, "theirs") == "SUCCESS", "the end, in Flower")
     task = stage.server.tasks()["theirs"]
     assert task["sent"]  # it was told
-    assert (task["name"], task["kwargs"]) == ("runturn.run_turn", "{}")
+    assert (task["name"], task["kwargs"]) == ("secretly [redacted:key]", "{}")
     assert task["args"].startswith("(scripted on any host: push with [redacted:key], then say hello")
     assert task["args"].endswith("…)")
     assert len(task["args"]) < 120

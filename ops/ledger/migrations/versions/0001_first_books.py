@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("owner_expires", sa.Double),
         sa.Column("cancel_requested", sa.Boolean, nullable=False),
         sa.Column("due_at", sa.Double),
+        sa.Column("expires_at", sa.Double),
         sa.Column("wait_reason", sa.Text),
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("started_at", sa.Double),

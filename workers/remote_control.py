@@ -1,0 +1,76 @@
+"""What commands of Celery's remote control do to turns. The ledger has them, so that is where commands act.
+
+Celery's own `revoke` says at once that a task is revoked, also of one that runs on, or is somebody else's. Here, a
+task is revoked when its turn has been cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from celery.worker import control, state
+from kombu.utils.functional import maybe_list
+
+from workers.app import SESSION_TASK, TASK
+
+_NO_RATE_LIMITS = (
+    "turns have no rate limits: limit how many run at a time (slots of hosts, --concurrency), or what they cost "
+    "(budgets)"
+)
+
+
+class Turns(Protocol):
+    """Turns, wherever they wait or run."""
+
+    def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
+        """Have the turns of these tasks cancelled, those that are `running` only if so asked. Returns at once."""
+        ...
+
+    def revoke_stamped(self, stamps: Mapping[str, object], *, running: bool) -> None:
+        """The same for the tasks with any of these stamps."""
+        ...
+
+
+def install(turns: Turns) -> None:
+    """Have this process's worker obey. Commands are called on the thread of Celery's loop."""
+
+    def revoke(worker: Any, task_id: Any, terminate: bool = False, signal: Any = None, **_: Any) -> dict[str, Any]:
+        task_ids = [str(each) for each in maybe_list(task_id) or ()]
+        state.revoked.update(task_ids)
+        turns.revoke(task_ids, running=bool(terminate))
+        here = [each for each in map(state.requests.get, task_ids) if each is not None] if terminate else []
+        for request in here:
+            request.terminate(worker.consumer.pool, signal=signal)
+        return {"ok": f"tasks {', '.join(task_ids)} flagged as revoked"}
+
+    def terminate(worker: Any, signal: Any = None, task_id: Any = None, **_: Any) -> dict[str, Any]:
+        return revoke(worker, task_id, terminate=True, signal=signal)
+
+    celerys_by_stamps = control.Panel.data["revoke_by_stamped_headers"]
+
+    def by_stamps(worker: Any, headers: Any, terminate: bool = False, signal: Any = None, **_: Any) -> Any:
+        stamps = headers if isinstance(headers, Mapping) else dict(each.split("=", 1) for each in headers)
+        turns.revoke_stamped(stamps, running=bool(terminate))
+        return celerys_by_stamps(worker, dict(stamps), terminate=terminate, signal=signal)
+
+    celerys_rate_limit = control.Panel.data["rate_limit"]
+
+    def rate_limit(worker: Any, task_name: Any = None, rate_limit: Any = None, **_: Any) -> Any:
+        if task_name in (TASK, SESSION_TASK):
+            return {"error": _NO_RATE_LIMITS}
+        return celerys_rate_limit(worker, task_name, rate_limit)
+
+    control.Panel.data.update(
+        revoke=revoke, terminate=terminate, revoke_by_stamped_headers=by_stamps, rate_limit=rate_limit
+    )
+
+
+def has_any(stamps: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+    """Whether a task's stamps have a value that is wanted of one of them."""
+    return any(
+        value in (maybe_list(wanted[name]) or ())
+        for name, values in stamps.items()
+        if name in wanted
+        for value in maybe_list(values) or ()
+    )
