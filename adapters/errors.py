@@ -26,12 +26,12 @@
     │   ├── TurnStalled                turn_stalled           (retried)
     │   ├── ReadTimeout                read_timeout           (retried)
     │   ├── DeadlineExceeded           deadline_exceeded
+    │   ├── TurnExpired                turn_expired
     │   └── BudgetExceeded             budget_exceeded
     └── AgentError                     the agent itself
         ├── AgentFailed                turn_failed
         ├── AgentNotUnderstood         agent_not_understood
         ├── TurnCancelled              turn_cancelled
-        │   └── TurnExpired            turn_expired
         ├── PortExit                   port_exit              (retried once the agent had started)
         └── StructuredOutputMissing    structured_output_missing
 
@@ -259,6 +259,13 @@ class DeadlineExceeded(LimitReached):
     kind = "deadline_exceeded"
 
 
+class TurnExpired(LimitReached):
+    """The turn could not begin before its task had expired."""
+
+    kind = "turn_expired"
+    paid = Paid.NEVER
+
+
 class BudgetExceeded(LimitReached):
     """The turn reached its token or cost limit, or a budget has too little left for it."""
 
@@ -286,12 +293,6 @@ class TurnCancelled(AgentError):
 
     kind = "turn_cancelled"
     paid = Paid.NEVER
-
-
-class TurnExpired(TurnCancelled):
-    """The turn could not begin before its task had expired."""
-
-    kind = "turn_expired"
 
 
 class PortExit(AgentError):

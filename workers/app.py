@@ -29,7 +29,7 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         task_routes={"runturn.*": {"queue": QUEUE}},
         # Where Celery sends what follows on a turn, unless its signature names a queue: Celery's own default.
         task_default_queue="celery",
-        task_queues=[turn_queue(broker_url)],
+        task_queues=[turn_queue()],
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],

@@ -19,9 +19,6 @@ OTHERWISE_DECLARED: Final = (
 )
 _EVENTS = "runturn.events"
 
-# RabbitMQ's own default from version 4.0 on. A message is delivered again when its worker is killed before the
-# ledger has the turn, or when connections are cut: one that meets that twenty times is the cause of it.
-_DELIVERY_LIMIT = 20
 _CONFIRM_S = 10.0
 
 
@@ -70,24 +67,13 @@ def priority_of(broker_url: str, given: object) -> int:
     return -priority if speaks_redis(broker_url) else priority
 
 
-def turn_queue(broker_url: str) -> Queue:
-    """The queue of all turns. Whoever declares it says the same of it, or RabbitMQ closes the channel (406)."""
-    arguments = {
-        "x-queue-type": "quorum",
-        "x-delivery-limit": _DELIVERY_LIMIT,
-        "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": DEAD_QUEUE,
-        # RabbitMQ lets go of a dead letter when the other queue has it, and not before. It asks for the overflow
-        # behaviour with it; there is no limit to overflow.
-        "x-dead-letter-strategy": "at-least-once",
-        "x-overflow": "reject-publish",
-    }
-    return Queue(
-        QUEUE,
-        Exchange(QUEUE, type="direct"),
-        routing_key=QUEUE,
-        queue_arguments=arguments if speaks_amqp(broker_url) else None,
-    )
+def turn_queue() -> Queue:
+    """The queue of all turns, declared as Celery does it by name alone: RabbitMQ refuses (406) who says otherwise.
+
+    What kind of queue it is there, and what becomes of dead letters, its virtual host says: a default queue type,
+    and a policy.
+    """
+    return Queue(QUEUE, Exchange(QUEUE, type="direct"), routing_key=QUEUE)
 
 
 def dead_queue() -> Queue:

@@ -121,7 +121,7 @@ def send_again(app: Celery, letter: DeadLetter) -> None:
             content_encoding=letter.row.content_encoding,
             headers=letter.row.headers,
             delivery_mode="persistent",
-            declare=[turn_queue(app.conf.broker_url)],
+            declare=[turn_queue()],
             retry=True,
             retry_policy=app.conf.task_publish_retry_policy,
             **({"correlation_id": letter.row.task_id} if letter.row.task_id else {}),

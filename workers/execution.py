@@ -26,7 +26,7 @@ from celery.worker.request import Request
 
 from ops.ledger import Claim
 from ops.redaction import Redactor
-from workers import results
+from workers import continuations
 from workers.app import SESSION_TASK, TASK
 from workers.description import described, named
 from workers.errands import Errands
@@ -188,7 +188,7 @@ class Executor:
         self._redactor = redactor
         self._numbers = count(1)
         self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
-        results.install(app)
+        continuations.install(app)
 
     def prepare(self, hostname: str) -> None:
         """Have the tasks traced; once they are defined, and before any is executed."""

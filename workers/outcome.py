@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from adapters.errors import TurnCancelled, TurnError
+from adapters.errors import TurnCancelled, TurnError, TurnExpired
 from adapters.fold import TurnState
 from adapters.plan import Plan
 from adapters.result import ErrorInfo, Status, TurnResult, totals
@@ -20,7 +20,7 @@ def status_of(error: TurnError | None) -> Status:
     """The status that goes with an error, or with none."""
     if error is None:
         return Status.COMPLETED
-    return Status.CANCELLED if isinstance(error, TurnCancelled) else Status.FAILED
+    return Status.CANCELLED if isinstance(error, TurnCancelled | TurnExpired) else Status.FAILED
 
 
 def refused(turn_id: str, error: TurnError, attempts: int = 0, usages: Iterable[Usage] = ()) -> TurnResult:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from celery import Celery, states
+from celery import states
 from kombu.exceptions import OperationalError
 
 from workers.errors import Undelivered
@@ -95,19 +95,3 @@ class Results:
     def _passing(self, error: BaseException) -> bool:
         """Whether it is an error of the connection rather than of what was to be stored."""
         return isinstance(error, OSError | OperationalError) or bool(self._backend.exception_safe_to_retry(error))
-
-
-def install(app: Celery) -> None:
-    """Have what follows on a turn published now, or later; what others publish fails as it does."""
-    publish = app.send_task
-
-    @functools.wraps(publish)
-    def send_task(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return publish(*args, **kwargs)
-        except OperationalError as error:
-            if telling():
-                raise Undelivered(f"broker: {error}") from error
-            raise
-
-    app.send_task = send_task

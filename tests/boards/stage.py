@@ -99,7 +99,7 @@ class Stage:
             "options": options,
         }
         app = create_app(self.fleet.broker.url)
-        queue = turn_queue(self.fleet.broker.url)
+        queue = turn_queue()
         app.send_task("runturn.run_turn", args=[document], countdown=seconds, queue=queue)
 
     def queue_rubbish(self) -> None:
@@ -108,7 +108,7 @@ class Stage:
             connection.Producer().publish(
                 b"{",
                 routing_key=QUEUE,
-                declare=[turn_queue(self.fleet.broker.url)],
+                declare=[turn_queue()],
                 content_type="application/json",
                 content_encoding="utf-8",
                 headers={"task": "runturn.run_turn", "id": f"rubbish-{random.random()}"},

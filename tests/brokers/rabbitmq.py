@@ -6,6 +6,7 @@ that stays for good; here it is a child like the others, on a port of its own.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -32,6 +33,18 @@ _STOP_S = 60.0
 _ASK_S = 60.0
 
 
+# What docs/getting-started.md sets for the queue `runturn`.
+POLICY = json.dumps(
+    {
+        "delivery-limit": 20,
+        "dead-letter-exchange": "",
+        "dead-letter-routing-key": "runturn.dead",
+        "dead-letter-strategy": "at-least-once",
+        "overflow": "reject-publish",
+    }
+)
+
+
 class RabbitMQ:
     """A server on 127.0.0.1. Its data outlive `stop` and `kill`, for the next `start`, but not its context.
 
@@ -54,14 +67,20 @@ class RabbitMQ:
         self.log = self.folder / "log"
         self._configure(consumer_timeout_s)
 
-    def new_vhost(self) -> Vhost:
-        """An empty place of its own, for one test."""
+    def new_vhost(self, *, prepared: bool = True) -> Vhost:
+        """An empty place of its own, for one test; `prepared` for turns as docs/getting-started.md has it."""
         vhost = Vhost(self, f"test{next(self._vhosts)}")
         all_of_it = ", ".join(['<<".*">>'] * 3)
+        kind = '#{default_queue_type => <<"quorum">>}' if prepared else "#{}"
         self.ask(
-            f'rabbit_vhost:add({vhost.term}, <<"tests">>), rabbit_auth_backend_internal:'
+            f'rabbit_vhost:add({vhost.term}, {kind}, <<"tests">>), rabbit_auth_backend_internal:'
             f'set_permissions(<<"guest">>, {vhost.term}, {all_of_it}, <<"tests">>)'
         )
+        if prepared:
+            self.ask(
+                f'rabbit_policy:parse_set({vhost.term}, <<"runturn">>, <<"^runturn$">>, '
+                f'<<{json.dumps(POLICY)!s}>>, <<"0">>, <<"queues">>, <<"tests">>)'
+            )
         return vhost
 
     def __enter__(self) -> Self:

@@ -124,11 +124,8 @@ class Valkey(AbstractContextManager["Valkey"]):
 class Rabbitmq(AbstractContextManager["Rabbitmq"]):
     """A server of its own. It is no store, so a Valkey that nothing happens to keeps the results."""
 
-    # Workers have declared the queue, with all that it needs. A message is sent when it is on a disk.
-    plain: dict[str, Any] = {  # noqa: RUF012  # of all of them
-        "task_queues": [Queue(QUEUE, no_declare=True)],
-        "broker_transport_options": {"confirm_publish": True},
-    }
+    # A message is sent when it is on a disk.
+    plain: dict[str, Any] = {"broker_transport_options": {"confirm_publish": True}}  # noqa: RUF012  # of all of them
 
     def __init__(self, directory: Path) -> None:
         self._server = RabbitMQ()

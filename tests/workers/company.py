@@ -20,9 +20,15 @@ class Company:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self.app = Celery("company", broker=fleet.broker.url, backend=fleet.broker.url, set_as_current=False)
+        broker = fleet.environment.get("RUNTURN_BROKER_URL", fleet.broker.url)
+        self.app = Celery("company", broker=broker, backend=fleet.broker.url, set_as_current=False)
         # Or the destructors of results would talk to a broker that is gone by then.
         self.app.backend.remove_pending_result = lambda result: result
+
+    def declare(self) -> None:
+        """Its workers have been here."""
+        with self.own_queue():
+            pass
 
     def turn(self, recording: Path, turn_id: str, **fields: Any) -> Signature:
         """The signature of a turn that replays a recording; it takes no result of another task."""

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from celery import chain, chord, group
+import redis
+from celery import Celery, chain, chord, group
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
+from ops.state_dir import StateDir
 from tests.waiting import until
 from tests.workers.company import Company
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
+from tests.workers.rabbit_fleet import RabbitFleet
 from tests.workers.test_ends import hanging
 from workers.app import create_app
+from workers.embedded import EmbeddedBroker
 from workers.errors import TurnFailed
+
+
+@pytest.fixture(params=["valkey", "rabbitmq"])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet on each of the brokers; a Valkey keeps the results."""
+    if request.param == "valkey":
+        with Fleet(tmp_path) as fleet:
+            yield fleet
+    else:
+        results = EmbeddedBroker(StateDir.open(tmp_path / "state").broker)
+        with RabbitFleet(tmp_path, request.getfixturevalue("vhost"), result_url=results.url) as fleet:
+            fleet.broker.ensure()
+            try:
+                yield fleet
+            finally:
+                for worker in fleet.workers:
+                    worker.kill()  # before its results are gone
+                fleet.broker.stop()
 
 
 @pytest.fixture
 def company(fleet: Fleet) -> Company:
-    return Company(fleet)
+    company = Company(fleet)
+    company.declare()
+    return company
+
+
+def cut_off(fleet: Fleet) -> None:
+    """Close all connections to the broker."""
+    if isinstance(fleet, RabbitFleet):
+        fleet.vhost.close_connections()
+    else:
+        with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+
+
+def app_of(fleet: Fleet) -> Celery:
+    """As runturn's own producers have it."""
+    return create_app(fleet.environment.get("RUNTURN_BROKER_URL", fleet.broker.url), fleet.broker.url)
 
 
 def test_chain_goes_on_after_a_turn_and_from_turn_to_turn(fleet: Fleet, recording: Path, company: Company) -> None:
@@ -74,7 +113,7 @@ def test_failed_turn_is_a_failed_task(fleet: Fleet, company: Company) -> None:
     kind, message, result = failed.result.args
     assert (result["turn_id"], result["error"]["kind"], result["error"]["message"]) == ("failing", kind, message)
     assert answer.state == "FAILURE", "what was to follow will never come"
-    ours = AsyncResult("failing", app=create_app(fleet.broker.url)).result
+    ours = AsyncResult("failing", app=app_of(fleet)).result
     assert isinstance(ours, TurnFailed)
     assert str(ours) == f"{kind}: {message}"
 
@@ -154,3 +193,16 @@ def test_chain_goes_on_after_a_killed_worker_and_a_restarted_broker(
     task_id, result = company.received()
     assert (task_id, result["turn_id"], result["attempts"]) == ("after", "survivor", 1)
     until(lambda: not fleet.ledger.waiters("survivor"), "the task to be noted as told")
+
+
+def test_worker_consumes_no_queue_that_it_has_sent_to(fleet: Fleet, recording: Path, company: Company) -> None:
+    """Celery would from the next reconnection on, and what is somebody else's would be buried as unknown."""
+    fleet.start_worker()
+    chain(company.turn(recording, "one"), company.body("after")).apply_async()
+    assert company.received()[0] == "after"
+    until(lambda: not fleet.ledger.waiters("one"), "the task to be noted as told")
+    cut_off(fleet)
+    company.app.send_task("company.other", args=["theirs"], task_id="other")
+    assert fleet.run(fleet.recorded(recording)).status == "completed"  # it is connected again
+    assert company.received() == ("other", "theirs")
+    assert not fleet.ledger.dead_letters.list(1)

@@ -64,7 +64,7 @@ def publish(
         connection.Producer().publish(
             body,
             routing_key=QUEUE,
-            declare=[turn_queue(url)],
+            declare=[turn_queue()],
             content_type=content_type,
             content_encoding="utf-8",
             headers=dict(headers),
@@ -163,7 +163,7 @@ def test_what_rabbitmq_gives_up_on_is_a_dead_letter(tmp_path: Path, request: pyt
         until(lambda: fleet.vhost.messages(DEAD_QUEUE) == 1, "RabbitMQ to give it up")
         publish(_url(fleet), b"[[5], {}, {}]", JSON, TASK)
         with Connection(_url(fleet)) as connection:
-            queue = turn_queue(_url(fleet))(connection.default_channel)
+            queue = turn_queue()(connection.default_channel)
             for _ in range(21):
                 until(lambda: (message := queue.get()) and (message.requeue() or True), "the message")
         fleet.start_worker()

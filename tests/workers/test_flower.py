@@ -14,7 +14,6 @@ import pytest
 import redis
 from celery import Celery
 from flower.urls import handlers
-from kombu import Queue
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
@@ -145,8 +144,7 @@ def test_what_a_producer_would_show_of_its_request_is_not_shown(stage: Stage) ->
         "agent": "scripted",
         "options": {"recording": str(stage.recording)},
     }
-    queue = Queue("runturn", no_declare=True)
-    app.send_task("runturn.run_turn", [request], task_id="theirs", queue=queue, shadow=f"secretly {KEY}")
+    app.send_task("runturn.run_turn", [request], task_id="theirs", queue="runturn", shadow=f"secretly {KEY}")
     app.close()
     until(lambda: fleet.ledger.result("theirs"), "the result")
     until(lambda: state(stage, "theirs") == "SUCCESS", "the end, in Flower")

@@ -143,7 +143,7 @@ def test_revoked_turn_that_waits_never_runs(fleet: Fleet, app: Celery, tmp_path:
     fleet.client.cancel(first.turn_id)
     result = fleet.result(second.turn_id)
     assert (result.status, result.attempts) == (Status.CANCELLED, 0)
-    assert app.backend.get_state(second.turn_id) == "REVOKED"
+    until(lambda: app.backend.get_state(second.turn_id) == "REVOKED", "the task to be revoked")
 
 
 def test_turn_revoked_before_its_message_came_never_runs(fleet: Fleet, app: Celery, tmp_path: Path) -> None:

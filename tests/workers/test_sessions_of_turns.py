@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kombu import Queue
 
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
@@ -21,7 +20,7 @@ from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet, told
 from tests.workers.test_session_runs import passes_at
-from workers.app import create_app
+from workers.app import SESSION_TASK, create_app
 from workers.async_client import AsyncClient
 
 RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
@@ -53,13 +52,12 @@ def document(fleet: Fleet, run_id: str, *commands: str, **fields: Any) -> dict[s
 def test_session_that_a_producer_asks_for_by_name_is_answered_once(fleet: Fleet) -> None:
     asked = document(fleet, "by-name", passes_at(2))
     app = create_app(fleet.broker.url)
-    queue = Queue("runturn", no_declare=True)
-    tasks = [app.send_task("runturn.run_session", args=[asked], task_id=each, queue=queue) for each in ("a", "b")]
+    tasks = [app.send_task(SESSION_TASK, args=[asked], task_id=each, queue="runturn") for each in ("a", "b")]
     answers = [SessionResult.model_validate(task.get(timeout=WAIT_S)) for task in tasks]
     assert answers[0] == answers[1] == fleet.client.session_result("by-name")
     assert (answers[0].status, answers[0].reason) == ("done", "tests_passed")
     assert answers[0].turns == ("by-name.1", "by-name.2")
-    again = app.send_task("runturn.run_session", args=[asked], task_id="c", queue=queue)
+    again = app.send_task("runturn.run_session", args=[asked], task_id="c", queue="runturn")
     assert SessionResult.model_validate(again.get(timeout=WAIT_S)) == answers[0]
     assert len((fleet.workspace / "by-name" / "tries").read_text().splitlines()) == 2
     shown = fleet.command("result", "by-name")
@@ -76,7 +74,7 @@ def test_session_that_a_producer_asks_for_by_name_is_answered_once(fleet: Fleet)
 def test_request_that_makes_no_sense_is_answered(fleet: Fleet) -> None:
     app = create_app(fleet.broker.url)
     asked = {**document(fleet, "refused"), "max_sessions": 0}
-    task = app.send_task("runturn.run_session", args=[asked], queue=Queue("runturn", no_declare=True))
+    task = app.send_task("runturn.run_session", args=[asked], queue="runturn")
     answer = SessionResult.model_validate(told(task))
     assert (answer.run_id, answer.status, answer.reason) == ("refused", "failed", "invalid_request")
     assert answer.error is not None
@@ -127,9 +125,7 @@ def test_asyncio_producers_follow_a_session_as_text(fleet: Fleet) -> None:
 def test_revoked_task_cancels_its_session(fleet: Fleet) -> None:
     app = create_app(fleet.broker.url)
     asked = document(fleet, "revoked", "sleep 600")
-    task = app.send_task(
-        "runturn.run_session", args=[asked], task_id="theirs", queue=Queue("runturn", no_declare=True)
-    )
+    task = app.send_task("runturn.run_session", args=[asked], task_id="theirs", queue="runturn")
     until(lambda: "sleep 600" in describe(of_turns(fleet.state.spool)), "the test to run")
     task.revoke(terminate=True)
     result = fleet.client.session_result("revoked", WAIT_S)

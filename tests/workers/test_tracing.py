@@ -9,7 +9,6 @@ from typing import Any
 
 import psutil
 import pytest
-from kombu import Queue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.collector import Collector, attributes
@@ -115,9 +114,7 @@ def test_turn_is_a_part_of_its_producers_trace(
     a_worker(crew)
     request: dict[str, Any] = {"prompt": "do it", "workspace": str(crew.workspace), "agent": "scripted"}
     request |= {"host": "local", "options": {"lines": ["{}"]}} | ({"traceparent": field} if field else {})
-    task = crew.client._app.send_task(
-        TASK, args=[request], queue=Queue(QUEUE, no_declare=True), headers={"traceparent": header}
-    )
+    task = crew.client._app.send_task(TASK, args=[request], queue=QUEUE, headers={"traceparent": header})
     until(lambda: crew.ledger.result(task.id), "its result")
     span = span_of(collector, task.id)
     assert attributes(span)["error.type"] == "turn_failed"
