@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+from tests.brokers.rabbitmq import POLICY
 from tests.docs.pages import page, table
 from workers.cli import status
 
@@ -9,3 +12,12 @@ from workers.cli import status
 def test_exit_statuses_are_those_of_the_program() -> None:
     own = {value for name, value in vars(status).items() if name.isupper()}
     assert {int(code) for code, _ in table(page("docs/getting-started.md").text, "Exit status")} == own
+
+
+def test_policy_for_rabbitmq_is_the_one_of_the_tests() -> None:
+    mark = "tests/docs/test_getting_started.py::test_policy_for_rabbitmq_is_the_one_of_the_tests"
+    (block,) = [block.text for block in page("docs/getting-started.md").blocks if mark in block.tested_by]
+    made, set_ = block.splitlines()
+    assert made.endswith("--default-queue-type quorum")
+    assert json.loads(set_.split("'")[3]) == json.loads(POLICY)
+    assert set_.split("'")[1] == "^runturn$"

@@ -28,6 +28,7 @@ from workers.brokers import QUEUE, events_exchange
 from workers.bus import routing_key
 from workers.transit import UNACKED
 
+CANVAS = ("Mend the parser.", "Check the parser.", "Read the API.", "Read the docs.", "Plan a release.")
 DOCUMENT = page("docs/producers.md")
 
 
@@ -56,6 +57,10 @@ def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Mo
         Script("producers", answers[:4], keyword="What is in here?"),
         Script("parts", answers[4:], keyword="Read part"),
         Script("mending", mended, keyword="Mend the build."),
+        *(
+            Script(f"canvas-{number}", (Reply((Text("A plan."),), Usage(100, 20)),), keyword=prompt)
+            for number, prompt in enumerate(CANVAS)
+        ),
     )
     with claude_fleet(tmp_path_factory.mktemp("producers"), *scripts) as fleet:
         yield fleet
@@ -91,6 +96,11 @@ def test_program_with_celery_runs(claude: tuple[Fleet, ModelApi]) -> None:
     assert fleet.ledger.turn("issue-4712").labels == {"team": "web"}
 
 
+def test_program_with_a_canvas_runs(claude: tuple[Fleet, ModelApi]) -> None:
+    said = said_by(run_by("test_program_with_a_canvas_runs", "python"), claude[0])
+    assert said == "completed A plan.\n"
+
+
 def test_program_with_the_client_runs(claude: tuple[Fleet, ModelApi]) -> None:
     said = said_by(run_by("test_program_with_the_client_runs", "python"), claude[0])
     assert said.startswith("1 attempt_started\n2 session_started\n")
@@ -98,7 +108,12 @@ def test_program_with_the_client_runs(claude: tuple[Fleet, ModelApi]) -> None:
 
 
 @pytest.mark.parametrize(
-    "test", ["test_program_with_celery_runs", "test_message_without_celery_is_run_and_answered"]
+    "test",
+    [
+        "test_program_with_a_canvas_runs",
+        "test_program_with_celery_runs",
+        "test_message_without_celery_is_run_and_answered",
+    ],
 )
 def test_nobody_needs_runturn_to_produce(test: str) -> None:
     assert not re.search(r"^(from|import) (adapters|ops|remote|workers)", run_by(test, "python"), re.MULTILINE)

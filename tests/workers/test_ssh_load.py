@@ -19,8 +19,8 @@ from tests.workers.ssh_logins import Login
 
 TURNS = 100
 HANDSHAKES = 8  # at a time; sshd begins to refuse some at 10 (MaxStartups)
-# 13 with 8 channels each, where sshd allows 10 (MaxSessions), and some for what turns ask besides: on a busy machine,
-# more of them ask at a time.
+# 13 with 8 channels each, where sshd allows 10 (MaxSessions), and some for what turns ask besides: on a busy
+# machine, more of them ask at a time.
 CONNECTIONS = 13 + 3
 SLOW_S = 240.0  # for a hundred of anything, on a machine that is busy with other tests
 RECORDING = RECORDINGS / "a_parallel_tools.jsonl"

@@ -146,6 +146,17 @@ def test_task_of_another_application_is_not_said_to_be_revoked(fleet: Fleet, com
     assert company.state("somebody-elses") == "PENDING"
 
 
+def test_result_can_be_ignored(fleet: Fleet, company: Company, recording: Path) -> None:
+    fleet.start_worker()
+    turn = company.turn(recording, "ignored")
+    turn.link(company.body("after"))
+    turn.apply_async(ignore_result=True)
+    task_id, result = company.received()
+    assert (task_id, result["turn_id"]) == ("after", "ignored")
+    until(lambda: not fleet.ledger.waiters("ignored"), "the task to be noted as told")
+    assert company.state("ignored") == "PENDING"
+
+
 @pytest.mark.parametrize("task", [TASK, SESSION_TASK])
 def test_rate_limits_are_refused_by_name(fleet: Fleet, company: Company, task: str) -> None:
     fleet.start_worker()
