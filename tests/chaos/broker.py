@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import redis
-from kombu import Queue
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.processes import gone_pid
 from tests.waiting import until
-from workers.app import QUEUE
 from workers.embedded import EmbeddedBroker
 from workers.transit import ALIVE, UNACKED, UNACKED_INDEX
 
