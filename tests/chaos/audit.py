@@ -34,6 +34,8 @@ class Audit:
     duplicate_runs: int = 0
     processes_left: int = 0
     messages_left: int = 0
+    continuations: int = 0
+    continuations_lost: int = 0
     event_gaps: int = 0
     faults: list[str] = field(default_factory=list)
 
@@ -51,10 +53,37 @@ def audit(stage: Stage) -> Audit:
         _check_turn(stage, found, turn, bills[turn.id])
     for run in stage.workload.runs:
         _check_run(stage, found, run)
+    _check_followers(stage, found)
     _check_totals(stage, found)
     _check_starts(stage, found)
     _check_rest(stage, found)
     return found
+
+
+def missing(stage: Stage) -> list[str]:
+    """The tasks that are to follow on others, by their ids, and have not come."""
+    return sorted(_wanted(stage) - set(stage.producer.followers.came))
+
+
+def _wanted(stage: Stage) -> set[str]:
+    producer, ledger = stage.producer, stage.ledger
+    wanted = {f"chord-of-{left.id}.completed" for left, _ in stage.workload.chords if left.id in producer.followed}
+    for task_id, asked in producer.followed.items():
+        session = ledger.session_run(asked.id)
+        result = session.result if session is not None else ledger.result(asked.id)
+        follower = result and producer.followers.wanted(task_id, result)
+        wanted |= {follower} if follower else set()
+    return wanted
+
+
+def _check_followers(stage: Stage, found: Audit) -> None:
+    stage.producer.followers.gather()
+    wanted, lost = _wanted(stage), missing(stage)
+    found.continuations, found.continuations_lost = len(wanted), len(lost)
+    if lost:
+        found.faults.append(f"what was to follow never came: {lost}")
+    if unwanted := sorted(set(stage.producer.followers.came) - wanted):
+        found.faults.append(f"what was not to follow came: {unwanted}")
 
 
 def _bills(stage: Stage) -> dict[str, ModelUsage]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from tests.chaos.audit import audit
+from tests.chaos.audit import audit, missing
 from tests.chaos.form import Form
 from tests.chaos.report import Report
 from tests.chaos.speaker import Speaker
@@ -62,6 +62,7 @@ def _storm(stage: Stage, storm: Storm) -> list[Watcher]:
     """Until the last blow is over, and the last turn sent."""
     producer, turns = stage.producer, stage.workload.turns
     producer.plan([*turns, *stage.workload.runs])
+    producer.send_chords(stage.workload.chords)
     watched = [turn.id for turn in turns if turn.kind is not Kind.CANCELLED][: stage.form.watchers]
     for turn in turns:
         if turn.kind is Kind.LIVE:
@@ -99,8 +100,17 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
         return not unanswered
 
     faults += _waited(stage, all_answered, lambda: f"tasks without an answer: {sorted(unanswered)}")
+    faults += _waited(
+        stage,
+        lambda: producer.followers.gather() or not missing(stage),
+        lambda: f"tasks that are to follow: {missing(stage)}",
+    )
     faults += _waited(stage, lambda: not stage.processes(), lambda: f"processes: {stage.processes()}")
-    faults += _waited(stage, lambda: not stage.broker.messages(), lambda: f"messages: {stage.broker.messages()}")
+    faults += _waited(
+        stage,
+        lambda: producer.followers.gather() or not stage.broker.messages(),
+        lambda: f"messages: {stage.broker.messages()}",
+    )
     faults += _missed(stage, watchers)
     stage.crew.dismiss()
     faults += _waited(

@@ -12,7 +12,14 @@ from rich.table import Table
 from tests.chaos.audit import Audit
 from tests.chaos.form import Form
 
-_WANTED = {"double_settled": 0, "duplicate_runs": 0, "processes_left": 0, "messages_left": 0, "event_gaps": 0}
+_WANTED = {
+    "double_settled": 0,
+    "duplicate_runs": 0,
+    "processes_left": 0,
+    "messages_left": 0,
+    "continuations_lost": 0,
+    "event_gaps": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tests.chaos.player import Act, Players
 _RECORDINGS = ("a_parallel_tools", "b_agentic_steps", "c_subagent")
 _STEPS = 3  # until a session of turns is done
 _SHORTEST_S = 2.0
+_CHORDS = 2
 
 
 class Kind(StrEnum):
@@ -63,6 +64,7 @@ class Turn:
     kind: Kind
     sendings: list[Sending]
     cancel_at_s: float | None = None
+    then: Turn | None = None  # the next one of its chain, which nobody else sends
     late: list[Sending] = field(default_factory=list)  # after it is settled
 
     @property
@@ -100,6 +102,11 @@ def settled(ledger: Ledger, asked: Turn | Run) -> bool:
     return session is not None and session.result is not None
 
 
+def _can_be_chained(turn: Turn) -> bool:
+    """A turn that completes, and that is sent once, by name."""
+    return turn.kind is Kind.PLAIN and [each.way for each in turn.sendings] == [Way.NAME]
+
+
 class Workload:
     """All turns of a performance."""
 
@@ -115,6 +122,9 @@ class Workload:
         self.turns += [self._real(kind, n) for kind in (Kind.LIVE, Kind.CODEX, Kind.GEMINI) for n in others]
         self.turns += [self._brought(n) for n in others]
         self.runs = [self._run(n) for n in others]
+        self.turns += [self._then(n, turn) for n, turn in enumerate(filter(_can_be_chained, self.turns))]
+        self.chords = [(self._part(n, "left"), self._part(n, "right")) for n in range(_CHORDS)]
+        self.turns += [part for parts in self.chords for part in parts]
 
     def _scripted(self, number: int) -> Turn:
         kind = self._rng.choices(list(Kind)[:5], (78, 8, 6, 4, 4))[0] if number > 5 else list(Kind)[number % 5]
@@ -129,6 +139,20 @@ class Workload:
         if kind is Kind.CANCELLED:
             turn.cancel_at_s = turn.sendings[0].at_s + self._rng.uniform(0.0, self._form.longest_s)
         return turn
+
+    def _then(self, number: int, first: Turn) -> Turn:
+        """The second turn of a chain."""
+        first.then = self._part(number, "then")
+        return first.then
+
+    def _part(self, number: int, name: str) -> Turn:
+        """A turn of a canvas, which sends it."""
+        turn_id = f"{name}-{number}"
+        play = self._players.play(turn_id, *self._acts(Kind.PLAIN))
+        request = self._request(
+            turn_id, agent="scripted", options=play, host=self._rng.choice([*self._hosts, None])
+        )
+        return Turn(request, Kind.PLAIN, [])
 
     def _acts(self, kind: Kind) -> list[Act]:
         recording = self._rng.choice(_RECORDINGS)
