@@ -141,7 +141,7 @@ class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
 def install(app: Celery, dead_letters: DeadLetters) -> None:
     """Have the application's workers receive messages this way."""
     transit.install()
-    # Quorum queues refuse a prefetch for all consumers of a channel, and here it has one. Celery looks for them among
-    # the arguments of queues, but a queue is one by its virtual host, too.
+    # Quorum queues refuse a prefetch for all consumers of a channel, and here it has one. Celery looks for them
+    # among the arguments of queues, but a queue is one by its virtual host, too.
     tasks.Tasks.qos_global = lambda *_: False
     app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), {"dead_letters": dead_letters})

@@ -10,14 +10,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from kombu import Connection, Queue
+from celery import Celery
+from kombu import Connection, Exchange, Queue
 
 from adapters.result import Status
 from tests.brokers.rabbitmq import RabbitMQ, Vhost
 from tests.waiting import until
 from tests.workers.fleet import slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
-from workers.app import QUEUE, create_app
+from workers.app import QUEUE, TASK, create_app
 from workers.brokers import DEAD_QUEUE
 from workers.messages import send
 
@@ -97,6 +98,33 @@ def test_any_producer_needs_the_name_of_the_queue_only(fleet: RabbitFleet, recor
     until(lambda: fleet.ledger.result("by-name"), "the turn to be settled")
     assert fleet.result("by-name").status is Status.COMPLETED
     _empty(fleet.vhost)
+
+
+def test_plain_virtual_host_will_do(tmp_path: Path, rabbitmq: RabbitMQ, recording: Path) -> None:
+    """Its queue of turns is a classic one then."""
+    with RabbitFleet(tmp_path, rabbitmq.new_vhost(prepared=False)) as fleet:
+        fleet.start_worker()
+        assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+        assert fleet.vhost.list_queues("type")[QUEUE] == ("classic",)
+        _empty(fleet.vhost)
+
+
+def test_what_follows_waits_for_its_queue_and_that_is_declared_by_whose_it_is(
+    fleet: RabbitFleet, recording: Path
+) -> None:
+    worker = fleet.start_worker()
+    app = Celery(broker=fleet.vhost.url, set_as_current=False)
+    document = fleet.recorded(recording, turn_id="one").model_dump(mode="json", exclude_defaults=True)
+    after = app.signature("company.after", task_id="after")
+    app.signature(TASK, args=[document], task_id="one", queue=QUEUE).apply_async(link=after)
+    until(lambda: b"a task is told later" in worker.log.read_bytes(), "the worker to have found no queue")
+    assert "celery" not in fleet.vhost.list_queues("type")
+    assert fleet.ledger.waiters("one")
+    theirs = Queue("celery", Exchange("theirs", type="topic"), "#", queue_arguments={"x-max-length": 1000})
+    with Connection(fleet.vhost.url) as connection:
+        theirs(connection.default_channel).declare()
+    until(lambda: fleet.vhost.messages("celery") == 1, "what follows")
+    until(lambda: not fleet.ledger.waiters("one"), "the task to be noted as told")
 
 
 @pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started])

@@ -11,8 +11,8 @@ from celery import Celery
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
+from tests.canvas.company import Company
 from tests.waiting import until
-from tests.workers.company import Company
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.test_ends import hanging
 from tests.workers.test_pool import app, endless, events_of, running, send, told_of  # noqa: F401  # a fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,40 +11,13 @@ from celery import Celery, chain, chord, group
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
-from ops.state_dir import StateDir
+from tests.canvas.company import Company
 from tests.waiting import until
-from tests.workers.company import Company
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
 from tests.workers.test_ends import hanging
 from workers.app import create_app
-from workers.embedded import EmbeddedBroker
 from workers.errors import TurnFailed
-
-
-@pytest.fixture(params=["valkey", "rabbitmq"])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet on each of the brokers; a Valkey keeps the results."""
-    if request.param == "valkey":
-        with Fleet(tmp_path) as fleet:
-            yield fleet
-    else:
-        results = EmbeddedBroker(StateDir.open(tmp_path / "state").broker)
-        with RabbitFleet(tmp_path, request.getfixturevalue("vhost"), result_url=results.url) as fleet:
-            fleet.broker.ensure()
-            try:
-                yield fleet
-            finally:
-                for worker in fleet.workers:
-                    worker.kill()  # before its results are gone
-                fleet.broker.stop()
-
-
-@pytest.fixture
-def company(fleet: Fleet) -> Company:
-    company = Company(fleet)
-    company.declare()
-    return company
 
 
 def cut_off(fleet: Fleet) -> None:

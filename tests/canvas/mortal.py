@@ -1,0 +1,61 @@
+"""A worker that dies at one moment of one turn's task: `python -m tests.canvas.mortal`, as `runturn` otherwise.
+
+The environment says when: `MORTAL=MOMENT/TURN`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from celery import states
+from celery.backends.base import Backend
+
+from ops.ledger import Ledger
+
+
+def _settled(_: Ledger, claim: Any, *rest: Any) -> str:
+    return str(claim.turn_id)
+
+
+def _stored(_: Backend, task_id: str, result: object, state: str, *rest: Any, **more: Any) -> str:
+    return task_id if state in states.READY_STATES else ""
+
+
+def _noted(_: Ledger, turn_id: str, *rest: Any) -> str:
+    return turn_id
+
+
+# A call by moment, what it is called with for which turn, and whether the moment is after it.
+MOMENTS: dict[str, tuple[type, str, Callable[..., str], bool]] = {
+    "before-settle": (Ledger, "settle", _settled, False),
+    "before-what-follows": (Ledger, "settle", _settled, True),
+    "before-state": (Backend, "store_result", _stored, False),  # what follows on a success has been sent
+    "before-note": (Ledger, "told", _noted, False),
+}
+
+
+def die(moment: str, turn_id: str) -> None:
+    """Have this process die then."""
+    place, name, turn_of, after = MOMENTS[moment]
+    call = getattr(place, name)
+
+    @functools.wraps(call)
+    def fatal(*args: Any, **kwargs: Any) -> Any:
+        now = turn_of(*args, **kwargs) == turn_id
+        done = call(*args, **kwargs) if after or not now else None
+        if now:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    setattr(place, name, fatal)
+
+
+if __name__ == "__main__":
+    from workers.cli.main import main
+
+    die(*os.environ["MORTAL"].split("/"))
+    main()
