@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 
 from workers.brokers import publish_options
 from workers.errors import Undelivered
-from workers.tasks import telling
+from workers.tasks import rescue, telling
 
 
 class _Known(Queues):  # type: ignore[misc]  # Celery has no types
@@ -42,6 +42,7 @@ def install(app: Celery) -> None:
         try:
             return send(*args, **asked)
         except (OperationalError, AMQPError, MessageNacked) as error:
+            rescue()
             raise Undelivered(f"broker: {error}") from error
 
     app.send_task = send_task

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import orjson
 import structlog
@@ -58,7 +59,7 @@ def stored(request: Request, document: object) -> str:
         {
             "headers": {name: each for name, each in request.request_dict.items() if name not in _DROPPED},
             "properties": {name: properties.get(name) for name in _PROPERTIES},
-            "embed": embed or {},
+            "embed": _identified(embed or {}),
             "failure": given.get("failure"),
         },
         option=orjson.OPT_NON_STR_KEYS,
@@ -69,6 +70,14 @@ def stored(request: Request, document: object) -> str:
             "have it followed by one task that sends the rest"
         )
     return kept.decode()
+
+
+def _identified(embed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is to follow, each task with an id: should it be sent again, whoever gets it can tell."""
+    for each in (*(embed.get("callbacks") or ()), *(embed.get("errbacks") or ())):
+        if isinstance(each, dict) and not str(each.get("task")).startswith("celery."):  # those are canvases
+            each.setdefault("options", {}).setdefault("task_id", str(uuid4()))
+    return embed
 
 
 def stamps_of(message: str) -> Mapping[str, object]:
@@ -157,6 +166,9 @@ class _TaskRequest(Request):  # type: ignore[misc]  # Celery has no types
         if self.worker_pid is not None:
             pool.terminate_job(self.worker_pid, signal)
 
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """Nothing: a worker that stops leaves its turns to the next one, however it was told to."""
+
     def send_event(self, type: str, **fields: Any) -> None:
         """Post it to Celery's loop, without a traceback: it is the same for all, but for words of the agent."""
         fields.pop("traceback", None)
@@ -195,9 +207,10 @@ class Executor:
         # Each turn has a thread, and is not to have a connection, too. Only here: where results are waited for,
         # threads with one backend overwrite each other's subscriptions, and wait in vain (Celery 5.6).
         self.app.conf.result_backend_thread_safe = True
+        results = Results(self.app.backend)
         for name in (TASK, SESSION_TASK):
             task = self.app.tasks[name]
-            task.backend = Results(self.app.backend)
+            task.backend = results
             task.__trace__ = build_tracer(name, task, self.app.loader, hostname, app=self.app)
 
     def named(self, shadow: object, task: str) -> str:

@@ -16,11 +16,28 @@ from celery import states
 from kombu.exceptions import OperationalError
 
 from workers.errors import Undelivered
-from workers.tasks import telling
+from workers.tasks import rescuing, telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# What Redis's backend knows of a chord is put aside under other names, and brought back to what was told since.
+_KEEP = """
+for _, key in ipairs(KEYS) do
+    if redis.call('EXISTS', key) == 1 then redis.call('RENAME', key, key .. '.kept') end
+end
+"""
+_BRING_BACK = """
+for _, key in ipairs(KEYS) do
+    local kept = key .. '.kept'
+    if redis.call('EXISTS', kept) == 1 then
+        if redis.call('EXISTS', key) == 1 and redis.call('TYPE', key).ok == 'zset' then
+            redis.call('ZUNIONSTORE', kept, 2, kept, key, 'AGGREGATE', 'MAX')
+        end
+        redis.call('RENAME', kept, key)
+    end
+end
+"""
 _STORES = ("mark_as_done", "mark_as_failure", "mark_as_retry", "mark_as_revoked", "store_result")
 
 
@@ -33,6 +50,7 @@ class Results:
             setattr(self, name, self._delivering(getattr(backend, name)))
         if type(backend).__module__ == "celery.backends.redis":  # not to load its client for others
             backend._set_with_state = self._setting(backend._set_with_state)
+            backend.on_chord_part_return = self._keeping(backend.on_chord_part_return)
         # Redis's backend calls it for any error in the chord's last step, a broker that is away among them.
         backend.chord_error_from_stack = self._delivering_chord(backend.chord_error_from_stack)
 
@@ -56,6 +74,25 @@ class Results:
             return call(*args, **kwargs)
 
         return deliver
+
+    def _keeping(self, part_returned: Callable[..., Any]) -> Callable[..., Any]:
+        """Keep what a chord has counted until its body was sent: Celery deletes that in any case."""
+        backend = self._backend
+
+        @functools.wraps(part_returned)
+        def returned(request: Any, *args: Any, **kwargs: Any) -> Any:
+            if not request.group or not telling():
+                return part_returned(request, *args, **kwargs)
+            keys = [backend.get_key_for_group(request.group, kind) for kind in (".j", ".t", ".s")]
+            backend.client.eval(_BRING_BACK, len(keys), *keys)
+            with rescuing(lambda: backend.client.eval(_KEEP, len(keys), *keys)):
+                try:
+                    return part_returned(request, *args, **kwargs)
+                except Undelivered:
+                    backend.client.eval(_BRING_BACK, len(keys), *keys)  # or else, the next one does it
+                    raise
+
+        return returned
 
     def _setting(self, set_with_state: Callable[..., None]) -> Callable[..., None]:
         """Store a state unless the task has ended: its last worker may have been frozen, and tells of it late."""

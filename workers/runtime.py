@@ -186,7 +186,11 @@ class Runtime:
         run = TurnRun(self._equipment, claim, asked_at)
         self._idle.clear()
         self._runs.add(run)
-        self._tasks.start(run)
+        try:
+            self._tasks.start(run)
+        except RuntimeError:  # no more threads: the claim runs out, and the turn comes back
+            log.exception("a turn could not be begun", turn_id=claim.turn_id)
+            self._ended(run)
         return run.begun
 
     def _nudge(self) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+import structlog
 from celery import Celery, states
 from celery.exceptions import Ignore, Retry
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Result = TurnResult | SessionResult
+
+log = structlog.get_logger(__name__)
 
 
 class Work(Protocol):
@@ -124,11 +127,27 @@ def telling() -> bool:
 
 
 @contextmanager
+def rescuing(rescue: Callable[[], object]) -> Iterator[None]:
+    """Have `rescue` called where what follows could not be sent, before Celery takes that for its end."""
+    _thread.rescue = rescue
+    try:
+        yield
+    finally:
+        _thread.__dict__.pop("rescue", None)
+
+
+def rescue() -> None:
+    """What follows could not be sent: do what `rescuing` says."""
+    getattr(_thread, "rescue", lambda: None)()
+
+
+@contextmanager
 def unawaited() -> Iterator[None]:
-    """Store a state that nobody waits for, if the result backend answers."""
+    """Store a state that nobody waits for, if the result backend can."""
     before, _thread.telling = telling(), True
     try:
-        with suppress(Undelivered):
-            yield
+        yield
+    except (Undelivered, Exception) as error:  # backends raise what they like; the turn goes on
+        log.warning("a task's state could not be stored", error=str(error))
     finally:
         _thread.telling = before

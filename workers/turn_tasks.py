@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
@@ -53,16 +54,16 @@ class TurnTasks:
     def start(self, run: TurnRun) -> None:
         """Have a turn's task executed, whose body drives the turn; returns at once."""
         name = f"turn {run.claim.turn_id}"
-        thread = threading.Thread(target=self._execute, args=(run,), name=name, daemon=True)
-        self._threads.add(thread)
-        thread.start()
+        threading.Thread(target=self._execute, args=(run,), name=name, daemon=True).start()
 
     def join(self, within_s: float) -> None:
         """Wait for the tasks to end, but no longer."""
+        ends = time.monotonic() + within_s
         for thread in list(self._threads):
-            thread.join(within_s)
+            thread.join(max(0.0, ends - time.monotonic()))
 
     def _execute(self, run: TurnRun) -> None:
+        self._threads.add(threading.current_thread())
         claim, work = run.claim, _TurnWork(self._driver, self._answers, self._telling, run)
         try:
             task = self._task(claim)
@@ -75,7 +76,7 @@ class TurnTasks:
                 self._answers.give(claim.turn_id)
                 if claim.session_run is not None:
                     self._answers.give(claim.session_run)
-        except LedgerUnavailable as error:
+        except (LedgerUnavailable, Undelivered) as error:
             log.warning("a turn's tasks are told later", turn_id=claim.turn_id, error=str(error))
         finally:
             if work.telling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -178,3 +179,31 @@ def test_worker_consumes_no_queue_that_it_has_sent_to(fleet: Fleet, recording: P
     assert fleet.run(fleet.recorded(recording)).status == "completed"  # it is connected again
     assert company.received() == ("other", "theirs")
     assert not fleet.ledger.dead_letters.list(1)
+
+
+def test_body_of_a_chord_comes_once_its_queue_is_there(fleet: Fleet, recording: Path, company: Company) -> None:
+    """On RabbitMQ, a queue that nobody has declared takes nothing: the chord is not over until it does."""
+    worker = fleet.start_worker()
+    header = [company.turn(recording, name) for name in ("left", "right")]
+    chord(header)(company.body("body").set(queue="later"))
+    if isinstance(fleet, RabbitFleet):
+        until(
+            lambda: worker.log.read_bytes().count(b"a task is told later") > 1, "the worker to have tried it twice"
+        )
+    with company.app.connection_for_read() as connection, connection.SimpleQueue("later") as queue:
+        message = queue.get(timeout=WAIT_S)
+        message.ack()
+    assert message.headers["id"] == "body"
+    assert [result["turn_id"] for result in message.payload[0][0]] == ["left", "right"]
+    until(lambda: not any(map(fleet.ledger.waiters, ("left", "right"))), "the tasks to be noted as told")
+
+
+def test_links_have_ids_by_which_a_repetition_is_known(fleet: Fleet, recording: Path, company: Company) -> None:
+    turn = company.turn(recording, "linked")
+    turn.link(company.app.signature("company.first"))
+    turn.apply_async()
+    fleet.start_worker()
+    until(lambda: fleet.ledger.messages("linked").get("linked"), "its message")
+    message = fleet.ledger.messages("linked")["linked"] or ""
+    (link,) = json.loads(message)["embed"]["callbacks"]
+    assert company.received()[0] == link["options"]["task_id"]
