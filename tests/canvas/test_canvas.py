@@ -198,8 +198,10 @@ def test_body_of_a_chord_comes_once_its_queue_is_there(fleet: Fleet, recording: 
     until(lambda: not any(map(fleet.ledger.waiters, ("left", "right"))), "the tasks to be noted as told")
 
 
-def test_links_have_ids_by_which_a_repetition_is_known(fleet: Fleet, recording: Path, company: Company) -> None:
-    turn = company.turn(recording, "linked")
+def test_links_have_ids_by_which_a_repetition_is_known(
+    fleet: Fleet, recording: Path, company: Company, tmp_path: Path
+) -> None:
+    turn = company.turn(slow_recording(tmp_path / "slow.jsonl", recording, 400), "linked")
     turn.link(company.app.signature("company.first"))
     turn.apply_async()
     fleet.start_worker()
