@@ -10,10 +10,9 @@ from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
-from celery.apps import worker as celery_cli
 from celery.platforms import SecurityWarning
 
-from workers import remote_control, tasks
+from workers import celery_internals, remote_control, tasks
 from workers.errands import Errands
 from workers.errors import TurnFailed
 from workers.execution import Executor
@@ -77,8 +76,7 @@ class CeleryWorker:
         listen(self._app, self._runtime.hear)
         signals.setup_logging.connect(_leave_logging_alone)
         signals.worker_ready.connect(self._start)
-        # What Celery says on its way out is no log line, and not true here: a second Ctrl-C ends no agent.
-        celery_cli.safe_say = _say_nothing
+        celery_internals.silence()
         # Celery warns root because of pickle, which is not accepted here.
         warnings.simplefilter("ignore", SecurityWarning)
 
@@ -131,10 +129,6 @@ def _attending(errands: Errands) -> type:
             errands.attend(hub)
 
     return Attend
-
-
-def _say_nothing(*_: object, **__: object) -> None:
-    """In the place of Celery's messages to a terminal."""
 
 
 def _leave_logging_alone(**_: object) -> None:

@@ -14,12 +14,13 @@ import structlog
 from amqp.exceptions import PreconditionFailed
 from celery import Celery, bootsteps
 from celery.exceptions import WorkerShutdown
-from celery.worker.consumer import Consumer, tasks
+from celery.worker.consumer import Consumer
 from kombu import Consumer as QueueConsumer
 from kombu import Message
 
 from workers import transit
 from workers.brokers import OTHERWISE_DECLARED, dead_queue
+from workers.celery_internals import prefetch_by_consumer
 from workers.dead_letters import DeadLetters, fault, given_up, unreadable
 from workers.errors import MessageRefused
 
@@ -141,7 +142,5 @@ class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
 def install(app: Celery, dead_letters: DeadLetters) -> None:
     """Have the application's workers receive messages this way."""
     transit.install()
-    # Quorum queues refuse a prefetch for all consumers of a channel, and here it has one. Celery looks for them
-    # among the arguments of queues, but a queue is one by its virtual host, too.
-    tasks.Tasks.qos_global = lambda *_: False
+    prefetch_by_consumer()
     app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), {"dead_letters": dead_letters})

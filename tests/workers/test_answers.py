@@ -11,14 +11,14 @@ import pytest
 
 from adapters.errors import TurnCancelled
 from adapters.result import TurnResult
+from ops.ledger import Waiter
 from tests.waiting import until
 from tests.workers.site import Hooked, Site
 from tests.workers.test_faults import running
 from workers.admission import Admitted
-from workers.answers import Answers
-from workers.execution import Task
+from workers.delivery import Delivery
 from workers.outcome import refused
-from workers.tasks import Work
+from workers.turn_tasks import TurnTasks
 
 OPTIONS = {"lines": ["{}"]}
 TURNS = 6  # more than there are threads for answers
@@ -107,10 +107,10 @@ def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch
 class Executed(list[str]):
     """In the place of Celery: the tasks that it was to execute."""
 
-    def execute(self, task: Task, work: Work) -> bool:
+    def execute(self, waiter: Waiter, *_: object, **__: object) -> Delivery:
         """See `Executor.execute`."""
-        self.append(task.task_id)
-        return True
+        self.append(waiter.task_id)
+        return Delivery(lambda: None, raises=True, done=True)
 
 
 def test_task_that_was_told_meanwhile_is_not_told_again(site: Site) -> None:
@@ -118,16 +118,17 @@ def test_task_that_was_told_meanwhile_is_not_told_again(site: Site) -> None:
     executed, looked = Executed(), threading.Event()
 
     def tell_all_first(point: str) -> None:
-        if point == "after messages" and not looked.is_set():
+        if point == "after waiting" and not looked.is_set():
             looked.set()
-            answers.give("t1")
+            tasks.give("t1")
             until(lambda: not site.ledger.waiters("t1"), "all to be told by another one")
 
-    answers = Answers(executed, Hooked(site.ledger, tell_all_first))  # type: ignore[arg-type]
+    ledger: Any = Hooked(site.ledger, tell_all_first)
+    tasks = TurnTasks(executed, ledger, site.now)  # type: ignore[arg-type]
     for task_id in ("a", "b"):
         site.ledger.admit(site.request(turn_id="t1", options=OPTIONS), task_id, site.now())
     site.ledger.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
-    answers.give("t1")
+    tasks.give("t1")
     until(looked.is_set, "the first to have looked")
-    answers.close(60)
+    tasks.close(60)
     assert sorted(executed) == ["a", "b"]
