@@ -19,7 +19,7 @@ from celery.apps import worker as celery_cli
 from celery.backends.base import Backend, BaseKeyValueStoreBackend, DisabledBackend, SyncBackendMixin
 from celery.concurrency.base import apply_target
 from celery.exceptions import ChordError
-from celery.result import GroupResult, allow_join_result
+from celery.result import GroupResult, ResultSet
 from celery.worker import state
 from celery.worker.consumer import tasks
 from celery.worker.request import Request
@@ -189,19 +189,28 @@ class _RedisStates(BaseKeyValueStoreBackend):  # type: ignore[misc]  # as above
         self.client.delete(*keys)
 
     def _results(self, group: str, parts: str) -> list[Any]:
-        """Return the results of a chord's tasks. Raises ChordError if one has failed."""
+        """Return the results of a chord's tasks. Raises ChordError if one has failed, Undelivered if one runs."""
         header = GroupResult.restore(group, backend=self, app=self.app)
         if header is None:
             return [self._unpack_chord_result(part, self.decode) for part in self.client.zrange(parts, 0, -1)]
-        header.on_ready()
-        try:
-            with allow_join_result():
-                results: list[Any] = header.join_native(timeout=self.app.conf.result_chord_join_timeout)
-        except Exception as error:
-            if header.failed():
-                raise ChordError(f"Join error: {error!r}") from error
-            raise
-        return results
+        if not header.ready():  # Celery would wait for that in this thread
+            raise Undelivered("not all tasks of the chord have ended")
+        return _results(header)
+
+
+def _results(header: ResultSet) -> list[Any]:
+    """Return what tasks that have ended came to, in groups as they are. Raises ChordError if one has failed."""
+    failed = next(
+        (
+            each
+            for each in header.results
+            if not isinstance(each, ResultSet) and each.state in states.PROPAGATE_STATES
+        ),
+        None,
+    )
+    if failed is not None:
+        raise ChordError(f"Dependency {failed.id} raised {failed.result!r}")
+    return [_results(each) if isinstance(each, ResultSet) else each.result for each in header.results]
 
 
 class _Queues(Queues):  # type: ignore[misc]  # as above

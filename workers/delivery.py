@@ -107,7 +107,8 @@ def install(app: Celery) -> None:
         delivery = _current.get()
         if delivery is None or not delivery.begun:
             return send(*args, **kwargs)
-        sending = f"{kwargs.get('task_id')} {kwargs.get('group_id')}"
+        # The same task is another one in another chord: that waits for its own.
+        sending = f"{kwargs.get('task_id')} {kwargs.get('chord') and kwargs.get('group_id')}"
         if sending in delivery.sent:
             return _sent_before(app, kwargs)
         # An exchange is for whoever listens. A queue has to be there, or will be once its owner declares it.
