@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol
 
 from celery.concurrency.thread import TaskPool
+from celery.worker import state
 from celery.worker.autoscale import Autoscaler
 
 
@@ -23,6 +24,10 @@ class Turns(Protocol):
         """The numbers of those that run."""
         ...
 
+    def drain(self) -> None:
+        """Leave them to the next worker."""
+        ...
+
     def finish(self) -> None:
         """The worker stops: wait for its turns, if it is to do so."""
         ...
@@ -39,7 +44,9 @@ class TurnPool(TaskPool):  # type: ignore[misc]  # Celery has no types
         self.turns.resize(self.limit)
 
     def on_stop(self) -> None:
-        """The worker stops."""
+        """The worker stops. With a second Ctrl-C, in a signal handler: this may interrupt the first call."""
+        if state.should_terminate:
+            self.turns.drain()
         self.turns.finish()
         super().on_stop()
 

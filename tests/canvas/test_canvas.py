@@ -209,3 +209,22 @@ def test_links_have_ids_by_which_a_repetition_is_known(
     message = waiter.message or ""
     (link,) = json.loads(message)["embed"]["callbacks"]
     assert company.received()[0] == link["options"]["task_id"]
+
+
+def test_chord_that_is_sent_again_comes_again(
+    fleet: Fleet, recording: Path, company: Company, tmp_path: Path
+) -> None:
+    """Its turns are the same, and so are their tasks; what follows on these is another chord."""
+    header = [
+        company.turn(slow_recording(tmp_path / "slow.jsonl", recording, 400), "slow"),
+        company.turn(recording, "quick"),
+    ]
+    for name in ("first", "second"):
+        chord(header)(company.body(name))
+    fleet.start_worker()
+    got = dict(company.received() for _ in range(2))
+    assert {name: [part["turn_id"] for part in parts] for name, parts in got.items()} == {
+        "first": ["slow", "quick"],
+        "second": ["slow", "quick"],
+    }
+    assert fleet.ledger.turn("slow").attempts == 1

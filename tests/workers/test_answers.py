@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +109,9 @@ def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch
 class Executed(list[str]):
     """In the place of Celery: the tasks that it was to execute."""
 
-    def execute(self, waiter: Waiter, *_: object, **__: object) -> Delivery:
+    def execute(self, waiter: Waiter, work: Callable[[], object], *_: object, **__: object) -> Delivery:
         """See `Executor.execute`."""
+        work()
         self.append(waiter.task_id)
         return Delivery(lambda: None, raises=True, done=True)
 
@@ -143,9 +144,9 @@ class Hanging(Executed):
         super().__init__()
         self.go_on = threading.Event()
 
-    def execute(self, waiter: Waiter, *_: object, **__: object) -> Delivery:
+    def execute(self, waiter: Waiter, work: Callable[[], object], *_: object, **__: object) -> Delivery:
         """See `Executor.execute`."""
-        done = super().execute(waiter)
+        done = super().execute(waiter, work)
         self.go_on.wait(60)
         return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -250,13 +251,16 @@ def test_worker_that_drains_waits_for_its_turns_and_takes_no_more(fleet: Fleet, 
     assert fleet.ledger.turn(late).attempts == 0
 
 
-def test_worker_that_drains_leaves_its_turns_when_told_again(fleet: Fleet, tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_worker_that_drains_leaves_its_turns_when_told_again(
+    fleet: Fleet, tmp_path: Path, told: signal.Signals
+) -> None:
     worker = fleet.start_worker("--drain")
     turn_id = fleet.client.enqueue(endless(fleet, tmp_path))
     running(fleet, turn_id)
-    worker.terminate()
+    worker.process.send_signal(told)
     until(lambda: b"worker stops" in worker.log.read_bytes(), "the worker to have heard it")
-    worker.terminate()
+    worker.process.send_signal(told)
     assert worker.wait() == 0
     assert fleet.ledger.turn(turn_id).state == "running"
     fleet.start_worker()

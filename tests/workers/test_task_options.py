@@ -222,3 +222,17 @@ def test_priority_of_a_message_is_that_of_its_turn(fleet: Fleet, company: Compan
         request = fleet.ledger.request(turn_id)
         assert request is not None
         assert request.priority == priority
+
+
+def test_monitors_see_no_argument_of_what_follows(fleet: Fleet, company: Company, recording: Path) -> None:
+    """The agent's words are one of them; others may be a producer's secrets."""
+    fleet.start_worker()
+    turn = company.turn(recording, "turn")
+    turn.link(company.app.signature("company.after", args=("s3cret-token",), task_id="after"))
+    with events_of(company.app) as seen:
+        turn.apply_async()
+        assert company.received()[0] == "after"
+        until(lambda: told_of(seen, "after")["task-sent"], "it to be told")
+    (told,) = [event for event in seen if event["type"] == "task-sent" and event["uuid"] == "after"]
+    assert (told["args"], told["kwargs"]) == ("(not shown)", "{}")
+    assert "s3cret-token" not in str(seen)
