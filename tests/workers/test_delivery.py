@@ -175,9 +175,12 @@ def bench(away: Away, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(away.url, monkeypatch)
 
 
-@pytest.mark.parametrize(
+ENDS = pytest.mark.parametrize(
     ("result", "state"), [(None, "SUCCESS"), (FAILED, "FAILURE"), (refused("t1", TurnCancelled()), "REVOKED")]
 )
+
+
+@ENDS
 def test_errors_of_a_result_backend_that_answers_are_no_failure_of_the_task(
     bench: Bench, away: Away, result: TurnResult | None, state: str
 ) -> None:
@@ -205,16 +208,49 @@ def test_chain_that_goes_on_into_a_chord_goes_on_once_the_chord_can_be_counted(b
     assert len(bench.ids) == len(set(bench.ids)), "none was sent twice"
 
 
-def test_state_that_is_told_late_replaces_none_that_is_final(bench: Bench) -> None:
+def test_hiccup_of_a_result_backend_is_no_failure_of_the_task(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is over when Celery would store the failure."""
+    failures = iter([ConnectionError("reset by peer")])
+    backend = type(bench.app.backend)
+    store = backend._store_result
+
+    def fail_once(*args: Any, **kwargs: Any) -> Any:
+        if failure := next(failures, None):
+            raise failure
+        return store(*args, **kwargs)
+
+    monkeypatch.setattr(backend, "_store_result", fail_once)
+    bench.turn().apply_async()
+    (waiter,) = bench.waiters()
+    assert not bench.execute(waiter).done
+    assert bench.state("t1") == "PENDING"
+    assert bench.execute(waiter).done
+    assert bench.state("t1") == "SUCCESS"
+
+
+@ENDS
+def test_state_that_is_told_late_replaces_none_that_is_final(
+    bench: Bench, result: TurnResult | None, state: str
+) -> None:
     """Of a worker that was frozen, for one."""
     bench.turn().apply_async()
     (waiter,) = bench.waiters()
     bench.executor.started(waiter, {"host": "here"})
     assert bench.state("t1") == "STARTED"
-    bench.execute(waiter)
+    bench.execute(waiter, result)
     bench.executor.started(waiter, {"host": "here"})
     bench.app.backend.mark_as_retry("t1", ValueError("parked"))
-    assert bench.state("t1") == "SUCCESS"
+    assert bench.state("t1") == state
+
+
+def test_turn_goes_on_where_its_start_cannot_be_stored(bench: Bench, away: Away) -> None:
+    bench.turn().apply_async()
+    (waiter,) = bench.waiters()
+    with away.fails():
+        bench.executor.started(waiter, {"host": "here"})
+    assert bench.state("t1") == "PENDING"
 
 
 def test_what_was_sent_is_not_sent_again_with_what_could_not_be(bench: Bench) -> None:
