@@ -70,7 +70,7 @@ test-agents: $(INSTALLED)
 	@$(BIN)/python -m tests.agents $(if $(AGENT),--agent $(AGENT)) $(if $(VERSION),--version $(VERSION)) \
 		$(if $(SCENE),--scene $(SCENE))
 
-# The broker, the ledger, or both are away for half a minute.
+# The broker, the ledger, and both are away for half a minute each.
 outages: $(INSTALLED) test-tools
 	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
 
