@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from celery.result import AsyncResult
 
 from adapters.errors import InvalidRequest
 from tests.canvas.company import Company
+from tests.needs import need
+from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
 from workers.app import SESSION_TASK, TASK, create_app
 from workers.signatures import turn, turn_after
@@ -23,6 +26,15 @@ def company(shared: Fleet) -> Company:
     company = Company(shared)
     company.declare()
     return company
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A turn in a session of its own."""
+    text = (RECORDINGS / "a_parallel_tools.jsonl").read_text()
+    copy = tmp_path / "recording.jsonl"
+    copy.write_text(text.replace("55335d49-1cc1-427c-9557-f27b71f9023c", str(uuid.uuid4())))
+    return copy
 
 
 @pytest.fixture
@@ -68,6 +80,27 @@ def test_turn_takes_text_and_session_of_the_turn_before(
     assert prompt_of(shared, work) == f"do it\n\n<result>\n{before.text}\n</result>"
     assert request is not None
     assert request.session_id == before.session_id == shared.result(work).session_id
+
+
+def test_turns_of_a_chain_work_in_the_workspace_that_the_first_has_brought(
+    shared: Fleet, company: Company, recording: Path, named: str, tmp_path: Path
+) -> None:
+    git = [need("git"), "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@localhost"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "begun"], check=True)
+    tree = {"workspace": "", "worktree": {"repository": str(tmp_path)}, "keep_workspace": True}
+    first = company.turn(recording, f"{named}.first", **tree)
+    second = company.turn_after(recording, f"{named}.second", {"session": True})
+    third = company.turn_after(recording, f"{named}.third", {"workspace": True})
+    for each in (second, third):
+        del each.args[0]["workspace"]
+    assert chain(first, second, third).apply_async().get(timeout=WAIT_S)["status"] == "completed"
+    place = shared.result(f"{named}.first").workspace
+    for turn_id in (f"{named}.second", f"{named}.third"):
+        request = shared.ledger.request(turn_id)
+        assert request is not None
+        assert request.workspace == place
+    assert (request.host, request.session_id) == ("local", None)
 
 
 def test_turn_that_closes_a_chord_takes_all_texts(
