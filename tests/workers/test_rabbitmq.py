@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from celery import Celery, chain
+from celery import Celery, chain, chord
 from kombu import Connection, Exchange, Queue
 
 from adapters.result import Status
@@ -116,6 +116,8 @@ def test_results_come_over_rabbitmq_itself(tmp_path: Path, vhost: Vhost, recordi
             failed.apply_async().get(timeout=WAIT_S)
         with pytest.raises(Exception, match="not accepted; send application/json"):
             first.apply_async(serializer="pickle").get(timeout=WAIT_S)
+        with pytest.raises(NotImplementedError):
+            chord([first, second])(failed)
 
 
 def test_plain_virtual_host_will_do(tmp_path: Path, rabbitmq: RabbitMQ, recording: Path) -> None:
