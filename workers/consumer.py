@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import structlog
 from amqp.exceptions import PreconditionFailed
 from celery import Celery, bootsteps
+from celery.app.task import Context
 from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer, tasks
 from kombu import Consumer as QueueConsumer
@@ -62,8 +63,10 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
         headers = message.headers if isinstance(message.headers, Mapping) else {}
         task_id = headers.get("id")
         if "task" in headers and isinstance(task_id, str) and task_id and not headers.get("ignore_result"):
+            properties = message.properties or {}
+            replies = Context({name: properties.get(name) for name in ("reply_to", "correlation_id")})
             try:
-                self.app.backend.mark_as_failure(task_id, MessageRefused(reason))
+                self.app.backend.mark_as_failure(task_id, MessageRefused(reason), request=replies)
             except Exception as error:  # the result backend is away, and the ledger has it
                 log.warning("a producer does not hear of its message", task_id=task_id, error=str(error))
         self.call_soon(partial(message.ack_log_error, log, self.connection_errors))

@@ -112,12 +112,13 @@ def _arrival(app: Celery, request: ShownRequest) -> Arrival:
     return Arrival(
         task=request.type,
         task_id=request.id,
-        document=request.document,
+        document=request.asked.document,
+        fault=request.asked.fault,
         due_at=request.eta.timestamp() if request.eta is not None else None,
         timeout_ms=math.ceil(limit_s * 1000) if limit_s else None,
         priority=priority_of(app.conf.broker_url, (request.message.properties or {}).get("priority")),
         expires_at=request.expires.timestamp() if request.expires is not None else None,
         revoked=request.id in state.revoked or has_any(request.stamps, state.revoked_stamps),
         traceparent=read_traceparent(request.request_dict.get("traceparent")),
-        message=stored(request, request.document),
+        message=stored(request, request.asked.turn),
     )

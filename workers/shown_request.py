@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from celery.worker.request import Request
 
+from adapters.arguments import asked
+
 
 class Shown(Protocol):
     """What monitors see."""
@@ -20,7 +22,7 @@ class Shown(Protocol):
 
 
 class ShownRequest(Request):  # type: ignore[misc]  # Celery has no types
-    """Shows what `shown` makes of its name and its one argument, whatever its producer would have shown of that.
+    """Shows what `shown` makes of its name and its request, whatever its producer would have shown of them.
 
     Celery's own clients put the repr of all arguments beside these, and `inspect` shows the arguments themselves.
     """
@@ -28,14 +30,9 @@ class ShownRequest(Request):  # type: ignore[misc]  # Celery has no types
     def __init__(self, message: Any, *, shown: Shown, **arguments: Any) -> None:
         super().__init__(message, **arguments)
         self.name = shown.named(self.request_dict.get("shadow"), self.type)
-        self._argsrepr = shown.described(self.document)
+        self.asked = asked(self.args or (), self.kwargs or {})
+        self._argsrepr = shown.described(self.asked.document)
         self._kwargsrepr = "{}"
-
-    @property
-    def document(self) -> object:
-        """The one argument that a turn's task has; None: there is none, or there are others."""
-        args = list(self.args or ())
-        return args[0] if len(args) == 1 else None
 
     def info(self, safe: bool = False) -> dict[str, Any]:
         """What `inspect` tells."""
