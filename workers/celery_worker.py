@@ -47,7 +47,7 @@ class CeleryWorker:
         A process that is nothing but a worker (`alone`) ends within 5 s then, even if the broker does not answer.
         """
         self._alone = alone
-        self._prepare(name)
+        self._prepare()
         signals.worker_shutting_down.connect(self._leave)
         worker = self._app.Worker(
             hostname=name,
@@ -57,6 +57,7 @@ class CeleryWorker:
             without_gossip=True,
             without_mingle=True,  # workers here know of each other through the ledger
         )
+        self._executor.prepare(name)  # Celery has sent the signals by which instrumentations are set up
         with self._runtime:
             try:
                 worker.start()
@@ -68,9 +69,8 @@ class CeleryWorker:
             self._patience.cancel()
         return 0 if self._told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
-    def _prepare(self, name: str) -> None:
+    def _prepare(self) -> None:
         tasks.define(self._app, Reception(self._runtime.admit, self._executor, self._errands))
-        self._executor.prepare(name)
         self._app.steps["consumer"].add(_attending(self._errands))
         self._app.steps["worker"].add(_leaving(self._runtime))
         remote_control.install(self._runtime)

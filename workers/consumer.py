@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import structlog
 from amqp.exceptions import PreconditionFailed
 from celery import Celery, bootsteps
+from celery.app import trace
 from celery.app.task import Context
 from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer, tasks
@@ -52,6 +53,12 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
             log.error(OTHERWISE_DECLARED, error=exc.reply_text)
             raise WorkerShutdown(_SETTING_TO_CHANGE)
         super().on_connection_error_after_connected(exc)
+
+    def update_strategies(self) -> None:
+        """Have tasks received, and traced by what instrumentations have put in the place of Celery's tracer."""
+        super().update_strategies()
+        for name, task in self.app.tasks.items():
+            task.__trace__ = trace.build_tracer(name, task, self.app.loader, self.hostname, app=self.app)
 
     def bury(self, message: Message, reason: str) -> None:
         """Put a message aside, and acknowledge it when the ledger has it. Returns at once."""

@@ -10,7 +10,7 @@ task ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from uuid import uuid4
 import orjson
 import structlog
 from celery import Celery, states
-from celery.app.trace import build_tracer, fast_trace_task
+from celery.app import trace
 from celery.concurrency.base import apply_target
 from celery.worker import state
 from celery.worker.request import Request
@@ -96,11 +96,12 @@ class Task:
     message: str | None = None  # see `stored`; None: it has not come yet
     shown: str = "()"  # what monitors see of its arguments
     waits: bool = True  # False: nobody has asked, and the ledger has no such task
+    own: Mapping[str, object] = field(default_factory=dict)  # headers that go before those of its message
 
     @property
     def headers(self) -> dict[str, Any]:
         """Of its message."""
-        return dict(self._message["headers"])
+        return {**self._message["headers"], **self.own}
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -170,8 +171,13 @@ class _TaskRequest(Request):  # type: ignore[misc]  # Celery has no types
         """Nothing: a worker that stops leaves its turns to the next one, however it was told to."""
 
     def send_event(self, type: str, **fields: Any) -> None:
-        """Post it to Celery's loop, without a traceback: it is the same for all, but for words of the agent."""
+        """Post it to Celery's loop, without a traceback: it is the same for all.
+
+        Monitors hear of retries when a task is received, which here is once.
+        """
         fields.pop("traceback", None)
+        if type == "task-started" and (retries := self.request_dict.get("retries")):
+            fields["retries"] = retries
         self._executor.send(type, uuid=self.id, **fields)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
@@ -203,7 +209,7 @@ class Executor:
         continuations.install(app)
 
     def prepare(self, hostname: str) -> None:
-        """Have the tasks traced; once they are defined, and before any is executed."""
+        """Have the tasks traced; once they are defined and instrumented, and before any is executed."""
         # Each turn has a thread, and is not to have a connection, too. Only here: where results are waited for,
         # threads with one backend overwrite each other's subscriptions, and wait in vain (Celery 5.6).
         self.app.conf.result_backend_thread_safe = True
@@ -211,7 +217,7 @@ class Executor:
         for name in (TASK, SESSION_TASK):
             task = self.app.tasks[name]
             task.backend = results
-            task.__trace__ = build_tracer(name, task, self.app.loader, hostname, app=self.app)
+            task.__trace__ = trace.build_tracer(name, task, self.app.loader, hostname, app=self.app)
 
     def named(self, shadow: object, task: str) -> str:
         """See `shown_request.Shown`."""
@@ -251,7 +257,7 @@ class Executor:
         try:
             with doing(work):
                 request.execute_using_pool(
-                    _Here(partial(fast_trace_task, _loc=(self.app.tasks, (), hostname)), number)
+                    _Here(partial(trace.fast_trace_task, _loc=(self.app.tasks, (), hostname)), number)
                 )
         finally:
             state.task_ready(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
+from celery import signals
 from celery.concurrency.thread import TaskPool
 from celery.worker.autoscale import Autoscaler
 
@@ -33,6 +34,11 @@ class TurnPool(TaskPool):  # type: ignore[misc]  # Celery has no types
 
     turns: ClassVar[Turns]
     limit: int
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Set-ups of instrumentations wait for it. Celery's threads do not send it, but tasks are executed here.
+        signals.worker_process_init.send(sender=None)
 
     def on_start(self) -> None:
         """The worker starts."""

@@ -71,7 +71,7 @@ class Runtime:
         self._loop.set_default_executor(DaemonPool(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
         self._runs: set[TurnRun] = set()
-        self._tasks = TurnTasks(executor, answers, self)
+        self._tasks = TurnTasks(executor, answers, self, equipment.tracing)
         self._admission = Admission(equipment, self._nudge, self._answers.give)
         self._scheduler = Scheduler(equipment, keeper.owner, self)
         self._archivist = Archivist(equipment, equipment.archive) if equipment.archive else None

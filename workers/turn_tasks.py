@@ -14,12 +14,14 @@ import structlog
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, Claim
+from ops.tracing import Tracing, parent_of_task
 from workers.answers import Answers
 from workers.conclusion import Parked
 from workers.errors import Undelivered
 from workers.execution import Executor, Task, unasked
 from workers.run import RunOutcome, TurnRun
 
+_ORDERLY_S = 1.0  # a turn waits no longer for a result backend that hangs
 _TELLING = 64  # tasks of ended turns in threads of their own; a result backend that hangs is to hold no more
 
 log = structlog.get_logger(__name__)
@@ -44,10 +46,11 @@ class Driver(Protocol):
 class TurnTasks:
     """Safe for threads."""
 
-    def __init__(self, executor: Executor, answers: Answers, driver: Driver) -> None:
+    def __init__(self, executor: Executor, answers: Answers, driver: Driver, tracing: Tracing | None) -> None:
         self._executor = executor
         self._answers = answers
         self._driver = driver
+        self._tracing = tracing
         self._threads: set[threading.Thread] = set()
         self._telling = threading.BoundedSemaphore(_TELLING)
 
@@ -63,7 +66,7 @@ class TurnTasks:
             thread.join(max(0.0, ends - time.monotonic()))
 
     def _execute(self, run: TurnRun) -> None:
-        self._threads.add(threading.current_thread())
+        self._follow_on(threading.current_thread())
         claim, work = run.claim, _TurnWork(self._driver, self._answers, self._telling, run)
         try:
             task = self._task(claim)
@@ -84,13 +87,23 @@ class TurnTasks:
             self._threads.discard(threading.current_thread())
             self._driver.executed(run)
 
+    def _follow_on(self, thread: threading.Thread) -> None:
+        """Let the last execution of the same task tell that the turn was parked: signals are to come in order."""
+        before = [each for each in list(self._threads) if each.name == thread.name]
+        self._threads.add(thread)
+        for each in before:
+            each.join(_ORDERLY_S)
+
     def _task(self, claim: Claim) -> Task:
         """The task that the turn is executed for; others that wait for it are told its result."""
-        shown = self._executor.described(claim.request)
+        shown, parent = self._executor.described(claim.request), parent_of_task(self._tracing, claim)
+        own: dict[str, object] = {"retries": sum(each is not claim.open for each in claim.attempts)}
+        if parent is not None:
+            own["traceparent"] = parent
         if not claim.tasks:
-            return replace(unasked(claim), shown=shown)
+            return replace(unasked(claim), shown=shown, own=own)
         task_id = claim.turn_id if claim.turn_id in claim.tasks else min(claim.tasks)
-        return Task(task_id, claim.turn_id, message=claim.tasks[task_id], shown=shown)
+        return Task(task_id, claim.turn_id, message=claim.tasks[task_id], shown=shown, own=own)
 
 
 class _TurnWork:
