@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from celery import Celery
@@ -18,18 +19,19 @@ TASK: Final = "runturn.run_turn"
 SESSION_TASK: Final = "runturn.run_session"
 
 
-def create_app(broker_url: str, result_url: str | None = None) -> Celery:
+def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[str] = (QUEUE,)) -> Celery:
     """An application on that broker. A Redis keeps results, too, unless `result_url` names another place.
 
-    A RabbitMQ does not: without `result_url`, results are in the ledger only.
+    A RabbitMQ does not: without `result_url`, results are in the ledger only. Turns are sent to the first of the
+    queues, and workers receive them from all.
     """
     serialization.install()
     app = Celery("runturn", broker=broker_url, backend=results_url(broker_url, result_url), set_as_current=False)
     app.conf.update(
-        task_routes={"runturn.*": {"queue": QUEUE}},
+        task_routes={"runturn.*": {"queue": queues[0]}},
         # Where Celery sends what follows on a turn, unless its signature names a queue: Celery's own default.
         task_default_queue="celery",
-        task_queues=[turn_queue()],
+        task_queues=[turn_queue(name) for name in queues],
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],
@@ -44,7 +46,6 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         worker_enable_prefetch_count_reduction=False,
         worker_hijack_root_logger=False,
         worker_send_task_events=True,
-        task_send_sent_event=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,  # for as long as it takes
         # RabbitMQ closes the channel of a worker that holds a message for too long, say while the ledger is away.
