@@ -1,4 +1,7 @@
-"""The Celery application: names and settings that producers and workers share."""
+"""The Celery application: names and settings that producers and workers share.
+
+`app` is that of this installation, for `celery -A workers.app`; it is made when somebody asks for it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Final
 
 from celery import Celery
 
-from workers import serialization
+from workers import celery_command, serialization
 from workers.brokers import (
+    NO_RESULTS,
     QUEUE,
     results_url,
     transport_options,
@@ -39,6 +43,7 @@ def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[
         task_acks_late=True,
         worker_prefetch_multiplier=1,
         worker_autoscaler="workers.pool:TurnAutoscaler",
+        worker_consumer="workers.celery_command:refuse_consumer",  # `runturn worker` has its own
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
         # After a lost connection, Celery would widen the prefetch again from the threads that acknowledge: with
@@ -56,4 +61,15 @@ def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[
         # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.results`).
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
+    celery_command.guard(app, has_results=app.conf.result_backend != NO_RESULTS)
+    return app
+
+
+def __getattr__(name: str) -> Celery:
+    """The attribute `app`, by the settings. Raises SettingsError."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from workers.configured_app import installed_app  # noqa: PLC0415  # it needs what stands here
+
+    app: Celery = globals().setdefault("app", installed_app())
     return app

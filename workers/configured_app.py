@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 
+import click
 from celery import Celery
 from celery.exceptions import ImproperlyConfigured
 
 from ops.errors import SettingsError
-from ops.settings import Settings
+from ops.settings import Settings, load_settings
+from ops.state_dir import StateDir
+from workers import celery_command, transit
 from workers.app import create_app
 from workers.brokers import results_url
+from workers.celery_command import BAD_INPUT
+from workers.embedded import EmbeddedBroker
 
 _MEANINGLESS = (ImproperlyConfigured, KeyError, ValueError, ImportError, AttributeError)  # what odd URLs raise
 # Celery reads these by itself, and they beat what an application says.
@@ -45,6 +51,25 @@ def configured_app(settings: Settings, broker_url: str) -> Celery:
             field="result_url",
             where="RUNTURN_RESULT_URL",
         ) from error
+    return app
+
+
+def installed_app() -> Celery:
+    """Return the application by the settings, as Celery's current one; the embedded broker is not started.
+
+    Raises SettingsError. Celery's own command would show a traceback: it is told in one sentence, and ends.
+    """
+    try:
+        settings = load_settings()
+        given, own = settings.broker_url, EmbeddedBroker(StateDir(settings.state_dir).broker)
+        app = configured_app(settings, given.get_secret_value() if given else own.url)
+    except SettingsError as error:
+        if celery_command.running():
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(BAD_INPUT)
+        raise
+    app.set_default()
+    transit.install()  # `celery events`, when it is killed, would stay in the broker's table of bindings
     return app
 
 
