@@ -57,6 +57,8 @@ ANSWERS = {
     "graph workers": "digraph dependencies",
     "list bindings": "runturn                      runturn                      runturn",
     "report": "software -> celery",
+    "shell --python": "(InteractiveConsole)",
+    "upgrade settings /dev/null": "Does not seem to require any changes",
 }
 ERRORS = {
     "inspect objgraph": "Requires the objgraph library",
