@@ -45,7 +45,7 @@ def build_worker(
     """
     agents = build_registry(settings)
     report_failed(agents)
-    metrics = WorkerMetrics(registry, Vocabulary(agents))
+    metrics = WorkerMetrics(registry, Vocabulary(agents, settings.queues[0]))
     equipment = Equipment(
         settings=settings,
         ledger=ledger,

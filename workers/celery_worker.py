@@ -14,9 +14,11 @@ from celery.apps import worker as celery_cli
 from celery.platforms import SecurityWarning
 
 from workers import remote_control, tasks
+from workers.brokers import queue_names
 from workers.errands import Errands
 from workers.errors import TurnFailed
 from workers.execution import Executor
+from workers.further_queues import FurtherQueues
 from workers.garbage import collect_seldom
 from workers.panel import listen
 from workers.pool import TurnPool
@@ -51,6 +53,7 @@ class CeleryWorker:
         signals.worker_shutting_down.connect(self._leave)
         worker = self._app.Worker(
             hostname=name,
+            queues=queue_names(self._app)[:1],  # the others have channels of their own
             pool=type("TurnPool", (TurnPool,), {"turns": self._runtime, "__module__": TurnPool.__module__}),
             **({"concurrency": room} if isinstance(room, int) else {"autoscale": room}),
             quiet=True,
@@ -71,7 +74,7 @@ class CeleryWorker:
 
     def _prepare(self) -> None:
         tasks.define(self._app, Reception(self._runtime.admit, self._executor, self._errands))
-        self._app.steps["consumer"].add(_attending(self._errands))
+        self._app.steps["consumer"].update((_attending(self._errands), FurtherQueues))
         self._app.steps["worker"].add(_leaving(self._runtime))
         remote_control.install(self._runtime)
         listen(self._app, self._runtime.hear)

@@ -21,7 +21,7 @@ from kombu import Consumer as QueueConsumer
 from kombu import Message
 
 from workers import transit
-from workers.brokers import OTHERWISE_DECLARED, dead_queue
+from workers.brokers import OTHERWISE_DECLARED, dead_queue, queue_names
 from workers.dead_letters import DeadLetters, fault, given_up, unreadable
 from workers.errors import MessageRefused
 
@@ -130,7 +130,7 @@ class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         if consumer.connection.transport.driver_type == "amqp":
             self._consumer = QueueConsumer(
                 consumer.connection.channel(),
-                [dead_queue()],
+                [dead_queue(name) for name in queue_names(consumer.app)],
                 on_message=lambda message: consumer.bury(message, given_up(message)),
                 prefetch_count=_PREFETCH,
             )

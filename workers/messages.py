@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from adapters.request import TurnRequest
 from adapters.session_request import SessionRequest
 from workers.app import SESSION_TASK, TASK
-from workers.brokers import OTHERWISE_DECLARED, QUEUE, publish_options
+from workers.brokers import OTHERWISE_DECLARED, publish_options, queue_names
 from workers.description import described
 from workers.errors import BrokerUnavailable
 
@@ -27,12 +27,10 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
     """
     with app.producer_or_acquire() as producer:
         faults = (OperationalError, OSError, MessageNacked, *producer.connection.connection_errors)
-        options = publish_options(app.conf.broker_url)
+        options = publish_options(app.conf.broker_url) | {"queue": queue_names(app)[0]}
         for sent, request in enumerate(requests):
             try:
-                app.amqp.send_task_message(
-                    producer, task_of(request), _message(app, request), queue=QUEUE, **options
-                )
+                app.amqp.send_task_message(producer, task_of(request), _message(app, request), **options)
             except PreconditionFailed as error:
                 why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
                 raise BrokerUnavailable(_explained(why, sent, len(requests))) from error
@@ -65,7 +63,7 @@ def _message(app: Celery, request: Request) -> Any:
         task_of(request),
         args=[document_of(request)],
         argsrepr=described(request.turn if isinstance(request, SessionRequest) else request),
-        create_sent_event=app.conf.task_send_sent_event,
+        create_sent_event=True,
     )
 
 

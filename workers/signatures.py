@@ -1,4 +1,4 @@
-"""Turns and sessions of turns as signatures, for chains, groups and chords."""
+"""Turns and sessions of turns as signatures, for chains, groups and chords; `app` comes from `create_app`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from celery import Celery
 
 from adapters.arguments import check_after
 from workers.app import SESSION_TASK, TASK
-from workers.brokers import QUEUE
+from workers.brokers import queue_names
 from workers.description import described
 from workers.messages import Request, document_of, id_of, task_of
 
@@ -31,4 +31,4 @@ def turn_after(app: Celery, document: Mapping[str, object]) -> Any:
 
 
 def _signature(app: Celery, task: str, document: Mapping[str, object], **options: Any) -> Any:
-    return app.signature(task, args=[document], queue=QUEUE, argsrepr=described(document), **options)
+    return app.signature(task, args=[document], queue=queue_names(app)[0], argsrepr=described(document), **options)

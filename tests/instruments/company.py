@@ -18,9 +18,7 @@ WORDS = "I have found them under the carpet"
 
 
 class CompanyFleet(Fleet):
-    """Its workers import the company's module before they start."""
-
-    module = "tests.instruments.worker"
+    """Its workers import the company's module."""
 
     def failing(self, turn_id: str) -> TurnRequest:
         """A turn whose agent says something and fails, twice."""
@@ -45,7 +43,8 @@ def company_fleet(
     variables = {
         "PATH": os.environ["PATH"],
         "HOME": str(root),
-        "COMPANY": str(company),
+        "PYTHONPATH": str(company),
+        "RUNTURN_INCLUDE": "company",
         "GITHUB_TOKEN": SECRET,
         **(environment or {}),
     }

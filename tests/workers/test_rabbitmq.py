@@ -19,9 +19,10 @@ from tests.waiting import until
 from tests.workers.fleet import WAIT_S, slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import QUEUE, TASK, create_app
-from workers.brokers import DEAD_QUEUE
+from workers.brokers import dead_queue
 from workers.messages import send
 
+DEAD = dead_queue(QUEUE)
 Fault = Callable[[Vhost], None]
 
 PRODUCER = """
@@ -58,7 +59,7 @@ def cut_off(vhost: Vhost) -> None:
 
 def _empty(vhost: Vhost) -> None:
     until(lambda: not vhost.messages(QUEUE), "all messages to be acked")
-    assert not vhost.messages(DEAD_QUEUE)
+    assert not vhost.messages(DEAD.name)
 
 
 def test_turn_runs_and_the_broker_holds_nothing_but_what_is_needed(fleet: RabbitFleet, recording: Path) -> None:
@@ -69,7 +70,7 @@ def test_turn_runs_and_the_broker_holds_nothing_but_what_is_needed(fleet: Rabbit
     _empty(fleet.vhost)
     queues = fleet.vhost.list_queues("type", "durable")
     kept = {name: columns for name, columns in queues.items() if "pidbox" not in name}
-    assert kept == {QUEUE: ("quorum", "true"), DEAD_QUEUE: ("quorum", "true")}
+    assert kept == {QUEUE: ("quorum", "true"), DEAD.name: ("quorum", "true")}
     ours = {name for name in fleet.vhost.list_exchanges() if "celery" not in name}
     assert ours == {QUEUE, "runturn.events.topic"}
     assert not [name for name in fleet.vhost.list_exchanges() if "delayed" in name]
