@@ -20,7 +20,7 @@ from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Busy
 from workers.app import SESSION_TASK, TASK
 from workers.equipment import Equipment
-from workers.execution import stamps_of
+from workers.kept import stamps_of
 from workers.outcome import refused
 from workers.patience import Detached, Patience
 from workers.remote_control import has_any
@@ -42,7 +42,8 @@ class Arrival:
     priority: int = 0  # of the message, which a request's own beats
     revoked: bool = False
     traceparent: str | None = None  # of the message, which a request's own beats
-    message: str | None = None  # what Celery needs to execute the task, see `workers.execution`
+    follows: str = ""  # a digest of what is to follow on the task, see `workers.kept`
+    message: str | None = None  # what Celery needs to execute the task, see there
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Admission:
             arrival.due_at,
             expires_at=arrival.expires_at,
             revoked=arrival.revoked,
+            follows=arrival.follows,
             message=arrival.message,
         )
         if known.again:
@@ -126,7 +128,12 @@ class Admission:
         except InvalidRequest as error:
             refused = SessionResult.refused(_given_id(arrival, "run_id", RUN_ID), error)
             known = await self._patiently(
-                ledger.refuse_session, refused, arrival.task_id, now, message=arrival.message
+                ledger.refuse_session,
+                refused,
+                arrival.task_id,
+                now,
+                follows=arrival.follows,
+                message=arrival.message,
             )
         else:
             known = await self._patiently(
@@ -137,6 +144,7 @@ class Admission:
                 arrival.due_at,
                 expires_at=arrival.expires_at,
                 revoked=arrival.revoked,
+                follows=arrival.follows,
                 message=arrival.message,
             )
         if known.again:
@@ -190,6 +198,7 @@ class Admission:
             result,
             arrival.task_id,
             self._equipment.clock(),
+            follows=arrival.follows,
             message=arrival.message,
         )
         if isinstance(asked, Busy):

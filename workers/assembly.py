@@ -16,7 +16,6 @@ from ops.state_dir import StateDir
 from ops.tracing import Tracing
 from ops.transcripts import Archive
 from workers.agents import build_registry, report_failed
-from workers.answers import Answers
 from workers.beat import Beat
 from workers.bus import Publisher
 from workers.celery_worker import CeleryWorker
@@ -27,6 +26,7 @@ from workers.execution import Executor
 from workers.keeper import Keeper
 from workers.pump import EventPump
 from workers.runtime import Runtime
+from workers.turn_tasks import TurnTasks
 
 
 def build_worker(
@@ -60,11 +60,11 @@ def build_worker(
     )
     errands = Errands()
     executor = Executor(app, errands, equipment.secrets)
-    answers = Answers(executor, ledger)
+    tasks = TurnTasks(executor, ledger, tracing=equipment.tracing)
     hosts = {host.name: host.labels for host in equipment.hosts}
-    keeper = Keeper(ledger, hosts, answers.give_late, time.time)
+    keeper = Keeper(ledger, hosts, tasks.give_late, time.time)
     beat = Beat()
-    runtime = Runtime(equipment, answers, keeper, executor, beat, finishes=finishes)
+    runtime = Runtime(equipment, tasks, keeper, executor, beat, finishes=finishes)
     _show(runtime, keeper, beat, metrics, health)
     return CeleryWorker(app, runtime, executor, errands)
 

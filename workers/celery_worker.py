@@ -10,10 +10,9 @@ from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
-from celery.apps import worker as celery_cli
 from celery.platforms import SecurityWarning
 
-from workers import remote_control, tasks
+from workers import celery_internals, remote_control, tasks
 from workers.brokers import queue_names
 from workers.errands import Errands
 from workers.errors import TurnFailed
@@ -78,10 +77,9 @@ class CeleryWorker:
         self._app.steps["worker"].add(_leaving(self._runtime))
         remote_control.install(self._runtime)
         listen(self._app, self._runtime.hear)
-        signals.setup_logging.connect(_leave_logging_alone)
+        signals.setup_logging.connect(leave_logging_alone)
         signals.worker_ready.connect(self._start)
-        # What Celery says on its way out is no log line, and not true here: a second Ctrl-C ends no agent.
-        celery_cli.safe_say = _say_nothing
+        celery_internals.silence()
         # Celery warns root because of pickle, which is not accepted here.
         warnings.simplefilter("ignore", SecurityWarning)
 
@@ -136,16 +134,20 @@ def _attending(errands: Errands) -> type:
     return Attend
 
 
-def _say_nothing(*_: object, **__: object) -> None:
-    """In the place of Celery's messages to a terminal."""
-
-
-def _leave_logging_alone(**_: object) -> None:
+def leave_logging_alone(**_: object) -> None:
     """Celery configures logging unless somebody listens to this signal."""
     logging.getLogger("celery").setLevel(logging.WARNING)
     logging.getLogger("celery.app.trace").addFilter(_is_no_failed_turn)
+    for backend in ("base", "database", "redis"):
+        logging.getLogger(f"celery.backends.{backend}").addFilter(_tells_no_error)
 
 
 def _is_no_failed_turn(record: logging.LogRecord) -> bool:
     """Failed turns have a line of their own in the log, and this one would have an agent's words."""
     return not (record.exc_info and isinstance(record.exc_info[1], TurnFailed))
+
+
+def _tells_no_error(record: logging.LogRecord) -> bool:
+    """Not in Celery's words: with the error, it shows what was to be stored, and which turn has failed how."""
+    record.exc_info = None
+    return True

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import structlog
 from amqp.exceptions import PreconditionFailed
 from celery import Celery, bootsteps
-from celery.app import trace
 from celery.app.task import Context
 from celery.exceptions import WorkerShutdown
-from celery.worker.consumer import Consumer, tasks
+from celery.worker.consumer import Consumer
 from kombu import Consumer as QueueConsumer
 from kombu import Message
 
 from workers import transit
 from workers.brokers import OTHERWISE_DECLARED, dead_queue, queue_names
+from workers.celery_internals import prefetch_by_consumer, trace_tasks
 from workers.dead_letters import DeadLetters, fault, given_up, unreadable
 from workers.errors import MessageRefused
 
@@ -57,8 +57,7 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
     def update_strategies(self) -> None:
         """Have tasks received, and traced by what instrumentations have put in the place of Celery's tracer."""
         super().update_strategies()
-        for name, task in self.app.tasks.items():
-            task.__trace__ = trace.build_tracer(name, task, self.app.loader, self.hostname, app=self.app)
+        trace_tasks(self.app, self.hostname)
 
     def bury(self, message: Message, reason: str) -> None:
         """Put a message aside, and acknowledge it when the ledger has it. Returns at once."""
@@ -151,7 +150,5 @@ class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
 def install(app: Celery, dead_letters: DeadLetters) -> None:
     """Have the application's workers receive messages this way."""
     transit.install()
-    # Quorum queues refuse a prefetch for all consumers of a channel, and here it has one. Celery looks for them
-    # among the arguments of queues, but a queue is one by its virtual host, too.
-    tasks.Tasks.qos_global = lambda *_: False
+    prefetch_by_consumer()
     app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), {"dead_letters": dead_letters})

@@ -95,9 +95,11 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
         """End a turn, as `revoke(terminate=True)` asks for; the agent's own ladder of signals does it."""
         self.turns.terminate(pid)
 
-    def _get_info(self) -> dict[str, Any]:
+    @property
+    def info(self) -> dict[str, Any]:
+        """What `inspect stats` tells."""
         numbers = self.turns.numbers()
-        return {**super()._get_info(), "turns": len(numbers), "processes": numbers}
+        return {**super().info, "turns": len(numbers), "processes": numbers}
 
 
 class TurnAutoscaler(Autoscaler):  # type: ignore[misc]  # as above

@@ -14,15 +14,15 @@ from typing import Any
 import structlog
 from celery import Celery, signals
 from celery.worker import state
-from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 
 from adapters.request import read_traceparent
 from workers.admission import Admitted, Arrival, LeftAlone, Outcome, Unreadable
 from workers.brokers import priority_of
+from workers.celery_internals import ShownRequest, decoded
 from workers.errands import Errands
-from workers.execution import Executor, stored
+from workers.execution import Executor
+from workers.kept import keep
 from workers.remote_control import has_any
-from workers.shown_request import ShownRequest
 
 Admit = Callable[[Arrival, Callable[[Outcome], None]], None]
 
@@ -44,10 +44,8 @@ class Reception:
         self._executor.consumer = consumer
 
         def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
-            decoded, headers, is_decoded, utc = _protocol_2(app, message, body)
             request = ShownRequest(
                 message,
-                shown=self._executor,
                 on_ack=ack,
                 on_reject=reject,
                 app=app,
@@ -55,11 +53,9 @@ class Reception:
                 eventer=consumer.event_dispatcher,
                 task=task,
                 connection_errors=consumer.connection_errors,
-                body=decoded,
-                headers=headers,
-                decoded=is_decoded,
-                utc=utc,
+                **decoded(app, message, body),
             )
+            self._executor.show(request, request.asked.document)
             self._receive(consumer, request)
 
         return receive
@@ -82,10 +78,10 @@ class Reception:
         state.reserved_requests.add(request)  # as Celery notes what it holds
         self._admit(
             arrival,
-            lambda outcome: self._errands.post(lambda: self._done(consumer, request, arrival, outcome)),
+            lambda outcome: self._errands.post(lambda: self._done(consumer, request, outcome)),
         )
 
-    def _done(self, consumer: Any, request: ShownRequest, arrival: Arrival, outcome: Outcome) -> None:
+    def _done(self, consumer: Any, request: ShownRequest, outcome: Outcome) -> None:
         self._in_hand.discard(request)
         state.reserved_requests.discard(request)
         match outcome:
@@ -97,17 +93,9 @@ class Reception:
                 pass  # the broker gives it to the next worker
 
 
-def _protocol_2(app: Celery, message: Any, body: Any) -> tuple[Any, dict[str, Any], bool, bool]:
-    """A message as the second version of Celery's protocol, as Celery's own strategy reads it."""
-    if body is None and "args" not in message.payload:
-        return message.body, message.headers, False, app.uses_utc_timezone()
-    converted = hybrid_to_proto2(message, message.payload) if "args" in message.payload else None
-    body, headers, decoded, utc = converted or proto1_to_proto2(message, body)
-    return body, headers, decoded, utc
-
-
 def _arrival(app: Celery, request: ShownRequest) -> Arrival:
     hard, soft = request.time_limits
+    follows, message = keep(request)
     limit_s = soft or hard or request.task.soft_time_limit or request.task.time_limit
     return Arrival(
         task=request.type,
@@ -120,5 +108,6 @@ def _arrival(app: Celery, request: ShownRequest) -> Arrival:
         expires_at=request.expires.timestamp() if request.expires is not None else None,
         revoked=request.id in state.revoked or has_any(request.stamps, state.revoked_stamps),
         traceparent=read_traceparent(request.request_dict.get("traceparent")),
-        message=stored(request, request.asked.turn),
+        follows=follows,
+        message=message,
     )

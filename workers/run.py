@@ -8,6 +8,7 @@ turn that the next one can go on with.
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import structlog
@@ -64,8 +65,7 @@ class TurnRun:
         """`asked_at` is when the ledger was asked for the claim, by the monotonic clock; None: just now."""
         self.claim = claim
         self.begun = asyncio.Event()  # it has taken its slot, or needs none
-        self.placed = asyncio.Event()  # it has its attempt, or will have none
-        self.attempt: Attempt | None = None
+        self.placed: Future[Attempt | None] = Future()  # it has its attempt, or will have none
         self._equipment = equipment
         self._ledger = equipment.ledger
         self._patiently = Patience()
@@ -140,7 +140,8 @@ class TurnRun:
             return await self._set_aside()
         finally:
             self.begun.set()
-            self.placed.set()
+            if not self.placed.done():
+                self.placed.set_result(None)
 
     async def _work(self) -> RunOutcome:
         attempt = self.claim.open
@@ -150,8 +151,7 @@ class TurnRun:
             adapter = self._equipment.registry.get(self.claim.request.agent)
             sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
             attempt = attempt or await self._begin(adapter, sessions)
-            self.attempt = attempt
-            self.placed.set()
+            self.placed.set_result(attempt)
             attempt_logging(attempt.attempt, attempt.host, attempt.session_id)
             log.info("a turn is attached to" if self.claim.open else "an attempt begins")
             self.begun.set()

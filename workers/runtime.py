@@ -18,9 +18,8 @@ import structlog
 
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
-from ops.ledger import Attempt, Claim
+from ops.ledger import Claim
 from workers.admission import Admission, Arrival, Outcome, cancel_stamped, cancel_tasks
-from workers.answers import Answers
 from workers.beat import Beat
 from workers.equipment import Equipment
 from workers.execution import Executor
@@ -47,7 +46,7 @@ class Runtime:
     def __init__(
         self,
         equipment: Equipment,
-        answers: Answers,
+        tasks: TurnTasks,
         keeper: Keeper,
         executor: Executor,
         beat: Beat,
@@ -56,7 +55,7 @@ class Runtime:
     ) -> None:
         """`finishes`: a worker that is to stop waits for its turns instead of leaving them to the next one."""
         self._equipment = equipment
-        self._answers = answers
+        self._tasks = tasks
         self._keeper = keeper
         self._executor = executor
         self._beat = beat
@@ -71,8 +70,7 @@ class Runtime:
         self._loop.set_default_executor(DaemonPool(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
         self._runs: set[TurnRun] = set()
-        self._tasks = TurnTasks(executor, answers, self, equipment.tracing)
-        self._admission = Admission(equipment, self._nudge, self._answers.give)
+        self._admission = Admission(equipment, self._nudge, tasks.give)
         self._scheduler = Scheduler(equipment, keeper.owner, self)
         self._archivist = Archivist(equipment, equipment.archive) if equipment.archive else None
 
@@ -105,8 +103,7 @@ class Runtime:
             self._scheduling.result(countdown.left_s / 3)  # the rest needs some time, too
         self._idle.wait(countdown.left_s / 2)
         self._bounded(self._release(), countdown)
-        self._tasks.join(countdown.left_s / 2)
-        self._answers.close(countdown.left_s)
+        self._tasks.close(countdown.left_s / 2)
         self._keeper.stop(countdown.left_s)
         self._equipment.pump.close(countdown.left_s)
         self._bounded(self._equipment.hosts.close(), countdown)
@@ -187,7 +184,7 @@ class Runtime:
         self._idle.clear()
         self._runs.add(run)
         try:
-            self._tasks.start(run)
+            self._tasks.start(run, lambda: self._on_loop(self._work(run)))
         except RuntimeError:  # no more threads: the claim runs out, and the turn comes back
             log.exception("a turn could not be begun", turn_id=claim.turn_id)
             self._ended(run)
@@ -196,21 +193,8 @@ class Runtime:
     def _nudge(self) -> None:
         self._scheduler.nudge()
 
-    def drive(self, run: TurnRun) -> Future[RunOutcome]:
-        """See `turn_tasks.Driver`."""
-        return self._on_loop(self._work(run))
-
-    def placed(self, run: TurnRun) -> Attempt | None:
-        """See `turn_tasks.Driver`."""
-        self._on_loop(_wait(run.placed)).result()
-        return run.attempt
-
-    def executed(self, run: TurnRun) -> None:
-        """See `turn_tasks.Driver`."""
-        self._loop.call_soon_threadsafe(self._ended, run)
-
     def _ended(self, run: TurnRun) -> None:
-        """A turn is not worked on here any more; may be called again."""
+        """A turn is not worked on here any more."""
         run.begun.set()
         self._runs.discard(run)
         if not self._runs:
@@ -223,8 +207,8 @@ class Runtime:
     async def _work(self, run: TurnRun) -> RunOutcome:
         metrics, claim = self._equipment.metrics, run.claim
         waited_s = None if claim.ready_at is None else max(0.0, self._equipment.clock() - claim.ready_at)
-        metrics.turn_claimed(claim.turn_id, waited_s)
         try:
+            metrics.turn_claimed(claim.turn_id, waited_s)
             outcome = await self._keeper.work(run)
         finally:
             metrics.turn_let_go()
@@ -255,10 +239,6 @@ class Runtime:
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 class _Countdown:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import orjson
 from kombu.serialization import register
 from pydantic import BaseModel
 
 NAME = "orjson"
 CONTENT_TYPE = "application/json"
+
+# orjson makes floats of integers beyond 64 bits, and writes none: these are left to Python's own, which is slower.
+_LONG = re.compile(r"\d{19}")
 
 
 def _other(value: object) -> object:
@@ -20,9 +27,24 @@ def _other(value: object) -> object:
 
 def dumps(value: object) -> str:
     """Any JSON value, pydantic models included, as text."""
-    return orjson.dumps(value, default=_other, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(value, default=_other, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError as error:
+        if "64-bit" not in str(error):
+            raise
+        return json.dumps(value, default=_other, ensure_ascii=False, separators=(",", ":"))
+
+
+def loads(text: str | bytes) -> Any:
+    """The value that a text stands for."""
+    known = text if isinstance(text, str) else bytes(text).decode()
+    return json.loads(known, parse_constant=_refuse) if _LONG.search(known) else orjson.loads(known)
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def install() -> None:
     """Make `orjson` known to kombu; safe to call twice."""
-    register(NAME, dumps, orjson.loads, content_type=CONTENT_TYPE, content_encoding="utf-8")
+    register(NAME, dumps, loads, content_type=CONTENT_TYPE, content_encoding="utf-8")

@@ -1,91 +1,107 @@
-"""The tasks of the turns that are worked on here: each is executed in a thread while its turn is here."""
+"""The tasks that wait for turns: executed while the turn runs here, or told its result when it has ended.
+
+A turn may be asked for several times, under several task ids. The ledger notes which tasks have yet to be told.
+What a killed worker, or a result backend that was away, has left undone, any worker finds there.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import CancelledError, Future
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from typing import Any
 
 import structlog
 
-from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
-from ops.ledger import Attempt, Claim
+from ops.ledger import Attempt, Claim, Ledger, Waiter
 from ops.tracing import Tracing, parent_of_task
-from workers.answers import Answers
 from workers.conclusion import Parked
+from workers.delivery import Outcome, Result
 from workers.errors import Undelivered
-from workers.execution import Executor, Task, unasked
+from workers.execution import Executor
+from workers.kept import unasked
 from workers.run import RunOutcome, TurnRun
+from workers.threads import DaemonPool
 
 _ORDERLY_S = 1.0  # a turn waits no longer for a result backend that hangs
-_TELLING = 64  # tasks of ended turns in threads of their own; a result backend that hangs is to hold no more
+_THREADS = 4  # that tell of turns that have ended: a slow result backend must hold up nothing else
+_MOST = 64  # tasks of turns that have just ended, in their own threads: one that hangs is to hold no more
+_PAUSE_S = (15.0, 300.0)  # from one try to tell a task to the next: half of the time that it has waited
+_PATIENCE_S = 7 * 86_400.0  # with an end that cannot be delivered; then it is a failure of the task
 
 log = structlog.get_logger(__name__)
-
-
-class Driver(Protocol):
-    """What drives turns, elsewhere. Called from the threads of tasks."""
-
-    def drive(self, run: TurnRun) -> Future[RunOutcome]:
-        """Work on a turn."""
-        ...
-
-    def placed(self, run: TurnRun) -> Attempt | None:
-        """Wait until it is known where a turn runs; None: it does not."""
-        ...
-
-    def executed(self, run: TurnRun) -> None:
-        """The task of a turn is over, and so is the work on that, whatever became of them."""
-        ...
 
 
 class TurnTasks:
     """Safe for threads."""
 
-    def __init__(self, executor: Executor, answers: Answers, driver: Driver, tracing: Tracing | None) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        ledger: Ledger,
+        clock: Callable[[], float] = time.time,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._executor = executor
-        self._answers = answers
-        self._driver = driver
+        self._ledger = ledger
+        self._clock = clock
         self._tracing = tracing
+        self._telling = DaemonPool(_THREADS, "telling")
+        self._queued: set[str] = set()  # turns, and sessions of turns
+        self._pending: set[Future[None]] = set()
         self._threads: set[threading.Thread] = set()
-        self._telling = threading.BoundedSemaphore(_TELLING)
+        self._held: set[Waiter] = set()  # tasks whose turns have ended, and that are told here just now
 
-    def start(self, run: TurnRun) -> None:
-        """Have a turn's task executed, whose body drives the turn; returns at once."""
+    def start(self, run: TurnRun, drive: Callable[[], Future[RunOutcome]]) -> None:
+        """Have a turn's task executed in a thread of its own; its body has `drive` work on the turn."""
         name = f"turn {run.claim.turn_id}"
-        threading.Thread(target=self._execute, args=(run,), name=name, daemon=True).start()
+        threading.Thread(target=self._execute, args=(run, drive), name=name, daemon=True).start()
 
-    def join(self, within_s: float) -> None:
-        """Wait for the tasks to end, but no longer."""
+    def give(self, asked: str) -> None:
+        """Have all tasks of a turn, or of a session of turns, told if it has ended; returns at once."""
+        if asked not in self._queued:
+            self._queued.add(asked)
+            telling = self._telling.submit(self._give, asked)
+            self._pending.add(telling)
+            telling.add_done_callback(self._pending.discard)
+
+    def give_late(self, now: float) -> None:
+        """Have the tasks told that nobody tells, though they could be. Raises LedgerUnavailable."""
+        if held := list(self._held):
+            self._ledger.renew_leases(held, now)
+        for asked in self._ledger.unanswered(now):
+            self.give(asked)
+
+    def close(self, within_s: float) -> None:
+        """Wait until all are told that are to be told now, but no longer: the ledger knows of the others."""
         ends = time.monotonic() + within_s
         for thread in list(self._threads):
             thread.join(max(0.0, ends - time.monotonic()))
+        wait(list(self._pending), max(0.0, ends - time.monotonic()))
 
-    def _execute(self, run: TurnRun) -> None:
+    def _execute(self, run: TurnRun, drive: Callable[[], Future[RunOutcome]]) -> None:
         self._follow_on(threading.current_thread())
-        claim, work = run.claim, _TurnWork(self._driver, self._answers, self._telling, run)
+        claim = run.claim
+        became: list[Outcome] = []
+
+        def work() -> Outcome:
+            became.append(self._driven(claim, run.placed, drive()))
+            return became[0]
+
         try:
-            task = self._task(claim)
-            work.failures_raise = task.failures_raise
-            self._answers.execute(task, work, lambda: isinstance(work.became, TurnResult))
-            if work.driven is None:  # its task could not be executed
-                work.begin()
-                work.outcome()
-            if isinstance(work.became, TurnResult):
-                self._answers.give(claim.turn_id)
-                if claim.session_run is not None:
-                    self._answers.give(claim.session_run)
-        except (LedgerUnavailable, Undelivered) as error:
+            self._tell(claim.waiter or unasked(claim), work, claim)
+        except LedgerUnavailable as error:
             log.warning("a turn's tasks are told later", turn_id=claim.turn_id, error=str(error))
         finally:
-            if work.telling:
-                self._telling.release()
             self._threads.discard(threading.current_thread())
-            self._driver.executed(run)
+            if not became:  # its task could not be executed
+                work()
+        if isinstance(became[0], Result):
+            self.give(claim.turn_id)
+            if claim.session_run is not None:
+                self.give(claim.session_run)
 
     def _follow_on(self, thread: threading.Thread) -> None:
         """Let the last execution of the same task tell that the turn was parked: signals are to come in order."""
@@ -94,58 +110,77 @@ class TurnTasks:
         for each in before:
             each.join(_ORDERLY_S)
 
-    def _task(self, claim: Claim) -> Task:
-        """The task that the turn is executed for; others that wait for it are told its result."""
-        shown, parent = self._executor.described(claim.request), parent_of_task(self._tracing, claim)
-        own: dict[str, object] = {"retries": sum(each is not claim.open for each in claim.attempts)}
-        if parent is not None:
-            own["traceparent"] = parent
-        if not claim.tasks:
-            return replace(unasked(claim), shown=shown, own=own)
-        task_id = claim.turn_id if claim.turn_id in claim.tasks else min(claim.tasks)
-        return Task(task_id, claim.turn_id, message=claim.tasks[task_id], shown=shown, own=own)
+    def _headers(self, claim: Claim) -> dict[str, object]:
+        """Return what the message of a turn's task could not say."""
+        headers: dict[str, object] = {"retries": sum(each is not claim.open for each in claim.attempts)}
+        parent = parent_of_task(self._tracing, claim)
+        return headers if parent is None else {**headers, "traceparent": parent}
 
-
-class _TurnWork:
-    """The work of a task whose turn runs here. See `tasks.Work`."""
-
-    def __init__(
-        self, driver: Driver, answers: Answers, telling: threading.BoundedSemaphore, run: TurnRun
-    ) -> None:
-        self.became: RunOutcome | None = None
-        self.failures_raise = True
-        self.telling = False  # it has taken one of the places
-        self._driver = driver
-        self._answers = answers
-        self._places = telling
-        self._run = run
-        self.driven: Future[RunOutcome] | None = None
-
-    def begin(self) -> Mapping[str, object] | None:
-        """See `tasks.Work`."""
-        self.driven = self._driver.drive(self._run)
+    def _driven(self, claim: Claim, placed: Future[Attempt | None], driven: Future[RunOutcome]) -> Outcome:
+        """Show where a turn runs, once that is known, and wait for what becomes of it."""
+        known: list[Future[Any]] = [placed, driven]
+        wait(known, return_when=FIRST_COMPLETED)
         try:
-            attempt = self._driver.placed(self._run)
-        except CancelledError:
-            return None
-        if attempt is None:
-            return None
-        where = {"host": attempt.host, "attempt": attempt.attempt}
-        if (session := self._run.claim.session_run) is not None:
-            self._answers.started(session, {"turn": attempt.turn_id, **where})
-        return where
-
-    def outcome(self) -> TurnResult | Parked | None:
-        """See `tasks.Work`."""
-        assert self.driven is not None  # noqa: S101  # it was begun
-        try:
-            self.became = self.driven.result()
+            if placed.done() and (attempt := placed.result()) is not None:
+                self._show(claim, attempt)
+            outcome = driven.result()
         except CancelledError:  # the worker has left
             return None
         except Exception:
-            log.exception("a turn could not be worked on", turn_id=self._run.claim.turn_id)
+            log.exception("a turn could not be worked on", turn_id=claim.turn_id)
             return None
-        self.telling = self._places.acquire(blocking=False)
-        if not self.telling:
-            raise Undelivered("too many tasks wait for the result backend or the broker")
-        return self.became if isinstance(self.became, TurnResult | Parked) else None
+        return outcome if isinstance(outcome, Result | Parked) else None
+
+    def _show(self, claim: Claim, attempt: Attempt) -> None:
+        """Have the tasks that wait for a turn, or for its session, show where it runs."""
+        where = {"host": attempt.host, "attempt": attempt.attempt}
+        if claim.waiter is not None:
+            self._executor.started(claim.waiter, where)
+        try:
+            for waiter in self._ledger.waiting(claim.session_run) if claim.session_run is not None else ():
+                self._executor.started(waiter, {"turn": claim.turn_id, **where})
+        except LedgerUnavailable as error:
+            log.warning("a session's tasks do not show its turn", session_id=claim.session_run, error=str(error))
+
+    def _give(self, asked: str) -> None:
+        self._queued.discard(asked)  # first of all: who comes from now on is looked for again
+        try:
+            session = self._ledger.session_run(asked)
+            result = session.result if session is not None else self._ledger.result(asked)
+            for waiter in self._ledger.waiting(asked) if result is not None else ():
+                leased = self._ledger.lease(waiter, self._clock())
+                if leased is not None:
+                    self._tell(leased, lambda: result)
+        except LedgerUnavailable as error:
+            log.warning("a turn's tasks are told later", turn_id=asked, error=str(error))
+        except Exception:
+            log.exception("a turn's tasks could not be told", turn_id=asked)
+
+    def _tell(self, waiter: Waiter, work: Callable[[], Outcome], claim: Claim | None = None) -> None:
+        """Have a task executed, and note it if its end was told; `claim` is of a turn that runs here.
+
+        Raises LedgerUnavailable.
+        """
+        ended = claim is None
+
+        def worked() -> Outcome:
+            nonlocal ended
+            outcome = work()
+            if isinstance(outcome, Result):
+                if claim is not None and len(self._held) >= _MOST:
+                    raise Undelivered("too many tasks wait for the result backend or the broker")
+                ended = True
+                self._held.add(waiter)
+            return outcome
+
+        waited_s = 0.0 if waiter.since is None else self._clock() - waiter.since
+        try:
+            asked, headers = (claim.request, self._headers(claim)) if claim is not None else (None, None)
+            executed = self._executor.execute(waiter, worked, asked, headers=headers, last=waited_s > _PATIENCE_S)
+        finally:
+            self._held.discard(waiter)
+        if ended and executed.done:
+            self._ledger.told(waiter)
+        elif ended:
+            pause_s = min(max(waited_s / 2, _PAUSE_S[0]), _PAUSE_S[1])
+            self._ledger.put_off(waiter, self._clock() + pause_s, executed.sent)

@@ -16,7 +16,7 @@ from ops.ledger.ledger import Ledger
 from ops.ledger.overview import RunningTurn, Spending
 from ops.ledger.periods import Period
 from ops.ledger.presence import Seen
-from ops.ledger.records import Attempt, AttemptEnd, Claim, State
+from ops.ledger.records import Attempt, AttemptEnd, Claim, State, Waiter
 from ops.ledger.retention import Forgotten
 from ops.ledger.session_runs import AskedSession, SessionRun
 from ops.ledger.sessions import InUse, SessionRow
@@ -66,4 +66,5 @@ __all__ = [
     "Totals",
     "TranscriptSource",
     "TurnRow",
+    "Waiter",
 ]

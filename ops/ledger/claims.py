@@ -51,7 +51,7 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
         attempts=attempts_of(connection, turn_id) if row["attempt"] else (),
         session_run=row["session_run"],
         expires_at=row["expires_at"],
-        tasks=waiters.messages(connection, turn_id),
+        waiters=waiters.of(connection, turn_id),
     )
 
 

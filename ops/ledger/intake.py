@@ -13,7 +13,7 @@ from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
 from ops.ledger import session_runs, settlement, submission, waiters
 from ops.ledger.reader import LedgerReader
-from ops.ledger.records import State
+from ops.ledger.records import State, Waiter
 from ops.ledger.session_runs import AskedSession
 from ops.ledger.settlement import Busy, Settled
 from ops.ledger.submission import Asked
@@ -40,18 +40,20 @@ class Intake(LedgerReader):
         *,
         expires_at: float | None = None,
         revoked: bool = False,
+        follows: str = "",
         message: str | None = None,
     ) -> Asked:
         """Record a turn that a Celery task asks for, and that the task is to be told its result.
 
         With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
         once; it does not begin after `expires_at`, unless others want it. One that is `revoked` is cancelled
-        unless it is running. `message` is what is kept of the
-        task's message until the task knows the result. Killed after: whoever settles the turn tells the task, or
-        finds it among the `unanswered`.
+        unless it is running. `message` is what is kept of the task's message until the task knows the result;
+        one that something else is to follow on is kept beside it. Killed after: whoever settles the turn tells
+        the task, or finds it among the `unanswered`.
         """
+        waiter = Waiter(request.turn_id, task_id, follows, message)
         with self._database.write() as connection:
-            asked = submission.admit(connection, request, task_id, now, due_at, expires_at, message)
+            asked = submission.admit(connection, request, waiter, now, due_at, expires_at)
             if revoked:
                 settlement.cancel(connection, request.turn_id, now, running=False)
             return asked
@@ -64,6 +66,7 @@ class Intake(LedgerReader):
         task_id: str,
         now: float,
         *,
+        follows: str = "",
         message: str | None = None,
     ) -> Asked | Busy:
         """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
@@ -72,7 +75,7 @@ class Intake(LedgerReader):
         answers this one, too.
         """
         with self._database.write() as connection:
-            return settlement.refuse(connection, turn_id, agent, result, task_id, now, message)
+            return settlement.refuse(connection, agent, result, Waiter(turn_id, task_id, follows, message), now)
 
     def cancel(self, turn_id: str, now: float, *, running: bool = True) -> State:
         """Ask for the end of a turn, of one that is `running` only if so asked; returns where it stands.
@@ -91,21 +94,28 @@ class Intake(LedgerReader):
         with self._database.write() as connection:
             return settlement.settle_unclaimed(connection, turn_id, result, now)
 
-    def lease_unanswered(self, turn_ids: Collection[str], now: float, until: float) -> frozenset[str]:
-        """Be the only one to tell the tasks of these turns until then; returns those that nobody else tells.
+    def lease(self, waiter: Waiter, now: float) -> Waiter | None:
+        """Be the only one to tell a task; returns it as it is now, None: somebody else tells it, or has.
 
-        Killed after: somebody else tells them later.
+        Killed after: somebody else tells it once the lease has run out, which `renew_leases` prolongs.
         """
         with self._database.write() as connection:
-            return waiters.lease(connection, turn_ids, now, until)
+            return waiters.lease(connection, waiter, now)
 
-    def told(self, turn_id: str, task_id: str, message: str | None = None) -> None:
-        """Note that a task knows the turn's result, and what follows on it is sent, if its message is that one.
-
-        Killed before: it is told again.
-        """
+    def renew_leases(self, held: Iterable[Waiter], now: float) -> None:
+        """Go on being the only one to tell these tasks."""
         with self._database.write() as connection:
-            waiters.told(connection, turn_id, task_id, message)
+            waiters.renew(connection, held, now)
+
+    def put_off(self, waiter: Waiter, until: float, sent: Collection[str]) -> None:
+        """Have a task told again from then on, and remember what was sent of what follows on it."""
+        with self._database.write() as connection:
+            waiters.put_off(connection, waiter, until, sent)
+
+    def told(self, waiter: Waiter) -> None:
+        """Note that a task knows the result, and what follows on it is sent. Killed before: it is told again."""
+        with self._database.write() as connection:
+            waiters.told(connection, waiter)
 
     def submit_session(self, request: SessionRequest, now: float) -> bool:
         """Record a session of turns, and the first one as queued; False: its id is known already.
@@ -124,24 +134,32 @@ class Intake(LedgerReader):
         *,
         expires_at: float | None = None,
         revoked: bool = False,
+        follows: str = "",
         message: str | None = None,
     ) -> AskedSession:
         """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
 
         With the result if there is one already: tell the task. `expires_at`, `revoked`, killed after: see `admit`.
         """
+        waiter = Waiter(request.run_id, task_id, follows, message)
         with self._database.write() as connection:
-            asked = session_runs.admit(connection, request, task_id, now, due_at, expires_at, message)
+            asked = session_runs.admit(connection, request, waiter, now, due_at, expires_at)
             if revoked:
                 settlement.cancel_session(connection, request.run_id, now, running=False)
             return asked
 
     def refuse_session(
-        self, result: SessionResult, task_id: str, now: float, *, message: str | None = None
+        self,
+        result: SessionResult,
+        task_id: str,
+        now: float,
+        *,
+        follows: str = "",
+        message: str | None = None,
     ) -> AskedSession:
         """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""
         with self._database.write() as connection:
-            return session_runs.refuse(connection, result, task_id, now, message)
+            return session_runs.refuse(connection, result, Waiter(result.run_id, task_id, follows, message), now)
 
     def cancel_session(self, run_id: str, now: float, *, running: bool = True) -> str | None:
         """Ask for the end of a session of turns and of its open turn, of one that is `running` only if so asked.

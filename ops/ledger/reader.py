@@ -38,7 +38,7 @@ from ops.ledger.history import TurnRow
 from ops.ledger.late_usage import SpoolRow
 from ops.ledger.overview import RunningTurn, Spending
 from ops.ledger.presence import Seen
-from ops.ledger.records import Claim, State
+from ops.ledger.records import Claim, State, Waiter
 from ops.ledger.schema import turns
 from ops.ledger.session_runs import SessionRun
 from ops.ledger.sessions import SessionRow
@@ -93,25 +93,22 @@ class LedgerReader:
     def waiters(self, turn_id: str) -> frozenset[str]:
         """The task ids that have yet to be told the turn's result."""
         with self._database.read() as connection:
-            return waiters.of(connection, turn_id)
+            return frozenset(waiter.task_id for waiter in waiters.of(connection, turn_id))
 
-    def messages(self, turn_id: str) -> Mapping[str, str | None]:
-        """What is kept of the messages of the tasks that have yet to be told, by task id. None: there was none."""
+    def waiting(self, turn_id: str) -> tuple[Waiter, ...]:
+        """The tasks that have yet to be told the turn's result, with what is kept of each."""
         with self._database.read() as connection:
-            return waiters.messages(connection, turn_id)
+            return waiters.of(connection, turn_id)
 
     def stamped_messages(self) -> Mapping[str, str]:
         """What is kept of the messages that have stamps, by task id, of tasks whose turns have not ended."""
         with self._database.read() as connection:
             return waiters.stamped_messages(connection)
 
-    def unanswered(self, settled_before: float, now: float, limit: int = 100) -> list[str]:
-        """Turns that were settled before then, and for which tasks still wait: their worker was killed.
-
-        Without those of which somebody is telling the tasks just now, see `lease_unanswered`.
-        """
+    def unanswered(self, now: float, limit: int = 100) -> list[str]:
+        """Turns that have ended and for which tasks still wait, without those whose tasks somebody is telling."""
         with self._database.read() as connection:
-            return waiters.unanswered(connection, settled_before, now, limit)
+            return waiters.unanswered(connection, now, limit)
 
     def unarchived(
         self, settled_before: float, after: tuple[float, str] = (0.0, ""), limit: int = 100

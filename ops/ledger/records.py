@@ -5,8 +5,7 @@ What one module tells stands in that module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from adapters.request import TurnRequest
@@ -60,6 +59,18 @@ class AttemptEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiter:
+    """A Celery task that waits for a turn, or for a session of turns."""
+
+    turn_id: str  # or that of the session
+    task_id: str
+    follows: str = ""  # a digest of what is to follow on it, part of its key; blank: nothing
+    message: str | None = None  # JSON, what Celery needs to execute it; None: it has not come yet
+    since: float | None = None  # since when it can be told; None: what it waits for has not ended
+    sent: frozenset[str] = frozenset()  # what follows on it and was sent, where not all could be
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The right to work on a turn, until another owner claims it."""
 
@@ -73,7 +84,13 @@ class Claim:
     attempts: tuple[Attempt, ...]  # all so far, first to last
     session_run: str | None = None  # whose turn it is; None: it is one by itself
     expires_at: float | None = None  # it is not to begin after that
-    tasks: Mapping[str, str | None] = field(default_factory=dict)  # that wait for it, with what is kept of each
+    waiters: tuple[Waiter, ...] = ()
+
+    @property
+    def waiter(self) -> Waiter | None:
+        """The task that is executed while the turn runs; the others are told its result."""
+        own = (each for each in self.waiters if each.task_id == self.turn_id)
+        return next(own, self.waiters[0] if self.waiters else None)
 
     @property
     def last(self) -> Attempt | None:

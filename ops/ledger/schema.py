@@ -198,8 +198,10 @@ waiters = Table(
     metadata,
     Column("turn_id", Text, primary_key=True),  # or that of a session of turns
     Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the result
-    Column("settled_at", Double),  # the turn's: who ought to have been told by now is found without reading turns
-    Column("leased_until", Double),  # whoever tells the task late is alone with it till then
+    Column("follows", Text, primary_key=True),  # a digest of what is to follow on it; blank: nothing
+    Column("settled_at", Double),  # since when it can be told: who can be is found without reading turns
+    Column("leased_until", Double),  # whoever tells the task is alone with it till then, or nobody does before
+    Column("sent", Text),  # JSON, what follows on it and was sent, where not all could be; NULL: nothing
     Column("message", Text),  # JSON, what Celery needs to execute the task; NULL: it has not come yet
     Index("waiters_by_task", "task_id"),
     Index("waiters_unanswered", "settled_at", "turn_id", sqlite_where=_SETTLED, postgresql_where=_SETTLED),

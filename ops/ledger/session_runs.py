@@ -20,6 +20,7 @@ from adapters.session_result import Check, SessionResult
 from adapters.session_run import NextTurn, Progress, after_turn, first_turn, turn_id
 from ops.ledger import submission, waiters
 from ops.ledger.database import insert_new
+from ops.ledger.records import Waiter
 from ops.ledger.schema import session_runs
 
 _THIS = session_runs.c.run_id == sa.bindparam("this")
@@ -81,20 +82,17 @@ def submit(
 def admit(
     connection: Connection,
     request: SessionRequest,
-    task_id: str,
+    waiter: Waiter,
     now: float,
     due_at: float | None,
     expires_at: float | None,
-    message: str | None,
 ) -> AskedSession:
     """Record a session that a task asks for, and the task."""
     submit(connection, request, now, due_at, expires_at)
-    return _note(connection, request.run_id, task_id, message)
+    return _note(connection, waiter, now)
 
 
-def refuse(
-    connection: Connection, result: SessionResult, task_id: str, now: float, message: str | None
-) -> AskedSession:
+def refuse(connection: Connection, result: SessionResult, waiter: Waiter, now: float) -> AskedSession:
     """Settle a session that was never submitted; a valid one of that id stands."""
     created = insert_new(
         connection,
@@ -107,13 +105,14 @@ def refuse(
     )
     if created:
         _conclude(connection, result, now)
-    return _note(connection, result.run_id, task_id, message)
+    return _note(connection, waiter, now)
 
 
-def _note(connection: Connection, run_id: str, task_id: str, message: str | None) -> AskedSession:
-    row = _locked(connection, run_id)  # so that it does not end between a look at it and the note
-    noted = waiters.add(connection, run_id, task_id, row["settled_at"], message)
-    return AskedSession(_result(row), again=not noted or row["settled_at"] is not None)
+def _note(connection: Connection, waiter: Waiter, now: float) -> AskedSession:
+    row = _locked(connection, waiter.turn_id)  # so that it does not end between a look at it and the note
+    settled = row["settled_at"] is not None
+    noted = waiters.add(connection, waiter, now if settled else None)
+    return AskedSession(_result(row), again=not noted or settled)
 
 
 def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Sequence[Check], now: float) -> None:

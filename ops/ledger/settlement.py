@@ -15,7 +15,7 @@ from ops.errors import AttemptOpen
 from ops.ledger import places, session_runs, sessions, waiters
 from ops.ledger.books import book, count_outcome
 from ops.ledger.database import insert_new
-from ops.ledger.records import AttemptEnd, Claim, State
+from ops.ledger.records import AttemptEnd, Claim, State, Waiter
 from ops.ledger.schema import turns
 from ops.ledger.submission import Asked
 from ops.ledger.turn_rows import change, held, locked, open_attempt, stored_result
@@ -57,7 +57,7 @@ def settle(
     still_open = open_attempt(connection, claim.turn_id)
     if still_open is not None:
         raise AttemptOpen(claim.turn_id, still_open.attempt)
-    _conclude(connection, row, result, now, checks)
+    _conclude(connection, row, result, now, checks, claim.waiter)
     return result
 
 
@@ -72,16 +72,9 @@ def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, n
     return Settled(result)
 
 
-def refuse(
-    connection: Connection,
-    turn_id: str,
-    agent: str,
-    result: TurnResult,
-    task_id: str,
-    now: float,
-    message: str | None,
-) -> Asked | Busy:
+def refuse(connection: Connection, agent: str, result: TurnResult, waiter: Waiter, now: float) -> Asked | Busy:
     """Settle a turn that was never submitted."""
+    turn_id = waiter.turn_id
     created = insert_new(
         connection,
         turns,
@@ -97,7 +90,7 @@ def refuse(
         created_at=now,
     )
     row = locked(connection, turn_id)
-    waiters.add(connection, turn_id, task_id, row["settled_at"], message)
+    waiters.add(connection, waiter, now if row["state"] == State.SETTLED else None)
     if created:
         _conclude(connection, row, result, now)
     elif row["state"] != State.SETTLED:
@@ -130,7 +123,12 @@ def cancel_session(connection: Connection, run_id: str, now: float, *, running: 
 
 
 def _conclude(
-    connection: Connection, row: RowMapping, result: TurnResult, now: float, checks: Sequence[Check] = ()
+    connection: Connection,
+    row: RowMapping,
+    result: TurnResult,
+    now: float,
+    checks: Sequence[Check] = (),
+    executing: Waiter | None = None,
 ) -> None:
     turn_id, agent = row["turn_id"], row["agent"]
     error_kind = result.error.kind if result.error else None
@@ -145,7 +143,7 @@ def _conclude(
         wait_reason=None, settled_at=now, status=result.status, error_kind=error_kind,
         result=result.model_dump_json(), session_id=result.session_id or row["session_id"],
     )  # fmt: skip
-    waiters.settled(connection, turn_id, now)
+    waiters.settled(connection, turn_id, now, executing)
     count_outcome(connection, agent, error_kind or result.status)
     if row["session_run"] is not None:
         session_runs.advance(connection, row["session_run"], result, checks, now)

@@ -12,7 +12,7 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import places, sessions, waiters
 from ops.ledger.database import insert_new
-from ops.ledger.records import State
+from ops.ledger.records import State, Waiter
 from ops.ledger.schema import turn_labels, turns
 from ops.ledger.turn_rows import as_stored, locked, stored_result
 
@@ -73,17 +73,17 @@ def prolong(connection: Connection, turn_id: str, expires_at: float | None) -> N
 def admit(
     connection: Connection,
     request: TurnRequest,
-    task_id: str,
+    waiter: Waiter,
     now: float,
     due_at: float | None,
     expires_at: float | None,
-    message: str | None,
 ) -> Asked:
     """Record a turn that a task asks for, and the task."""
     submit(connection, request, now, due_at, expires_at=expires_at)
     row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
-    noted = waiters.add(connection, request.turn_id, task_id, row["settled_at"], message)
-    if row["state"] == State.SETTLED:
+    settled = row["state"] == State.SETTLED
+    noted = waiters.add(connection, waiter, now if settled else None)
+    if settled:
         return Asked(stored_result(connection, request.turn_id), again=True)
     return Asked(None, again=not noted)
 
@@ -100,5 +100,5 @@ def submit_many(connection: Connection, requests: Iterable[TurnRequest], now: fl
     in_one_order = sorted(requests, key=attrgetter("turn_id"))
     new = frozenset(request.turn_id for request in in_one_order if submit(connection, request, now))
     for turn_id in sorted(new):
-        waiters.add(connection, turn_id, turn_id, None)  # its message is on the way
+        waiters.add(connection, Waiter(turn_id, turn_id))  # its message is on the way
     return new

@@ -105,7 +105,7 @@ def queued(numbers: Iterable[int], producers: int) -> Iterator[Tables]:
         turn_id, at = id_of("queued", number), NOW + number / 1000
         yield {
             "turns": [_turn(turn_id, at, {}, f"queue{number % producers}", state="queued", due_at=at)],
-            "waiters": [{"turn_id": turn_id, "task_id": turn_id}],
+            "waiters": [{"turn_id": turn_id, "task_id": turn_id, "follows": ""}],
         }
 
 

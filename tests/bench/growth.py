@@ -84,9 +84,7 @@ def _left(fleet: Fleet) -> int:
     """Spools, messages, and tasks that have yet to be told."""
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as broker:
         messages = broker.llen("runturn") + broker.hlen(UNACKED)
-    return (
-        len(list(fleet.state.spool.iterdir())) + messages + len(fleet.ledger.unanswered(time.time(), time.time()))
-    )
+    return len(list(fleet.state.spool.iterdir())) + messages + len(fleet.ledger.unanswered(time.time()))
 
 
 def settled_turns() -> Rows:
@@ -134,7 +132,7 @@ def _asked_by_workers(ledger: Ledger, held: list[Claim], count: int) -> Timed:
         "take": lambda: ledger.take("w", lambda _: True, NOW - 10**8, _TTL_S, 10),
         "renew": lambda: ledger.renew(held, NOW, _TTL_S),
         "open_attempts": ledger.open_attempts,
-        "unanswered": lambda: ledger.unanswered(NOW, NOW),
+        "unanswered": lambda: ledger.unanswered(NOW),
         "announce": lambda: ledger.announce({"build1": {}}, NOW),
         "submit_many": lambda: ledger.submit_many([new()], NOW),
         "admit": lambda: ledger.admit(new(), "task", NOW),

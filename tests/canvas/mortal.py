@@ -14,7 +14,7 @@ from typing import Any
 from celery import states
 from celery.backends.base import Backend
 
-from ops.ledger import Ledger
+from ops.ledger import Ledger, Waiter
 
 
 def _settled(_: Ledger, claim: Any, *rest: Any) -> str:
@@ -25,8 +25,8 @@ def _stored(_: Backend, task_id: str, result: object, state: str, *rest: Any, **
     return task_id if state in states.READY_STATES else ""
 
 
-def _noted(_: Ledger, turn_id: str, *rest: Any) -> str:
-    return turn_id
+def _noted(_: Ledger, waiter: Waiter) -> str:
+    return waiter.turn_id
 
 
 # A call by moment, what it is called with for which turn, and whether the moment is after it.

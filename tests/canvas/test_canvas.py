@@ -205,7 +205,7 @@ def test_links_have_ids_by_which_a_repetition_is_known(
     turn.link(company.app.signature("company.first"))
     turn.apply_async()
     fleet.start_worker()
-    until(lambda: fleet.ledger.messages("linked").get("linked"), "its message")
-    message = fleet.ledger.messages("linked")["linked"] or ""
+    (waiter,) = until(lambda: fleet.ledger.waiting("linked"), "its message")
+    message = waiter.message or ""
     (link,) = json.loads(message)["embed"]["callbacks"]
     assert company.received()[0] == link["options"]["task_id"]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from accounts import TTL, a_request, a_result, a_usage, an_end, begun, claimed, completed, taken
 
 from adapters.usage import UsageSource
-from ops.ledger import Batch, Claim, CostKey, Ledger
+from ops.ledger import Batch, Claim, CostKey, Ledger, Waiter
 
 GROWING = ("turns", "turn_labels", "attempts", "usage", "sessions", "waiters", "events")
 # Reads of an index that has open things only, in its order, up to the first one that is wanted.
@@ -38,11 +38,13 @@ ASKED_BY_WORKERS: dict[str, Operation] = {
     "events": lambda ledger, _: ledger.events("done", 1),
     "last_seq": lambda ledger, _: ledger.last_seq("done"),
     "waiters": lambda ledger, _: ledger.waiters("done"),
-    "told": lambda ledger, _: ledger.told("done", "done"),
+    "told": lambda ledger, _: ledger.told(Waiter("done", "done")),
     "admit_again": lambda ledger, _: ledger.admit(a_request("waiting"), "waiting", 5.0, message="{}"),
-    "unanswered": lambda ledger, _: ledger.unanswered(99.0, 1e9),
-    "messages": lambda ledger, _: ledger.messages("done"),
-    "lease_unanswered": lambda ledger, _: ledger.lease_unanswered(["done"], 5.0, 9.0),
+    "unanswered": lambda ledger, _: ledger.unanswered(99.0),
+    "waiting": lambda ledger, _: ledger.waiting("done"),
+    "lease": lambda ledger, _: ledger.lease(Waiter("done", "done"), 5.0),
+    "renew_leases": lambda ledger, _: ledger.renew_leases([Waiter("done", "done")], 5.0),
+    "put_off": lambda ledger, _: ledger.put_off(Waiter("done", "done"), 5.0, ["it"]),
     "turn_of": lambda ledger, _: ledger.turn_of("copy"),
     "open_attempts": lambda ledger, _: ledger.open_attempts(),
     "queue_depths": lambda ledger, _: ledger.queue_depths(),

@@ -36,7 +36,7 @@ def ended(ledger: Ledger, turn_id: str, now: float, **fields: Any) -> None:
     ledger.append_events(claim, 1, [b'{"seq":1}'])
     ledger.append_events(claim, 2, [b'{"seq":2}', b'{"seq":3}'])
     with ledger._database.write() as connection:  # a task that nobody has told the result
-        connection.execute(waiters.insert().values(turn_id=turn_id, task_id=f"another-{turn_id}"))
+        connection.execute(waiters.insert().values(turn_id=turn_id, task_id=f"another-{turn_id}", follows=""))
     ledger.settle(claim, a_result(turn_id, session_id=session), now + 5, an_end())
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accounts import TTL, a_failure, a_request, a_result, claimed
 
-from ops.ledger import Asked, Claim, Ledger
+from ops.ledger import Asked, Claim, Ledger, Waiter
+from ops.ledger.waiters import LEASE_S
 from tests.claiming import claim_turn
 
 
@@ -19,43 +22,77 @@ def test_tasks_that_wait_for_a_turn_are_known_once_each(ledger: Ledger) -> None:
 def test_task_is_forgotten_once_it_was_told(ledger: Ledger) -> None:
     ledger.admit(a_request(), "a", 1.0)
     ledger.admit(a_request(), "b", 1.0)
-    ledger.told("t1", "a")
+    ledger.told(Waiter("t1", "a"))
     assert ledger.waiters("t1") == {"b"}
-    ledger.told("t1", "b")
+    ledger.told(Waiter("t1", "b"))
     assert ledger.waiters("t1") == frozenset()
 
 
-def test_settled_turns_with_tasks_that_wait_are_found(ledger: Ledger) -> None:
-    ledger.admit(a_request(), "t1", 1.0)
+def test_settled_turns_with_tasks_that_nobody_tells_are_found(ledger: Ledger) -> None:
+    for task_id in ("t1", "copy"):
+        ledger.admit(a_request(), task_id, 1.0)
     claim = claim_turn(ledger, "t1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
-    assert ledger.unanswered(99.0, 1e9) == []
+    assert claim.waiter == Waiter("t1", "t1")
+    assert ledger.unanswered(99.0) == []
     ledger.settle(claim, a_result(), 10.0)
-    assert ledger.unanswered(9.0, 1e9) == []
-    assert ledger.unanswered(10.0, 1e9) == ["t1"]
-    ledger.told("t1", "t1")
-    assert ledger.unanswered(99.0, 1e9) == []
+    assert ledger.unanswered(10.0) == ["t1"], "its copy"
+    (copy, own) = ledger.waiting("t1")
+    assert ledger.lease(own, 10.0 + LEASE_S - 1) is None, "whoever has ended the turn is telling it"
+    ledger.told(copy)
+    assert ledger.unanswered(10.0 + LEASE_S - 1) == []
+    assert ledger.unanswered(10.0 + LEASE_S) == ["t1"], "whoever has ended the turn was killed"
+    ledger.told(own)
+    assert ledger.unanswered(99.0) == []
 
 
-def test_tasks_that_one_worker_tells_late_are_told_by_no_other(ledger: Ledger) -> None:
+def test_task_is_told_by_one_worker_at_a_time(ledger: Ledger) -> None:
     for turn_id in ("t1", "t2"):
         ledger.admit(a_request(turn_id), turn_id, 1.0)
         ledger.settle_unclaimed(turn_id, a_failure(turn_id), 10.0)
-    assert ledger.lease_unanswered(["t1"], 20.0, 30.0) == {"t1"}
-    assert ledger.unanswered(15.0, 20.0) == ["t2"]
-    assert ledger.lease_unanswered(["t1", "t2"], 29.0, 40.0) == {"t2"}
-    assert ledger.lease_unanswered(["t1", "t2"], 30.0, 40.0) == {"t1"}, "whoever had it was killed"
+    (waiter,) = ledger.waiting("t1")
+    assert ledger.lease(waiter, 20.0) == waiter
+    assert ledger.unanswered(20.0) == ["t2"]
+    assert ledger.lease(waiter, 19.0 + LEASE_S) is None
+    ledger.renew_leases([waiter], 19.0 + LEASE_S)
+    assert ledger.lease(waiter, 18.0 + 2 * LEASE_S) is None
+    assert ledger.lease(waiter, 19.0 + 2 * LEASE_S) == waiter, "whoever had it was killed"
+    ledger.told(waiter)
+    assert ledger.lease(waiter, 1e9) is None, "it was told"
+
+
+def test_task_that_could_not_be_told_waits_with_a_note_of_what_was_sent(ledger: Ledger) -> None:
+    ledger.admit(a_request(), "t1", 1.0)
+    ledger.settle_unclaimed("t1", a_failure(), 10.0)
+    (waiter,) = ledger.waiting("t1")
+    ledger.put_off(waiter, 500.0, {"b", "a"})
+    assert ledger.unanswered(499.0) == []
+    assert ledger.lease(waiter, 500.0) == replace(waiter, sent=frozenset({"a", "b"}))
 
 
 def test_message_of_a_task_is_kept_until_it_is_told(ledger: Ledger) -> None:
     ledger.admit(a_request(), "t1", 1.0, message='{"headers": {}}')
     ledger.admit(a_request(), "t1", 2.0, message="that of a copy")
     ledger.admit(a_request(), "by hand", 2.0)
-    assert ledger.messages("t1") == {"t1": '{"headers": {}}', "by hand": None}
-    ledger.told("t1", "t1", "that of a copy")
-    assert len(ledger.messages("t1")) == 2, "it was not that one"
-    ledger.told("t1", "t1", '{"headers": {}}')
-    assert ledger.messages("t1") == {"by hand": None}
+    kept = [Waiter("t1", "by hand"), Waiter("t1", "t1", message='{"headers": {}}')]
+    assert list(ledger.waiting("t1")) == kept
+    ledger.told(kept[1])
+    assert list(ledger.waiting("t1")) == kept[:1]
+
+
+def test_task_that_is_sent_again_with_something_else_to_follow_is_another_one(ledger: Ledger) -> None:
+    for follows in ("", "a chord", "another chord", "a chord"):
+        ledger.admit(a_request(), "t1", 1.0, follows=follows, message=f"{{{follows}}}")
+    ledger.settle(claimed(ledger), a_result(), 10.0)
+    assert [waiter.follows for waiter in ledger.waiting("t1")] == ["", "a chord", "another chord"]
+    ledger.told(Waiter("t1", "t1", "a chord"))
+    assert [waiter.message for waiter in ledger.waiting("t1")] == ["{}", "{another chord}"]
+
+
+def test_message_with_something_to_follow_takes_the_place_of_what_was_noted_before_it(ledger: Ledger) -> None:
+    ledger.submit_many([a_request()], 1.0)
+    assert ledger.admit(a_request(), "t1", 2.0, follows="a link", message="{}") == Asked(None, again=False)
+    assert ledger.waiting("t1") == (Waiter("t1", "t1", "a link", "{}"),)
 
 
 def test_turn_waits_for_its_own_task_from_the_moment_it_is_submitted(ledger: Ledger) -> None:
@@ -63,37 +100,37 @@ def test_turn_waits_for_its_own_task_from_the_moment_it_is_submitted(ledger: Led
     ledger.submit_many([a_request()], 1.0)
     claim = claim_turn(ledger, "t1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
-    assert claim.tasks == {"t1": None}
+    assert claim.waiters == (Waiter("t1", "t1"),)
     assert ledger.admit(a_request(), "t1", 2.0, message="{}") == Asked(None, again=False)
-    assert ledger.messages("t1") == {"t1": "{}"}
+    assert ledger.waiting("t1") == (Waiter("t1", "t1", message="{}"),)
     assert ledger.admit(a_request(), "t1", 3.0, message="{}") == Asked(None, again=True)
 
 
 def test_turn_that_was_known_before_it_was_submitted_gets_no_task_by_that(ledger: Ledger) -> None:
     ledger.admit(a_request(), "a", 1.0, message="{}")
     ledger.submit_many([a_request()], 2.0)
-    assert ledger.messages("t1") == {"a": "{}"}
+    assert ledger.waiting("t1") == (Waiter("t1", "a", message="{}"),)
 
 
 def test_copy_that_comes_after_the_end_is_answered_whoever_dies(ledger: Ledger) -> None:
     """Its worker hears of the result, and may be killed before it has told the task: others find it."""
     ledger.settle(claimed(ledger), a_result(), 10.0)
     assert ledger.admit(a_request(), "late", 20.0) == Asked(a_result(), again=True)
-    assert ledger.unanswered(20.0, 1e9) == ["t1"]
+    assert ledger.unanswered(20.0) == ["t1"]
 
 
 def test_copy_that_comes_while_others_are_told_is_not_forgotten_with_them(ledger: Ledger) -> None:
     ledger.admit(a_request(), "a", 1.0)
     ledger.settle_unclaimed("t1", a_failure(), 2.0)
     ledger.admit(a_request(), "b", 3.0)
-    ledger.told("t1", "a")
+    ledger.told(Waiter("t1", "a"))
     assert ledger.waiters("t1") == {"b"}
 
 
 def test_task_whose_faulty_request_was_refused_is_answered_whoever_dies(ledger: Ledger) -> None:
     ledger.refuse("t1", "claude-code", a_failure(), "t1", 5.0)
     ledger.refuse("t1", "claude-code", a_failure(), "copy", 7.0)
-    assert ledger.unanswered(5.0, 1e9) == ["t1"]
+    assert ledger.unanswered(5.0) == ["t1"]
     assert ledger.waiters("t1") == {"t1", "copy"}
 
 
@@ -102,5 +139,5 @@ def test_turns_that_wait_longest_for_an_answer_come_first(ledger: Ledger) -> Non
         for task_id in (turn_id, f"{turn_id}-copy"):
             ledger.admit(a_request(turn_id), task_id, 1.0)
         ledger.settle_unclaimed(turn_id, a_failure(turn_id), 10.0 + number)
-    assert ledger.unanswered(99.0, 1e9) == ["c", "a", "b"]
-    assert ledger.unanswered(99.0, 1e9, limit=2) == ["c", "a"]
+    assert ledger.unanswered(99.0) == ["c", "a", "b"]
+    assert ledger.unanswered(99.0, limit=2) == ["c", "a"]

@@ -11,14 +11,16 @@ import pytest
 
 from adapters.errors import TurnCancelled
 from adapters.result import TurnResult
+from ops.ledger import Waiter
+from ops.ledger.waiters import LEASE_S
+from ops.metrics import WorkerMetrics
 from tests.waiting import until
 from tests.workers.site import Hooked, Site
 from tests.workers.test_faults import running
 from workers.admission import Admitted
-from workers.answers import Answers
-from workers.execution import Task
+from workers.delivery import Delivery
 from workers.outcome import refused
-from workers.tasks import Work
+from workers.turn_tasks import TurnTasks
 
 OPTIONS = {"lines": ["{}"]}
 TURNS = 6  # more than there are threads for answers
@@ -107,10 +109,10 @@ def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch
 class Executed(list[str]):
     """In the place of Celery: the tasks that it was to execute."""
 
-    def execute(self, task: Task, work: Work) -> bool:
+    def execute(self, waiter: Waiter, *_: object, **__: object) -> Delivery:
         """See `Executor.execute`."""
-        self.append(task.task_id)
-        return True
+        self.append(waiter.task_id)
+        return Delivery(lambda: None, raises=True, done=True)
 
 
 def test_task_that_was_told_meanwhile_is_not_told_again(site: Site) -> None:
@@ -118,16 +120,73 @@ def test_task_that_was_told_meanwhile_is_not_told_again(site: Site) -> None:
     executed, looked = Executed(), threading.Event()
 
     def tell_all_first(point: str) -> None:
-        if point == "after messages" and not looked.is_set():
+        if point == "after waiting" and not looked.is_set():
             looked.set()
-            answers.give("t1")
+            tasks.give("t1")
             until(lambda: not site.ledger.waiters("t1"), "all to be told by another one")
 
-    answers = Answers(executed, Hooked(site.ledger, tell_all_first))  # type: ignore[arg-type]
+    ledger: Any = Hooked(site.ledger, tell_all_first)
+    tasks = TurnTasks(executed, ledger, site.now)  # type: ignore[arg-type]
     for task_id in ("a", "b"):
         site.ledger.admit(site.request(turn_id="t1", options=OPTIONS), task_id, site.now())
     site.ledger.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
-    answers.give("t1")
+    tasks.give("t1")
     until(looked.is_set, "the first to have looked")
-    answers.close(60)
+    tasks.close(60)
     assert sorted(executed) == ["a", "b"]
+
+
+class Hanging(Executed):
+    """The same, which comes to no end until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def execute(self, waiter: Waiter, *_: object, **__: object) -> Delivery:
+        """See `Executor.execute`."""
+        done = super().execute(waiter)
+        self.go_on.wait(60)
+        return done
+
+
+def test_task_is_told_by_one_worker_for_as_long_as_that_takes(site: Site) -> None:
+    """A copy of its message reaches another worker meanwhile, or that one looks for what is told late."""
+    slow, other = Hanging(), Executed()
+    telling, idle = (TurnTasks(each, site.ledger, site.now) for each in (slow, other))  # type: ignore[arg-type]
+    site.ledger.admit(site.request(turn_id="t1", options=OPTIONS), "a", site.now())
+    site.ledger.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
+    telling.give("t1")
+    until(lambda: slow == ["a"], "the task to be told")
+    for _ in range(3):
+        site.later += LEASE_S - 5
+        telling.give_late(site.now())
+        idle.give("t1")
+        idle.give_late(site.now())
+        idle.close(60)
+    assert (slow, other) == (["a"], [])
+    site.later += LEASE_S + 1  # it was killed
+    idle.give_late(site.now())
+    idle.close(60)
+    assert other == ["a"]
+    slow.go_on.set()
+    telling.close(60)
+
+
+def test_turn_whose_work_fails_at_once_frees_its_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody learns where it runs then: its task must not wait for that."""
+    failures = iter([RuntimeError("a fault of ours")])
+    claimed = WorkerMetrics.turn_claimed
+
+    def fail_once(*args: Any) -> None:
+        if failure := next(failures, None):
+            raise failure
+        claimed(*args)
+
+    monkeypatch.setattr(WorkerMetrics, "turn_claimed", fail_once)
+    with running(site) as worker:
+        worker.runtime.resize(1)
+        admit(site, worker, "failing", "failing")
+        until(lambda: site.ledger.turn("failing").state == "running", "it to be taken")
+        until(lambda: worker.runtime.room() == 1 and not worker.runtime.numbers(), "its place to be free")
+        assert isinstance(worker("failing"), TurnResult)

@@ -35,7 +35,6 @@ from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
 from workers.admission import Admitted, Arrival, Outcome, Unreadable
-from workers.answers import Answers
 from workers.app import create_app
 from workers.beat import Beat
 from workers.conclusion import Parked
@@ -51,6 +50,7 @@ from workers.run import RunOutcome, TurnRun
 from workers.runtime import Runtime
 from workers.tasks import define
 from workers.tidying import tidy
+from workers.turn_tasks import TurnTasks
 
 SPENT = Usage({"opus": ModelUsage(Tokens(100, 20), 0.25)}, UsageSource.RESULT)
 
@@ -328,11 +328,11 @@ class running:
         executor = Executor(self.app, Errands(), Redactor({}))
         define(self.app, lambda *_: _unused)
         executor.prepare("worker@here")
-        answers = Answers(executor, ledger)
+        tasks = TurnTasks(executor, ledger, site.now)
         equipment = replace(site.worker(hook), **changes)
         known = {host.name: host.labels for host in equipment.hosts}
-        keeper = Keeper(site.ledger, known, answers.give_late, site.now)
-        self.runtime = Runtime(equipment, answers, keeper, executor, Beat())
+        keeper = Keeper(site.ledger, known, tasks.give_late, site.now)
+        self.runtime = Runtime(equipment, tasks, keeper, executor, Beat())
         self._untidy = mock.patch("workers.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
 
     def __enter__(self) -> Self:

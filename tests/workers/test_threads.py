@@ -61,7 +61,7 @@ def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Pa
     failures = iter([LedgerUnavailable("locked")])
 
     def fail_once(point: str) -> None:
-        if point == "before waiters" and (failure := next(failures, None)):
+        if point == "before waiting" and (failure := next(failures, None)):
             raise failure
 
     request = site.request(options={"recording": str(recording)}, turn_id="asked")

@@ -162,8 +162,10 @@ def upgrade() -> None:
         "waiters",
         sa.Column("turn_id", sa.Text, primary_key=True),
         sa.Column("task_id", sa.Text, primary_key=True),
+        sa.Column("follows", sa.Text, primary_key=True),
         sa.Column("settled_at", sa.Double),
         sa.Column("leased_until", sa.Double),
+        sa.Column("sent", sa.Text),
         sa.Column("message", sa.Text),
     )
     op.create_index("waiters_by_task", "waiters", ["task_id"])

@@ -1,0 +1,133 @@
+"""How a task's end is delivered: its state is stored, and what follows on it is sent. Now, or later.
+
+Celery takes whatever goes wrong there for a failure of the task: it stores that if it can, and forgets the task.
+Here it ends the execution (`Undelivered`), and the ledger still has the task, with a note of what was sent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery
+from celery.exceptions import ChordError, Ignore
+from kombu.exceptions import EncodeError, SerializerNotInstalled
+
+from adapters.errors import TurnExpired
+from adapters.result import TurnResult
+from adapters.session_result import SessionResult
+from workers.brokers import publish_options
+from workers.conclusion import Parked
+from workers.errors import TurnFailed, Undelivered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Result = TurnResult | SessionResult
+Outcome = Result | Parked | None  # None: another worker goes on with it
+
+# What is wrong with these is in what was to be told, and would be so later, too.
+_OF_THE_TASK = (TurnFailed, ChordError, EncodeError, SerializerNotInstalled, NotImplementedError)
+
+# What follows is somebody else's: its arguments may be an agent's words, or a producer's secret.
+_SHOWN = {"argsrepr": "(not shown)", "kwargsrepr": "{}"}
+
+
+class Cancelled(Ignore):  # type: ignore[misc]  # Celery has no types
+    """The turn was cancelled, or could not begin in time: its task is revoked."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether it could not begin in time."""
+        return bool(self.args == (TurnExpired.kind,))
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One execution of a task, in one thread."""
+
+    work: Callable[[], Outcome]  # what the task does: it drives a turn, or only has its result
+    raises: bool  # whether a failed turn is a failed task; else its result is an answer like any other
+    sent: set[str] = field(default_factory=set)  # what follows on it and was sent, also by earlier executions
+    last: bool = False  # what goes wrong is a failure of the task after all
+    begun: bool = False  # its work is done
+    done: bool = False
+
+
+_current: ContextVar[Delivery | None] = ContextVar("delivery", default=None)
+
+
+def current() -> Delivery:
+    """Return the execution that this thread is at."""
+    delivery = _current.get()
+    if delivery is None:
+        raise RuntimeError("turns are executed by `runturn worker` only: send the task to its queue")
+    return delivery
+
+
+@contextmanager
+def delivering(delivery: Delivery) -> Iterator[None]:
+    """Have the task that is executed in this thread do its work, and deliver its end."""
+    token = _current.set(delivery)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def under_way() -> bool:
+    """Whether this thread delivers a task's end: what goes wrong is to be done again."""
+    delivery = _current.get()
+    return delivery is not None and delivery.begun and not delivery.last
+
+
+def check(error: BaseException) -> None:
+    """Raise Undelivered for an error that keeps a task's end from being delivered, rather than being that end."""
+    delivery = _current.get()
+    if delivery is not None and not delivery.last and not isinstance(error, _OF_THE_TASK):
+        raise Undelivered(summary(error)) from error
+
+
+def summary(error: BaseException) -> str:
+    """What a log may say of an error: those of databases go on with the values that were to be stored."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def install(app: Celery) -> None:
+    """Have what follows on a turn sent, and each once; what others send fails as it does."""
+    send = app.send_task
+    options = publish_options(app.conf.broker_url)
+
+    @functools.wraps(send)
+    def send_task(*args: Any, **kwargs: Any) -> Any:
+        delivery = _current.get()
+        if delivery is None or not delivery.begun:
+            return send(*args, **kwargs)
+        # The same task is another one in another chord: that waits for its own.
+        sending = f"{kwargs.get('task_id')} {kwargs.get('chord') and kwargs.get('group_id')}"
+        if sending in delivery.sent:
+            return _sent_before(app, kwargs)
+        # An exchange is for whoever listens. A queue has to be there, or will be once its owner declares it.
+        asked: Mapping[str, Any] = kwargs if kwargs.get("exchange") else {**options, **kwargs}
+        try:
+            result = send(*args, **{**_SHOWN, **asked})
+        except Exception as error:
+            check(error)
+            raise
+        if kwargs.get("task_id"):
+            delivery.sent.add(sending)
+        return result
+
+    app.send_task = send_task
+
+
+def _sent_before(app: Celery, options: Mapping[str, Any]) -> Any:
+    """Return what Celery returns of a task that it sends, and note it as a child of the one that is executed."""
+    result = (options.get("result_cls") or app.AsyncResult)(options["task_id"])
+    if app.current_worker_task is not None and options.get("add_to_parent", True):
+        app.current_worker_task.add_trail(result)
+    return result

@@ -1,0 +1,100 @@
+"""What the ledger keeps of a task's message, so that Celery can execute the task when its turn has been taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any, Self
+from uuid import NAMESPACE_OID, uuid5
+
+from ops.ledger import Claim, Waiter
+from workers.app import TASK
+from workers.celery_internals import ShownRequest
+from workers.errors import MessageTooLong
+from workers.serialization import dumps, loads
+
+_MOST = 10 * 1024 * 1024  # bytes, as of a prompt
+
+# What the ledger has in the request, what a producer could show a secret in, and what Celery adds by itself.
+_IN_THE_REQUEST = ("args", "kwargs", "eta", "expires", "timelimit")
+_SHOWN = ("argsrepr", "kwargsrepr")
+_ADDED = ("properties", "reply_to", "correlation_id", "hostname", "delivery_info")
+_DROPPED = frozenset((*_IN_THE_REQUEST, *_SHOWN, *_ADDED))
+_PROPERTIES = ("correlation_id", "reply_to", "priority")
+_CANVASES = ("celery.chain", "celery.chord", "celery.group")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one message."""
+
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    embed: dict[str, Any]  # what is to follow on the task: callbacks, errbacks, chain, chord
+    failures_raise: bool = True  # see `delivery.Delivery.raises`
+
+    @classmethod
+    def read(cls, waiter: Waiter) -> Self:
+        """Of a task that the ledger knows; if its message has not come yet, what can be said without it."""
+        if waiter.message is not None:
+            return cls(**loads(waiter.message))
+        headers = {"id": waiter.task_id, "task": TASK, "root_id": waiter.turn_id}
+        return cls(headers, {"correlation_id": waiter.task_id}, {})
+
+
+def keep(request: ShownRequest) -> tuple[str, str]:
+    """Return a digest of what is to follow on a task, blank for nothing, and what the ledger keeps of its message.
+
+    Raises MessageTooLong. Messages of Celery's first protocol have no headers.
+    """
+    following = {name: each for name, each in request.embed.items() if each}
+    group = request.group if "chord" in following else None  # whose body follows once all of it have ended
+    digest = sha256(dumps([group, following]).encode()).hexdigest() if following else ""
+    properties = request.message.properties or {}
+    turn = request.asked.turn
+    _identify(list(following.values()), f"{request.id} {digest}")
+    kept = Kept(
+        {name: each for name, each in request.request_dict.items() if name not in _DROPPED},
+        {name: properties.get(name) for name in _PROPERTIES},
+        following,
+        not isinstance(turn, Mapping) or turn.get("failure") != "return",
+    )
+    message = dumps(asdict(kept))
+    if len(message) > _MOST:
+        raise MessageTooLong(
+            f"what follows on the task, with its headers, is {len(message):,} bytes, and {_MOST:,} can be kept: "
+            "have it followed by one task that sends the rest"
+        )
+    return digest, message
+
+
+def _identify(following: object, seed: str) -> None:
+    """Give each task an id, the same whenever it is sent: whoever gets it twice can tell."""
+    if isinstance(following, list):
+        for number, each in enumerate(following):
+            _identify(each, f"{seed}.{number}")
+    elif isinstance(following, dict) and following.get("task") in _CANVASES:
+        for name, each in (following.get("kwargs") or {}).items():
+            _identify(each, f"{seed}.{name}")
+    elif isinstance(following, dict) and "task" in following:
+        following.setdefault("options", {}).setdefault("task_id", str(uuid5(NAMESPACE_OID, seed)))
+
+
+def stamps_of(message: str) -> Mapping[str, object]:
+    """The stamps of a task whose message is kept."""
+    stamps: object = loads(message)["headers"].get("stamps")
+    return stamps if isinstance(stamps, dict) else {}
+
+
+def unasked(claim: Claim) -> Waiter:
+    """In the place of a task, for a turn that none waits for, as in a session: monitors see it all the same."""
+    headers = {
+        "id": claim.turn_id,
+        "task": TASK,
+        "root_id": claim.session_run or claim.turn_id,
+        "parent_id": claim.session_run,
+        "ignore_result": True,
+    }
+    kept = Kept(headers, {"correlation_id": claim.turn_id}, {})
+    return Waiter(claim.turn_id, claim.turn_id, message=dumps(asdict(kept)))
