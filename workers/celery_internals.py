@@ -230,8 +230,8 @@ class _Queues(Queues):  # type: ignore[misc]  # as above
         return Queue(name, Exchange("", no_declare=True), routing_key=name, no_declare=True)
 
 
-def prepare(app: Celery, hostname: str) -> None:
-    """Have turns' tasks executed in a way that `delivery` can rely on; once they are defined."""
+def prepare(app: Celery) -> None:
+    """Have queues and the result backend do what `delivery` relies on; before anything has asked for them."""
     app.amqp.queues_cls = _Queues
     # Each turn has a thread, and is not to have a connection, too. Only in workers: where results are waited for,
     # threads with one backend overwrite each other's subscriptions, and wait in vain (Celery 5.6).
@@ -242,7 +242,6 @@ def prepare(app: Celery, hostname: str) -> None:
         app.backend.__class__ = type(kind.__name__, (_RedisStates, kind), {})
     elif issubclass(kind, SyncBackendMixin) and not issubclass(kind, DisabledBackend):  # its states can be read
         app.backend.__class__ = type(kind.__name__, (_States, kind), {})
-    trace_tasks(app, hostname)
 
 
 def trace_tasks(app: Celery, hostname: str) -> None:

@@ -40,11 +40,12 @@ class Executor:
         self._redactor = redactor
         self._numbers = count(1)
         self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
+        celery_internals.prepare(app)
         delivery.install(app)
 
     def prepare(self, hostname: str) -> None:
         """Have the tasks traced; once they are defined and instrumented, and before any is executed."""
-        celery_internals.prepare(self._app, hostname)
+        celery_internals.trace_tasks(self._app, hostname)
 
     def show(self, request: ShownRequest, asked: object) -> None:
         """Have monitors see a task without secrets; `asked` is its request, or what was sent in place of one."""

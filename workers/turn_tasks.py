@@ -174,6 +174,8 @@ class TurnTasks:
             return outcome
 
         waited_s = 0.0 if waiter.since is None else self._clock() - waiter.since
+        if ended:
+            self._held.add(waiter)
         try:
             asked, headers = (claim.request, self._headers(claim)) if claim is not None else (None, None)
             executed = self._executor.execute(waiter, worked, asked, headers=headers, last=waited_s > _PATIENCE_S)
