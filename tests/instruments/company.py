@@ -44,7 +44,7 @@ def company_fleet(
         "PATH": os.environ["PATH"],
         "HOME": str(root),
         "PYTHONPATH": str(company),
-        "RUNTURN_INCLUDE": "company",
+        "RUNTURN_INCLUDE": '["company"]',
         "GITHUB_TOKEN": SECRET,
         **(environment or {}),
     }
