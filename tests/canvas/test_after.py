@@ -137,7 +137,9 @@ def test_continuation_that_comes_twice_runs_once_on_what_came_first(
     shared: Fleet, company: Company, recording: Path, named: str
 ) -> None:
     follower = company.turn_after(recording, named, {"prompt": "text"})
-    answers = [follower.apply_async((text,)) for text in ("first", "second")]
+    answers = [follower.apply_async(("first",))]
+    until(lambda: shared.ledger.request(named), "the first to be there")
+    answers.append(follower.apply_async(("second",)))
     answers.append(follower.apply_async(("third",), task_id=f"{named}.copy"))
     assert {answer.get(timeout=WAIT_S)["turn_id"] for answer in answers} == {named}
     assert shared.result(named).attempts == 1
@@ -151,7 +153,9 @@ def test_session_of_turns_that_comes_twice_runs_once_on_what_came_first(
     del turn["turn_id"]
     document = {"turn": turn, "test_commands": ["true"]}
     session = company.app.signature(SESSION_TASK, args=(document,), queue="runturn", task_id=named)
-    answers = [session.apply_async((text,)) for text in ("first", "second")]
+    answers = [session.apply_async(("first",))]
+    until(lambda: shared.ledger.session_run(named), "the first to be there")
+    answers.append(session.apply_async(("second",)))
     assert [answer.get(timeout=WAIT_S)["turns"] for answer in answers] == [[f"{named}.1"]] * 2
     assert prompt_of(shared, f"{named}.1") == "do it\n\n<result>\nfirst\n</result>"
 
