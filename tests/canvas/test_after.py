@@ -15,6 +15,7 @@ from celery.result import AsyncResult
 from adapters.errors import InvalidRequest
 from tests.canvas.company import Company
 from tests.needs import need
+from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
 from workers.app import SESSION_TASK, TASK, create_app
