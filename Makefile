@@ -36,10 +36,11 @@ test: $(INSTALLED) test-tools
 test-fresh: $(INSTALLED)
 	@$(BIN)/python -m tests.fresh $(if $(RELEASE),--release $(RELEASE)) $(if $(KIND),--kind $(KIND))
 
-# Shells, OpenSSH, agents from npm and the like. On a machine that has them it does nothing.
+# Shells, OpenSSH, agents from npm, celery-exporter and the like. On a machine that has them it does nothing.
 test-tools: $(INSTALLED)
 	@.ci/test-tools
 	@.ci/npm-tools
+	@.ci/celery-exporter
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -70,7 +71,7 @@ test-agents: $(INSTALLED)
 	@$(BIN)/python -m tests.agents $(if $(AGENT),--agent $(AGENT)) $(if $(VERSION),--version $(VERSION)) \
 		$(if $(SCENE),--scene $(SCENE))
 
-# The broker, the ledger, or both are away for half a minute.
+# The broker, the ledger, and both are away for half a minute each.
 outages: $(INSTALLED) test-tools
 	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
 
@@ -98,6 +99,8 @@ lock:
 		--no-emit-index-url --no-emit-find-links pyproject.toml --all-extras -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links pyproject.toml --all-extras --group dev -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --python-version 3.12 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--no-emit-find-links tests/instruments/celery-exporter.in -o tests/instruments/celery-exporter.lock
 
 clean:
 	rm -rf .venv

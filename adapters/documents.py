@@ -32,7 +32,7 @@ def read_document(kind: type[M], document: object, **missing: str | None) -> M:
     Raises InvalidRequest with every faulty field named.
     """
     if not isinstance(document, Mapping):
-        raise InvalidRequest("must be one JSON object, the only argument of its task", field="request")
+        raise InvalidRequest("must be one JSON object", field="request")
     fields = {name: value for name, value in missing.items() if value is not None}
     try:
         return kind.model_validate({**fields, **document})

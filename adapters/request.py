@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from adapters.after import After
 from adapters.documents import read_document
 from adapters.needs import Needs
 from adapters.output_schema import checked_schema
@@ -81,11 +82,18 @@ def read_traceparent(header: object) -> str | None:
         return None
 
 
+def _nothing_before(after: After | None) -> After | None:
+    if after is not None:
+        raise ValueError("takes from the result of the task before, and none came: is the signature immutable?")
+    return after
+
+
 def _what_and_where(schema: dict[str, Any]) -> None:
     """Have the JSON Schema ask for a prompt or a task, and for a workspace or what makes one."""
     del schema["required"]
-    schema["oneOf"] = [{"required": ["prompt"]}, {"required": ["task"]}]
-    schema["anyOf"] = [{"required": [name]} for name in ("workspace", "mounts", "worktree")]
+    either = [{"required": [name]} for name in ("prompt", "task")]
+    schema["oneOf"] = [*either, {"required": ["after"], "not": {"anyOf": either}}]
+    schema["anyOf"] = [{"required": [name]} for name in ("workspace", "mounts", "worktree", "after")]
 
 
 class TurnRequest(BaseModel):
@@ -103,6 +111,11 @@ class TurnRequest(BaseModel):
     )
     task: Task | None = Field(
         default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
+    )
+    after: Annotated[After | None, AfterValidator(_nothing_before)] = Field(
+        default=None,
+        exclude=True,
+        description="What it takes from the result of the task before it in a chain; see above.",
     )
     workspace: Annotated[str, AfterValidator(_absolute_or_none)] = Field(
         default="",

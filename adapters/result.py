@@ -105,7 +105,7 @@ class TurnResult(BaseModel):
     attempts: int = 0
     exit_code: int | None = None
     denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied
-    workspace: str | None = None  # that was made for it and is kept: where it is on the host
+    workspace: str | None = None  # made for it or for a turn before, and kept: its path on the host
     collected: Collected | None = None
 
     def __repr__(self) -> str:

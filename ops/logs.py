@@ -57,7 +57,12 @@ def configure_logging(
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
     logging.captureWarnings(capture=True)
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *_SHARED, ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_SHARED,
+            _redacting(redactor),
+            ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -96,6 +101,15 @@ def turn_logging(turn_id: str) -> Iterator[None]:
 def attempt_logging(attempt: int, host: str, session_id: str | None) -> None:
     """From now on, and until the turn's `turn_logging` ends, it is about this attempt."""
     structlog.contextvars.bind_contextvars(attempt=attempt, host=host, session_id=session_id)
+
+
+def _redacting(redactor: Redactor) -> structlog.types.Processor:
+    """Redacts what runturn logs before any handler has it: an operator's may send it elsewhere."""
+
+    def redact(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+        return {k: without_keys(redactor.text(v)) if isinstance(v, str) else v for k, v in event.items()}
+
+    return redact
 
 
 class _Redacting(ProcessorFormatter):

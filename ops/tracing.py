@@ -6,17 +6,22 @@ OpenTelemetry's other variables hold, too; it speaks OTLP over HTTP. The package
 A turn may be worked on by several workers, and its span is written by the one that settles it. So its ids are made
 from what all of them know, and every attempt's agent is told the same ones. Spans are sent seconds later, from a
 thread: a collector that is away delays nothing, and a worker that is killed before that takes its spans along.
+
+Where an operator has Celery instrumented, too, the span of a turn's task is below the turn's, and the agent's
+below that; without ours, the task's is below the producer's. So it is one trace with and without ours.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 import structlog
 
+from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import Claim
 
@@ -31,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class Tracing:
-    """Its methods may be called from one thread, and return at once."""
+    """Its methods return at once. But for `traceparent`, they may be called from one thread."""
 
     def __init__(self, provider: TracerProvider, ids: _GivenIds) -> None:
         self._provider = provider
@@ -56,11 +61,10 @@ class Tracing:
         return cls(provider, ids)
 
     def traceparent(self, claim: Claim) -> str:
-        """What an agent is told, by W3C's Trace Context: the turn's span is the parent of its own."""
+        """The turn's span, as W3C's Trace Context has it."""
         trace_id, span_id = _ids_of(claim)
         decision = self._provider.sampler.should_sample(_parent(claim), trace_id, _NAME).decision
-        sampled = bool(decision.is_sampled())  # type: ignore[no-untyped-call]
-        return f"00-{trace_id:032x}-{span_id:016x}-{sampled:02x}"
+        return _header(trace_id, span_id, decision.is_sampled())  # type: ignore[no-untyped-call]
 
     def turn_settled(self, claim: Claim, result: TurnResult, now: float) -> None:
         """Write the turn's span, from its creation till `now`."""
@@ -102,10 +106,37 @@ class _GivenIds:
         return False
 
 
+def parent_of_task(tracing: Tracing | None, claim: Claim) -> str | None:
+    """The span above that of the turn's task. A worker without a collector passes on what it was told."""
+    return tracing.traceparent(claim) if tracing is not None else claim.request.traceparent
+
+
 def agent_environment(tracing: Tracing | None, claim: Claim) -> dict[str, str]:
-    """What an agent is told of its place in a trace. A worker without a collector passes on what it was told."""
-    told = tracing.traceparent(claim) if tracing is not None else claim.request.traceparent
+    """What an agent is told of its place in a trace: below the span of its turn's task, if there is one.
+
+    To be called where the turn is worked on: that is in the context of its task.
+    """
+    told = _current() or parent_of_task(tracing, claim)
     return {} if told is None else {"TRACEPARENT": told}
+
+
+def traced(request: TurnRequest) -> TurnRequest:
+    """A request with the span of who sends it, unless it names another one, or there is none."""
+    here = _current() if request.traceparent is None else None
+    return request if here is None else request.model_copy(update={"traceparent": here})
+
+
+def _current() -> str | None:
+    """The span of the current context. There is none unless somebody has loaded OpenTelemetry."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return None
+    span = api.get_current_span().get_span_context()
+    return _header(span.trace_id, span.span_id, span.trace_flags.sampled) if span.is_valid else None
+
+
+def _header(trace_id: int, span_id: int, sampled: bool) -> str:
+    return f"00-{trace_id:032x}-{span_id:016x}-{sampled:02x}"
 
 
 def _provider() -> tuple[TracerProvider, _GivenIds]:

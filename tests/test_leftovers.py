@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.nested import PYTEST
 from tests.processes import gone, gone_pid
 from tests.waiting import lines_of, until
 
@@ -53,7 +53,7 @@ def run(place: Path, how: str = "") -> Iterator[Run]:
     """One that goes on when there is a file `go`, and ends like that."""
     (place / "test_it.py").write_text(RUN.replace("HOW", how))
     environment = {name: value for name, value in os.environ.items() if name != "RT_SUITE_FOLDER"}
-    command = [sys.executable, "-m", "pytest", "-p", "tests.surroundings", "-p", "no:cacheprovider", "-q"]
+    command = [*PYTEST, "-p", "tests.surroundings", "-p", "no:cacheprovider", "-q"]
     with subprocess.Popen(
         [*command, "-c", os.devnull, "--rootdir", place, "test_it.py"],
         cwd=place,

@@ -42,6 +42,10 @@ def test_schema_refuses_what_the_code_refuses() -> None:
         assert not validator.is_valid(good | fault)
     task = {"description": "fix it"}
     assert validator.is_valid({"task": task, "workspace": "/srv/app"})
+    after = {"after": {"prompt": "text"}}
+    assert validator.is_valid(after)
+    assert validator.is_valid(good | after)
+    assert not validator.is_valid({"after": {"promt": "text"}})
     for bad in ({"prompt": "x"}, {"workspace": "/srv/app"}, good | {"task": task}, []):
         assert not validator.is_valid(bad)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests import needs
 from tests.needs import lack_of
+from tests.nested import PYTEST
 from tests.skips import block
 
 CHECKOUT = Path(__file__).parent.parent
@@ -35,18 +35,7 @@ def test_that_needs_nothing():
 def run(tmp_path: Path, **environment: str) -> list[str]:
     """Run the tests in two processes; return what pytest says."""
     (tmp_path / "test_some.py").write_text(TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "2",
-        "-p",
-        "tests.skips",
-        f"--rootdir={tmp_path}",
-        tmp_path,
-    ]
+    command = [*PYTEST, "-q", "-n", "2", "-p", "tests.skips", f"--rootdir={tmp_path}", tmp_path]
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     done = subprocess.run(
         command,

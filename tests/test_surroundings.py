@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.nested import PYTEST
 from tests.surroundings import environment
 from tests.waiting import until
 
@@ -74,7 +74,7 @@ class Run:
         probe = self.folder / "test_probe.py"
         probe.write_text(f"OUT, WAITS = {str(self.out)!r}, {waits}\n{PROBE}")
         return subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", *options, probe],
+            [*PYTEST, "-c", ROOT / "pyproject.toml", *options, probe],
             cwd=ROOT,
             env={"PATH": os.environ["PATH"], **ODD},
             stdout=subprocess.DEVNULL,

@@ -34,6 +34,7 @@ class Arrival:
 
     task_id: str
     document: object
+    fault: InvalidRequest | None = None  # why the document cannot be run, if that is known by now
     task: str = TASK
     due_at: float | None = None  # Unix time in seconds; None: now
     expires_at: float | None = None  # Unix time in seconds; the turn is not to begin after that
@@ -155,6 +156,8 @@ class Admission:
         return Admitted()
 
     def _parse_session(self, arrival: Arrival, now: float) -> SessionRequest:
+        if arrival.fault is not None:
+            raise arrival.fault
         document = arrival.document
         if isinstance(document, Mapping) and isinstance(document.get("turn"), Mapping):
             document = {**document, "turn": self._completed(document["turn"], arrival)}
@@ -171,6 +174,8 @@ class Admission:
         return {"agent": default, "priority": arrival.priority, **traced, **document}
 
     def _parse(self, arrival: Arrival) -> TurnRequest:
+        if arrival.fault is not None:
+            raise arrival.fault
         document = arrival.document
         if isinstance(document, Mapping):
             document = self._completed(document, arrival)

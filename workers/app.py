@@ -1,13 +1,18 @@
-"""The Celery application: names and settings that producers and workers share."""
+"""The Celery application: names and settings that producers and workers share.
+
+`app` is that of this installation, for `celery -A workers.app`; it is made when somebody asks for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from celery import Celery
 
-from workers import serialization
+from workers import celery_command, serialization
 from workers.brokers import (
+    NO_RESULTS,
     QUEUE,
     results_url,
     transport_options,
@@ -18,18 +23,19 @@ TASK: Final = "runturn.run_turn"
 SESSION_TASK: Final = "runturn.run_session"
 
 
-def create_app(broker_url: str, result_url: str | None = None) -> Celery:
+def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[str] = (QUEUE,)) -> Celery:
     """An application on that broker. A Redis keeps results, too, unless `result_url` names another place.
 
-    A RabbitMQ does not: without `result_url`, results are in the ledger only.
+    A RabbitMQ does not: without `result_url`, results are in the ledger only. Turns are sent to the first of the
+    queues, and workers receive them from all.
     """
     serialization.install()
     app = Celery("runturn", broker=broker_url, backend=results_url(broker_url, result_url), set_as_current=False)
     app.conf.update(
-        task_routes={"runturn.*": {"queue": QUEUE}},
+        task_routes={"runturn.*": {"queue": queues[0]}},
         # Where Celery sends what follows on a turn, unless its signature names a queue: Celery's own default.
         task_default_queue="celery",
-        task_queues=[turn_queue()],
+        task_queues=[turn_queue(name) for name in queues],
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],
@@ -37,6 +43,7 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         task_acks_late=True,
         worker_prefetch_multiplier=1,
         worker_autoscaler="workers.pool:TurnAutoscaler",
+        worker_consumer="workers.celery_command:refuse_consumer",  # `runturn worker` has its own
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
         # After a lost connection, Celery would widen the prefetch again from the threads that acknowledge: with
@@ -44,7 +51,6 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         worker_enable_prefetch_count_reduction=False,
         worker_hijack_root_logger=False,
         worker_send_task_events=True,
-        task_send_sent_event=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,  # for as long as it takes
         # RabbitMQ closes the channel of a worker that holds a message for too long, say while the ledger is away.
@@ -55,4 +61,15 @@ def create_app(broker_url: str, result_url: str | None = None) -> Celery:
         # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.delivery`).
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
+    celery_command.guard(app, has_results=app.conf.result_backend != NO_RESULTS)
+    return app
+
+
+def __getattr__(name: str) -> Celery:
+    """The attribute `app`, by the settings. Raises SettingsError."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from workers.configured_app import installed_app  # noqa: PLC0415  # it needs what stands here
+
+    app: Celery = globals().setdefault("app", installed_app())
     return app

@@ -45,7 +45,7 @@ def build_worker(
     """
     agents = build_registry(settings)
     report_failed(agents)
-    metrics = WorkerMetrics(registry, Vocabulary(agents))
+    metrics = WorkerMetrics(registry, Vocabulary(agents, settings.queues[0]))
     equipment = Equipment(
         settings=settings,
         ledger=ledger,
@@ -60,7 +60,7 @@ def build_worker(
     )
     errands = Errands()
     executor = Executor(app, errands, equipment.secrets)
-    tasks = TurnTasks(executor, ledger)
+    tasks = TurnTasks(executor, ledger, tracing=equipment.tracing)
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, tasks.give_late, time.time)
     beat = Beat()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -216,7 +217,8 @@ class AsyncClient:
                     break
 
     async def _send(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._sending, partial(call, *args, **kwargs))
+        here = partial(copy_context().run, call, *args, **kwargs)  # in the trace of who sends it
+        return await asyncio.get_running_loop().run_in_executor(self._sending, here)
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._asking, partial(call, *args, **kwargs))

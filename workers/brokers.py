@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from celery import Celery
 from kombu import Consumer, Exchange, Queue
 
-QUEUE: Final = "runturn"
-DEAD_QUEUE: Final = "runturn.dead"  # RabbitMQ puts there what it gives up on; workers empty it into the ledger
+QUEUE: Final = "runturn"  # unless the setting `queues` has others
 
 # How long a message may stay unacked before the Redis transport hands it out again. Workers keep what they hold
 # fresh (see `workers.transit`), so this is only how soon the messages of a killed worker come back.
 VISIBILITY_TIMEOUT_S: Final = 30.0
 
+NO_RESULTS: Final = "disabled://"
 OTHERWISE_DECLARED: Final = (
     "the broker has a queue of runturn's name that somebody declared in another way; delete it there, "
     "or use another virtual host"
@@ -55,7 +56,7 @@ def publish_options(broker_url: str) -> dict[str, object]:
 
 def results_url(broker_url: str, given: str | None) -> str:
     """Where Celery keeps results unless it is given a place: not in RabbitMQ, which is a queue and no store."""
-    return given or (broker_url if speaks_redis(broker_url) else "disabled://")
+    return given or (broker_url if speaks_redis(broker_url) else NO_RESULTS)
 
 
 def priority_of(broker_url: str, given: object) -> int:
@@ -67,18 +68,26 @@ def priority_of(broker_url: str, given: object) -> int:
     return -priority if speaks_redis(broker_url) else priority
 
 
-def turn_queue() -> Queue:
-    """The queue of all turns, declared as Celery does it by name alone: RabbitMQ refuses (406) who says otherwise.
+def turn_queue(name: str) -> Queue:
+    """A queue of turns, declared as Celery does it by name alone: RabbitMQ refuses (406) who says otherwise.
 
     What kind of queue it is there, and what becomes of dead letters, its virtual host says: a default queue type,
     and a policy.
     """
-    return Queue(QUEUE, Exchange(QUEUE, type="direct"), routing_key=QUEUE)
+    return Queue(name, Exchange(name, type="direct"), routing_key=name)
 
 
-def dead_queue() -> Queue:
-    """Where RabbitMQ puts what it gives up on. Bound to nothing: dead letters come by its name."""
-    return Queue(DEAD_QUEUE, queue_arguments={"x-queue-type": "quorum"})
+def dead_queue(name: str) -> Queue:
+    """Return where RabbitMQ puts what it gives up on in a queue of turns; workers empty it into the ledger.
+
+    Bound to nothing: dead letters come by its name.
+    """
+    return Queue(f"{name}.dead", queue_arguments={"x-queue-type": "quorum"})
+
+
+def queue_names(app: Celery) -> list[str]:
+    """Return the queues that an application's workers receive turns from. What it sends goes to the first."""
+    return [queue.name for queue in app.conf.task_queues]
 
 
 def events_exchange(broker_url: str) -> Exchange:

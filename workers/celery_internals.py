@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +26,9 @@ from celery.worker.request import Request
 from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 from kombu import Exchange, Queue
 
+from adapters.arguments import Asked, asked
 from workers import delivery
+from workers.app import SESSION_TASK, TASK
 from workers.errors import Undelivered
 
 
@@ -50,11 +52,10 @@ class ShownRequest(Request):  # type: ignore[misc]  # Celery has no types
         self.name = name
         self._argsrepr, self._kwargsrepr = arguments, "{}"
 
-    @property
-    def document(self) -> object:
-        """The one argument that a turn's task has; None: there is none, or there are others."""
-        args = list(self.args or ())
-        return args[0] if len(args) == 1 else None
+    @cached_property
+    def asked(self) -> Asked:
+        """What it asks for: its request, completed by the result of the task that it follows on."""
+        return asked(self.args or (), self.kwargs or {})
 
     @property
     def embed(self) -> dict[str, Any]:
@@ -111,8 +112,13 @@ class KeptRequest(ShownRequest):
         """Nothing: a worker that stops leaves its turns to the next one, however it was told to."""
 
     def send_event(self, type: str, **fields: Any) -> None:
-        """Send it without a traceback: that is the same for all, but for words of the agent."""
+        """Send it without a traceback: that is the same for all, but for words of the agent.
+
+        Monitors hear of retries when a task is received, which here is once.
+        """
         fields.pop("traceback", None)
+        if type == "task-started" and (retries := self.request_dict.get("retries")):
+            fields["retries"] = retries
         self._send(type, uuid=self.id, **fields)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
@@ -224,8 +230,8 @@ class _Queues(Queues):  # type: ignore[misc]  # as above
         return Queue(name, Exchange("", no_declare=True), routing_key=name, no_declare=True)
 
 
-def prepare(app: Celery, names: Iterable[str], hostname: str) -> None:
-    """Have the tasks of these names executed in a way that `delivery` can rely on; once they are defined."""
+def prepare(app: Celery) -> None:
+    """Have queues and the result backend do what `delivery` relies on; before anything has asked for them."""
     app.amqp.queues_cls = _Queues
     # Each turn has a thread, and is not to have a connection, too. Only in workers: where results are waited for,
     # threads with one backend overwrite each other's subscriptions, and wait in vain (Celery 5.6).
@@ -236,9 +242,16 @@ def prepare(app: Celery, names: Iterable[str], hostname: str) -> None:
         app.backend.__class__ = type(kind.__name__, (_RedisStates, kind), {})
     elif issubclass(kind, SyncBackendMixin) and not issubclass(kind, DisabledBackend):  # its states can be read
         app.backend.__class__ = type(kind.__name__, (_States, kind), {})
-    for name in names:
-        task = app.tasks[name]
-        task.__trace__ = trace.build_tracer(name, task, app.loader, hostname, Info=_End, app=app)
+
+
+def trace_tasks(app: Celery, hostname: str) -> None:
+    """Have all tasks traced by what instrumentations have put in the place of Celery's tracer.
+
+    A consumer builds tracers of its own when it starts, so it has to call this after that.
+    """
+    for name, task in app.tasks.items():
+        info = _End if name in (TASK, SESSION_TASK) else trace.TraceInfo
+        task.__trace__ = trace.build_tracer(name, task, app.loader, hostname, Info=info, app=app)
 
 
 def silence() -> None:

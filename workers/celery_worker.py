@@ -13,9 +13,11 @@ from celery import Celery, bootsteps, signals
 from celery.platforms import SecurityWarning
 
 from workers import celery_internals, remote_control, tasks
+from workers.brokers import queue_names
 from workers.errands import Errands
 from workers.errors import TurnFailed
 from workers.execution import Executor
+from workers.further_queues import FurtherQueues
 from workers.garbage import collect_seldom
 from workers.panel import listen
 from workers.pool import TurnPool
@@ -46,16 +48,18 @@ class CeleryWorker:
         A process that is nothing but a worker (`alone`) ends within 5 s then, even if the broker does not answer.
         """
         self._alone = alone
-        self._prepare(name)
+        self._prepare()
         signals.worker_shutting_down.connect(self._leave)
         worker = self._app.Worker(
             hostname=name,
+            queues=queue_names(self._app)[:1],  # the others have channels of their own
             pool=type("TurnPool", (TurnPool,), {"turns": self._runtime, "__module__": TurnPool.__module__}),
             **({"concurrency": room} if isinstance(room, int) else {"autoscale": room}),
             quiet=True,
             without_gossip=True,
             without_mingle=True,  # workers here know of each other through the ledger
         )
+        self._executor.prepare(name)  # Celery has sent the signals by which instrumentations are set up
         with self._runtime:
             try:
                 worker.start()
@@ -67,10 +71,9 @@ class CeleryWorker:
             self._patience.cancel()
         return 0 if self._told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
-    def _prepare(self, name: str) -> None:
+    def _prepare(self) -> None:
         tasks.define(self._app, Reception(self._runtime.admit, self._executor, self._errands))
-        self._executor.prepare(name)
-        self._app.steps["consumer"].add(_attending(self._errands))
+        self._app.steps["consumer"].update((_attending(self._errands), FurtherQueues))
         self._app.steps["worker"].add(_leaving(self._runtime))
         remote_control.install(self._runtime)
         listen(self._app, self._runtime.hear)

@@ -20,6 +20,7 @@ from adapters.session_run import turn_id as turn_of
 from adapters.transcript_view import Transcript
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger, SessionRun, State
+from ops.tracing import traced
 from workers.bus import Subscription
 from workers.errors import ResultTimeout
 from workers.live_messages import Said
@@ -54,7 +55,7 @@ class Client:
         Raises BrokerUnavailable: some may have been queued, and the error says how many; call again with all.
         """
         turn_ids: list[str] = []
-        for batch in _batches(requests):
+        for batch in _batches(map(traced, requests)):
             # The message goes first: a producer killed before the ledger knows of the turn has queued it all the
             # same, for the worker enters it as well.
             send(self._app, batch)
@@ -89,6 +90,7 @@ class Client:
 
     def enqueue_session(self, request: SessionRequest) -> str:
         """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        request = request.model_copy(update={"turn": traced(request.turn)})
         send(self._app, (request,))
         self._ledger.submit_session(request, time.time())
         return request.run_id

@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 import structlog
 from amqp.exceptions import PreconditionFailed
 from celery import Celery, bootsteps
+from celery.app.task import Context
 from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer
 from kombu import Consumer as QueueConsumer
 from kombu import Message
 
 from workers import transit
-from workers.brokers import OTHERWISE_DECLARED, dead_queue
-from workers.celery_internals import prefetch_by_consumer
+from workers.brokers import OTHERWISE_DECLARED, dead_queue, queue_names
+from workers.celery_internals import prefetch_by_consumer, trace_tasks
 from workers.dead_letters import DeadLetters, fault, given_up, unreadable
 from workers.errors import MessageRefused
 
@@ -53,6 +54,11 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
             raise WorkerShutdown(_SETTING_TO_CHANGE)
         super().on_connection_error_after_connected(exc)
 
+    def update_strategies(self) -> None:
+        """Have tasks received, and traced by what instrumentations have put in the place of Celery's tracer."""
+        super().update_strategies()
+        trace_tasks(self.app, self.hostname)
+
     def bury(self, message: Message, reason: str) -> None:
         """Put a message aside, and acknowledge it when the ledger has it. Returns at once."""
         if not message.acknowledged:
@@ -63,8 +69,10 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
         headers = message.headers if isinstance(message.headers, Mapping) else {}
         task_id = headers.get("id")
         if "task" in headers and isinstance(task_id, str) and task_id and not headers.get("ignore_result"):
+            properties = message.properties or {}
+            replies = Context({name: properties.get(name) for name in ("reply_to", "correlation_id")})
             try:
-                self.app.backend.mark_as_failure(task_id, MessageRefused(reason))
+                self.app.backend.mark_as_failure(task_id, MessageRefused(reason), request=replies)
             except Exception as error:  # the result backend is away, and the ledger has it
                 log.warning("a producer does not hear of its message", task_id=task_id, error=str(error))
         self.call_soon(partial(message.ack_log_error, log, self.connection_errors))
@@ -121,7 +129,7 @@ class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         if consumer.connection.transport.driver_type == "amqp":
             self._consumer = QueueConsumer(
                 consumer.connection.channel(),
-                [dead_queue()],
+                [dead_queue(name) for name in queue_names(consumer.app)],
                 on_message=lambda message: consumer.bury(message, given_up(message)),
                 prefetch_count=_PREFETCH,
             )

@@ -22,11 +22,12 @@ from kombu.exceptions import ContentDisallowed
 from ops.errors import LedgerUnavailable
 from ops.ledger import DeadLetter, DeadLetterBook, DeadLetterRow
 from ops.redaction import looks_secret
-from workers.brokers import QUEUE, publish_options, turn_queue
+from workers.brokers import QUEUE, publish_options, queue_names, turn_queue
 
 _RETRY_S = 1.0
 _MOST_REASON = 500
 _MOST_HEADERS = 64 * 1024  # bytes
+_MAPS = ("celery.map", "celery.starmap", "celery.chunks")  # Celery defines them in every application
 # What brokers note by themselves, differently each time, and Celery's texts for monitors: they may quote a prompt.
 _LEFT_OUT = ("x-", "redelivered", "argsrepr", "kwargsrepr", "stamp")
 
@@ -100,7 +101,7 @@ def dead_letter(message: Message, reason: str, now: float) -> DeadLetter:
         received_at=now,
         reason=_storable(reason)[:_MOST_REASON],
         task_id=_task_id(message, headers),
-        queue=QUEUE,
+        queue=_queue(message),
         content_type=_text(message.content_type),
         content_encoding=_text(message.content_encoding),
         headers=headers,
@@ -113,15 +114,17 @@ def send_again(app: Celery, letter: DeadLetter) -> None:
     """Send a message as it was. Raises kombu's OperationalError, and ValueError if its body was not kept."""
     if letter.body is None:
         raise ValueError(f"it was {letter.row.body_bytes:,} bytes long, which is too long to be kept")
+    known = queue_names(app)
+    name = letter.row.queue if letter.row.queue in known else known[0]  # it came under another, or a former, name
     with app.producer_pool.acquire(block=True) as producer:
         producer.publish(
             letter.body,
-            routing_key=letter.row.queue,
+            routing_key=name,
             content_type=letter.row.content_type,
             content_encoding=letter.row.content_encoding,
             headers=letter.row.headers,
             delivery_mode="persistent",
-            declare=[turn_queue()],
+            declare=[turn_queue(name)],
             retry=True,
             retry_policy=app.conf.task_publish_retry_policy,
             **({"correlation_id": letter.row.task_id} if letter.row.task_id else {}),
@@ -146,6 +149,8 @@ def fault(message: Message) -> str | None:
 def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str | None:
     if not isinstance(headers["task"], str):
         return "not a Celery message: the header task is no text"
+    if headers["task"] in _MAPS:
+        return f"{headers['task']} calls tasks in one process, and turns cannot be called: send a group"
     if not isinstance(headers.get("id"), str) or not headers["id"]:
         return "not a Celery message: the header id is missing, or no text"
     match payload:
@@ -193,6 +198,12 @@ def _headers(given: object) -> dict[str, Any]:
 
 def _is_short(value: object) -> bool:
     return isinstance(value, str) and _text(value) == value
+
+
+def _queue(message: Message) -> str:
+    """Where it waited, as far as it tells."""
+    before = (message.headers or {}).get("x-first-death-queue")
+    return _text(before) or _text(message.delivery_info.get("routing_key")) or QUEUE
 
 
 def _task_id(message: Message, headers: Mapping[str, Any]) -> str | None:

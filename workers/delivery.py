@@ -93,7 +93,9 @@ def check(error: BaseException) -> None:
 
 
 def summary(error: BaseException) -> str:
-    """What a log may say of an error: those of databases go on with the values that were to be stored."""
+    """What a log may say of an error's cause: databases go on with the values that were to be stored."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 

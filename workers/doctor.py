@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from typing import Protocol
 
 from celery import Celery
@@ -21,11 +22,13 @@ from ops.state_dir import StateDir
 from ops.transcripts import Archive
 from remote.ssh.daemon import DaemonExecutor
 from workers.broker_check import broker_check
+from workers.brokers import queue_names
 from workers.check import Check, bounded
 from workers.configured_hosts import configured_hosts
 from workers.embedded import EmbeddedBroker
 from workers.host_doctor import HostDoctor
 from workers.hosts import Hosts, TurnHost
+from workers.roll_call import roll_call
 
 _PING_S = 5.0
 _OVERDUE_S = 600.0  # of a transcript
@@ -81,6 +84,8 @@ def _own(installation: Installation) -> Iterator[Check]:
         yield _unloadable(installation.registry)
     if installation.settings.tools:
         yield bounded("tool functions", partial(_tool_functions, installation.settings))
+    if installation.settings.include:
+        yield bounded("included modules", partial(_included, installation.settings))
     yield (state := bounded("state directory", partial(_state_dir, installation)))
     if not state.ok:
         return
@@ -150,15 +155,38 @@ def _broker(installation: Installation) -> Check:
 
 
 def _worker(installation: Installation) -> Check:
-    answers = installation.app.control.inspect(timeout=_PING_S, limit=1).ping() or {}
-    remedy = "" if answers else "start one: runturn up, or runturn worker"
-    return Check("worker", bool(answers), ", ".join(sorted(answers)) or "none answers", remedy)
+    app = installation.app
+    own = queue_names(app)[0]
+    heard = roll_call(app, _PING_S, limit=1)
+    if any(own not in queues for queues in heard.values()):
+        heard = roll_call(app, _PING_S)  # the first one may be another fleet's
+    able = sorted(name for name, queues in heard.items() if own in queues)
+    if able:
+        return Check("worker", True, ", ".join(able))
+    if not heard:
+        return Check("worker", False, "none answers", "start one: runturn up, or runturn worker")
+    known = "; ".join(f"{name} consumes {', '.join(queues)}" for name, queues in sorted(heard.items()))
+    remedy = "give workers and producers the same RUNTURN_QUEUES"
+    return Check("worker", False, f"none that answers consumes {own}: {known}", remedy)
 
 
 def _dead_letters(installation: Installation) -> Check:
     waiting = installation.ledger.dead_letters.count()
     remedy = "see what they are, and retry or remove them: runturn dead list" if waiting else ""
     return Check("dead letters", not waiting, f"{waiting} waiting", remedy)
+
+
+def _included(settings: Settings) -> Check:
+    """They are not imported: they may do anything."""
+    for name in settings.include:
+        try:
+            found = find_spec(name) is not None
+        except ImportError:
+            found = False
+        if not found:
+            remedy = "install it for the workers, or correct RUNTURN_INCLUDE"
+            return Check("included modules", False, f"there is no module {name}", remedy)
+    return Check("included modules", True, ", ".join(settings.include))
 
 
 def _tool_functions(settings: Settings) -> Check:

@@ -40,13 +40,14 @@ class TurnFailed(Exception):  # what producers see of a failed turn
     """How a failed turn, or session of turns, ended; raised by its task, and by who asks Celery for its result.
 
     A producer that has nothing of runturn installed finds the same three arguments in Celery's stand-in for it.
+    Monitors of errors show its text, and its attribute `message` in the place of that if it has one: only the
+    arguments have the message, which may be an agent's words.
     """
 
     def __init__(self, kind: str, message: str, result: dict[str, Any]) -> None:
         """`result` is the whole TurnResult, or SessionResult, as a JSON object."""
         super().__init__(kind, message, result)
         self.kind = kind
-        self.message = message
         self.result = result
 
     @classmethod
@@ -60,7 +61,7 @@ class TurnFailed(Exception):  # what producers see of a failed turn
         return f"{type(self).__name__}({self.kind!r})"
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.message}"
+        return f"{self.kind} ({self.result.get('turn_id') or self.result.get('run_id')})"
 
 
 class MessageRefused(RunturnError):

@@ -9,6 +9,7 @@ returns the result at once then, and what was not sent yet is sent, under the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -18,7 +19,6 @@ from celery import Celery, states
 from ops.ledger import Waiter
 from ops.redaction import Redactor
 from workers import celery_internals, delivery
-from workers.app import SESSION_TASK, TASK
 from workers.celery_internals import KeptRequest, ShownRequest
 from workers.delivery import Delivery, Outcome
 from workers.description import described, named
@@ -40,11 +40,12 @@ class Executor:
         self._redactor = redactor
         self._numbers = count(1)
         self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
+        celery_internals.prepare(app)
         delivery.install(app)
 
     def prepare(self, hostname: str) -> None:
-        """Have the tasks traced; once they are defined, and before any is executed."""
-        celery_internals.prepare(self._app, (TASK, SESSION_TASK), hostname)
+        """Have the tasks traced; once they are defined and instrumented, and before any is executed."""
+        celery_internals.trace_tasks(self._app, hostname)
 
     def show(self, request: ShownRequest, asked: object) -> None:
         """Have monitors see a task without secrets; `asked` is its request, or what was sent in place of one."""
@@ -52,15 +53,23 @@ class Executor:
         request.show(name, described(asked, self._redactor))
 
     def execute(
-        self, waiter: Waiter, work: Callable[[], Outcome], asked: object = None, *, last: bool = False
+        self,
+        waiter: Waiter,
+        work: Callable[[], Outcome],
+        asked: object = None,
+        *,
+        headers: Mapping[str, object] | None = None,
+        last: bool = False,
     ) -> Delivery:
         """Have a task executed. Unless it is `done` then, it has to be executed again, but for the `last` time.
 
-        `asked` is the request of its turn if that runs here; a monitor may end it.
+        `asked` is the request of its turn if that runs here; a monitor may end it. `headers` replace those of its
+        message.
         """
         kept, number = Kept.read(waiter), next(self._numbers)
         executed = Delivery(work, kept.failures_raise, set(waiter.sent), last)
         hostname = self.consumer.hostname if self.consumer is not None else None
+        kept = replace(kept, headers={**kept.headers, **(headers or {})})
         request = KeptRequest(self._app, hostname, kept, [{"turn_id": waiter.turn_id}], self._send)
         if asked is not None:
             self.show(request, asked)

@@ -52,13 +52,13 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     group = request.group if "chord" in following else None  # whose body follows once all of it have ended
     digest = sha256(dumps([group, following]).encode()).hexdigest() if following else ""
     properties = request.message.properties or {}
-    document = request.document if isinstance(request.document, Mapping) else {}
+    turn = request.asked.turn
     _identify(list(following.values()), f"{request.id} {digest}")
     kept = Kept(
         {name: each for name, each in request.request_dict.items() if name not in _DROPPED},
         {name: properties.get(name) for name in _PROPERTIES},
         following,
-        document.get("failure") != "return",
+        not isinstance(turn, Mapping) or turn.get("failure") != "return",
     )
     message = dumps(asdict(kept))
     if len(message) > _MOST:

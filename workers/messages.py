@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from adapters.request import TurnRequest
 from adapters.session_request import SessionRequest
 from workers.app import SESSION_TASK, TASK
-from workers.brokers import OTHERWISE_DECLARED, QUEUE, publish_options
+from workers.brokers import OTHERWISE_DECLARED, publish_options, queue_names
 from workers.description import described
 from workers.errors import BrokerUnavailable
 
@@ -27,12 +27,10 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
     """
     with app.producer_or_acquire() as producer:
         faults = (OperationalError, OSError, MessageNacked, *producer.connection.connection_errors)
-        options = publish_options(app.conf.broker_url)
+        options = publish_options(app.conf.broker_url) | {"queue": queue_names(app)[0]}
         for sent, request in enumerate(requests):
             try:
-                app.amqp.send_task_message(
-                    producer, _task(request), _message(app, request), queue=QUEUE, **options
-                )
+                app.amqp.send_task_message(producer, task_of(request), _message(app, request), **options)
             except PreconditionFailed as error:
                 why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
                 raise BrokerUnavailable(_explained(why, sent, len(requests))) from error
@@ -40,24 +38,32 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
                 raise BrokerUnavailable(_explained(str(error) or repr(error), sent, len(requests))) from error
 
 
-def _task(request: Request) -> str:
+def task_of(request: Request) -> str:
+    """Return the name of the task that runs it."""
     return SESSION_TASK if isinstance(request, SessionRequest) else TASK
 
 
-def _message(app: Celery, request: Request) -> Any:
+def id_of(request: Request) -> str:
+    """Return its idempotency key."""
+    return request.run_id if isinstance(request, SessionRequest) else request.turn_id
+
+
+def document_of(request: Request) -> dict[str, Any]:
+    """Return it as JSON values."""
     if isinstance(request, SessionRequest):
-        task_id, document, shown = request.run_id, request.document(), described(request.turn)
-    else:
-        # The agent is always named: workers put their own default in its place if it is not.
-        named = {"turn_id": request.turn_id, "agent": request.agent}
-        task_id, shown = request.turn_id, described(request)
-        document = request.model_dump(mode="json", exclude_defaults=True) | named
+        return request.document()
+    # The agent is always named: workers put their own default in its place if it is not.
+    named = {"turn_id": request.turn_id, "agent": request.agent}
+    return request.model_dump(mode="json", exclude_defaults=True) | named
+
+
+def _message(app: Celery, request: Request) -> Any:
     return app.amqp.create_task_message(
-        task_id,
-        _task(request),
-        args=[document],
-        argsrepr=shown,
-        create_sent_event=app.conf.task_send_sent_event,
+        id_of(request),
+        task_of(request),
+        args=[document_of(request)],
+        argsrepr=described(request.turn if isinstance(request, SessionRequest) else request),
+        create_sent_event=True,
     )
 
 

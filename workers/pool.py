@@ -1,12 +1,23 @@
-"""Celery's pool: turns are coroutines, so it only says how many there may be, and ends one on demand."""
+"""Celery's pool: turns are coroutines, so it only says how many there may be, and ends one on demand.
+
+An operator's own tasks (setting `include`) are executed here, each in a thread.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from celery.concurrency.thread import TaskPool
+import structlog
+from celery import signals
+from celery.concurrency.base import BasePool, apply_target
 from celery.worker import state
 from celery.worker.autoscale import Autoscaler
+
+_NO_TURN = -1  # what Celery calls the process of a task that is no turn
+
+log = structlog.get_logger(__name__)
 
 
 class Turns(Protocol):
@@ -33,11 +44,39 @@ class Turns(Protocol):
         ...
 
 
-class TurnPool(TaskPool):  # type: ignore[misc]  # Celery has no types
-    """Celery's threads, for whatever other tasks a worker is given, and the limit of its turns."""
+class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
+    """Threads for whatever other tasks a worker is given, and the limit of its turns."""
 
     turns: ClassVar[Turns]
     limit: int
+    body_can_be_buffer = True
+    signal_safe = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._places = threading.Semaphore(self.limit)
+        signals.worker_process_init.send(sender=None)  # as Celery's other pool that has no processes
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: float | None = None,
+        soft_timeout: float | None = None,
+        correlation_id: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Execute a task in a thread. The end of the process waits for none of them."""
+        if timeout or soft_timeout:
+            log.warning("the time limit of a task that is no turn is not kept", task_id=correlation_id)
+        callbacks = options["callback"], options["accept_callback"]
+
+        def execute() -> None:
+            with self._places:
+                apply_target(target, args, kwargs, *callbacks, pid=_NO_TURN)
+
+        threading.Thread(target=execute, name=f"task {correlation_id}", daemon=True).start()
 
     def on_start(self) -> None:
         """The worker starts."""
@@ -48,7 +87,6 @@ class TurnPool(TaskPool):  # type: ignore[misc]  # Celery has no types
         if state.should_terminate:
             self.turns.drain()
         self.turns.finish()
-        super().on_stop()
 
     def grow(self, n: int = 1) -> None:
         """Allow more turns, as `pool_grow` and autoscaling ask for."""

@@ -55,7 +55,7 @@ class Reception:
                 connection_errors=consumer.connection_errors,
                 **decoded(app, message, body),
             )
-            self._executor.show(request, request.document)
+            self._executor.show(request, request.asked.document)
             self._receive(consumer, request)
 
         return receive
@@ -100,7 +100,8 @@ def _arrival(app: Celery, request: ShownRequest) -> Arrival:
     return Arrival(
         task=request.type,
         task_id=request.id,
-        document=request.document,
+        document=request.asked.document,
+        fault=request.asked.fault,
         due_at=request.eta.timestamp() if request.eta is not None else None,
         timeout_ms=math.ceil(limit_s * 1000) if limit_s else None,
         priority=priority_of(app.conf.broker_url, (request.message.properties or {}).get("priority")),

@@ -18,6 +18,10 @@ _NO_RATE_LIMITS = (
     "turns have no rate limits: limit how many run at a time (slots of hosts, --concurrency), or what they cost "
     "(budgets)"
 )
+_NO_OTHER_QUEUES = (
+    "the setting RUNTURN_QUEUES says what workers consume; to have one take no more turns, stop it, because they "
+    "come from the ledger"
+)
 
 
 class Turns(Protocol):
@@ -40,8 +44,12 @@ def install(turns: Turns) -> None:
         state.revoked.update(task_ids)
         turns.revoke(task_ids, running=bool(terminate))
         here = [each for each in map(state.requests.get, task_ids) if each is not None] if terminate else []
+        others = [request.id for request in here if request.type not in (TASK, SESSION_TASK)]
         for request in here:
-            request.terminate(worker.consumer.pool, signal=signal)
+            if request.id not in others:
+                request.terminate(worker.consumer.pool, signal=signal)
+        if others:
+            return {"error": f"no turns, and so in threads that nobody can end: tasks {', '.join(others)}"}
         return {"ok": f"tasks {', '.join(task_ids)} flagged as revoked"}
 
     def terminate(worker: Any, signal: Any = None, task_id: Any = None, **_: Any) -> dict[str, Any]:
@@ -61,8 +69,20 @@ def install(turns: Turns) -> None:
             return {"error": _NO_RATE_LIMITS}
         return celerys_rate_limit(worker, task_name, rate_limit)
 
+    def active_queues(worker: Any) -> list[dict[str, Any]]:
+        return [dict(queue.as_dict(recurse=True)) for queue in worker.app.conf.task_queues]
+
+    def refused(_: Any, **__: Any) -> dict[str, Any]:
+        return {"error": _NO_OTHER_QUEUES}
+
     control.Panel.data.update(
-        revoke=revoke, terminate=terminate, revoke_by_stamped_headers=by_stamps, rate_limit=rate_limit
+        revoke=revoke,
+        terminate=terminate,
+        revoke_by_stamped_headers=by_stamps,
+        rate_limit=rate_limit,
+        active_queues=active_queues,
+        add_consumer=refused,
+        cancel_consumer=refused,
     )
 
 

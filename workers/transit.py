@@ -173,11 +173,12 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Ask for the next message, without waiting for it."""
-        if len(self.active_queues) != 1 or not self.active_queues <= self.acked_queues:
+        active = set(self.active_queues)
+        if len(active) != 1 or not active <= self.acked_queues:
             self._transit = None
             super()._brpop_start(timeout)
             return
-        (queue,) = self.active_queues
+        (queue,) = active
         # After anything went wrong there may be a message in the old list: it is given back, as if we were dead.
         self._transit = self._transit or f"{queue} {uuid4().hex}"
         connection = self._in_poll = self.client.connection

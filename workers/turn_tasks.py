@@ -14,9 +14,9 @@ from typing import Any
 
 import structlog
 
-from adapters.request import TurnRequest
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, Claim, Ledger, Waiter
+from ops.tracing import Tracing, parent_of_task
 from workers.conclusion import Parked
 from workers.delivery import Outcome, Result
 from workers.errors import Undelivered
@@ -25,6 +25,7 @@ from workers.kept import unasked
 from workers.run import RunOutcome, TurnRun
 from workers.threads import DaemonPool
 
+_ORDERLY_S = 1.0  # a turn waits no longer for a result backend that hangs
 _THREADS = 4  # that tell of turns that have ended: a slow result backend must hold up nothing else
 _MOST = 64  # tasks of turns that have just ended, in their own threads: one that hangs is to hold no more
 _PAUSE_S = (15.0, 300.0)  # from one try to tell a task to the next: half of the time that it has waited
@@ -36,10 +37,17 @@ log = structlog.get_logger(__name__)
 class TurnTasks:
     """Safe for threads."""
 
-    def __init__(self, executor: Executor, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        ledger: Ledger,
+        clock: Callable[[], float] = time.time,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._executor = executor
         self._ledger = ledger
         self._clock = clock
+        self._tracing = tracing
         self._telling = DaemonPool(_THREADS, "telling")
         self._queued: set[str] = set()  # turns, and sessions of turns
         self._pending: set[Future[None]] = set()
@@ -74,7 +82,7 @@ class TurnTasks:
         wait(list(self._pending), max(0.0, ends - time.monotonic()))
 
     def _execute(self, run: TurnRun, drive: Callable[[], Future[RunOutcome]]) -> None:
-        self._threads.add(threading.current_thread())
+        self._follow_on(threading.current_thread())
         claim = run.claim
         became: list[Outcome] = []
 
@@ -83,7 +91,7 @@ class TurnTasks:
             return became[0]
 
         try:
-            self._tell(claim.waiter or unasked(claim), work, claim.request)
+            self._tell(claim.waiter or unasked(claim), work, claim)
         except LedgerUnavailable as error:
             log.warning("a turn's tasks are told later", turn_id=claim.turn_id, error=str(error))
         finally:
@@ -94,6 +102,19 @@ class TurnTasks:
             self.give(claim.turn_id)
             if claim.session_run is not None:
                 self.give(claim.session_run)
+
+    def _follow_on(self, thread: threading.Thread) -> None:
+        """Let the last execution of the same task tell that the turn was parked: signals are to come in order."""
+        before = [each for each in list(self._threads) if each.name == thread.name]
+        self._threads.add(thread)
+        for each in before:
+            each.join(_ORDERLY_S)
+
+    def _headers(self, claim: Claim) -> dict[str, object]:
+        """Return what the message of a turn's task could not say."""
+        headers: dict[str, object] = {"retries": sum(each is not claim.open for each in claim.attempts)}
+        parent = parent_of_task(self._tracing, claim)
+        return headers if parent is None else {**headers, "traceparent": parent}
 
     def _driven(self, claim: Claim, placed: Future[Attempt | None], driven: Future[RunOutcome]) -> Outcome:
         """Show where a turn runs, once that is known, and wait for what becomes of it."""
@@ -135,26 +156,29 @@ class TurnTasks:
         except Exception:
             log.exception("a turn's tasks could not be told", turn_id=asked)
 
-    def _tell(self, waiter: Waiter, work: Callable[[], Outcome], asked: TurnRequest | None = None) -> None:
-        """Have a task executed, and note it if its end was told; `asked` is of a turn that runs here.
+    def _tell(self, waiter: Waiter, work: Callable[[], Outcome], claim: Claim | None = None) -> None:
+        """Have a task executed, and note it if its end was told; `claim` is of a turn that runs here.
 
         Raises LedgerUnavailable.
         """
-        ended = asked is None
+        ended = claim is None
 
         def worked() -> Outcome:
             nonlocal ended
             outcome = work()
             if isinstance(outcome, Result):
-                if asked is not None and len(self._held) >= _MOST:
+                if claim is not None and len(self._held) >= _MOST:
                     raise Undelivered("too many tasks wait for the result backend or the broker")
                 ended = True
                 self._held.add(waiter)
             return outcome
 
         waited_s = 0.0 if waiter.since is None else self._clock() - waiter.since
+        if ended:
+            self._held.add(waiter)
         try:
-            executed = self._executor.execute(waiter, worked, asked, last=waited_s > _PATIENCE_S)
+            asked, headers = (claim.request, self._headers(claim)) if claim is not None else (None, None)
+            executed = self._executor.execute(waiter, worked, asked, headers=headers, last=waited_s > _PATIENCE_S)
         finally:
             self._held.discard(waiter)
         if ended and executed.done:

@@ -17,6 +17,7 @@ from adapters.contract import Session
 from adapters.errors import InvalidRequest, TurnError
 from adapters.request import TurnRequest
 from adapters.result import Collected, TurnResult
+from adapters.workspace import was_made
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.errors import HostError
@@ -91,10 +92,17 @@ class Workspaces:
         if self._at is None:
             return result
         host, path = self._at
-        kept = path if self._request.keep_workspace else None
+        kept = path if await self._kept(path) else None
         if self._request.collect is not None and self._collected is None:
             self._collected = await self._collected_late(self._equipment.hosts.get(host))
         return result.model_copy(update={"workspace": kept, "collected": self._collected})
+
+    async def _kept(self, path: str) -> bool:
+        """Whether later turns find it there: this turn's own, or one that an earlier turn has brought."""
+        if self._request.brings_workspace or not was_made(path):
+            return self._request.keep_workspace
+        made = await self._patiently(self._equipment.ledger.made_workspace, PurePosixPath(path).parent.name)
+        return made is not None and made.kept and made.path == path
 
     async def remove(self) -> None:
         """Remove it where it is not to be kept. What cannot be reached now is found when its host is tidied."""

@@ -17,7 +17,6 @@ from ops.metrics.vocabulary import OTHER, Vocabulary
 
 _Key = tuple[str, ...]
 
-_QUEUE = "runturn"
 _UNKNOWN = "unknown"  # a version that neither host nor agent has told
 _VERSIONS = 5  # of an agent; those that failed longer ago are one
 _PATIENCE_S = 2.0  # with another scrape that is being answered
@@ -96,7 +95,7 @@ def _families(
     yield from _used(totals.models, words)
     yield _settled(totals.outcomes, words)
     yield from _spent_in_vain(totals.failures, words)
-    yield from _backlog(backlog, now)
+    yield from _backlog(backlog, words.queue, now)
     yield from _budgets(budgets, now)
 
 
@@ -153,11 +152,11 @@ def _spent_in_vain(failures: Iterable[FailureTotals], words: Vocabulary) -> Iter
     )
 
 
-def _backlog(backlog: Backlog, now: float) -> Iterable[Metric]:
+def _backlog(backlog: Backlog, name: str, now: float) -> Iterable[Metric]:
     oldest_s = 0.0 if backlog.ready_since is None else max(0.0, now - backlog.ready_since)
     queue, reason, host = ("queue",), ("reason",), ("host",)
-    yield _gauges("queued_turns", "Turns that could start", queue, {(_QUEUE,): backlog.ready})
-    yield _gauges("oldest_queued_turn_seconds", "How long one could have started", queue, {(_QUEUE,): oldest_s})
+    yield _gauges("queued_turns", "Turns that could start", queue, {(name,): backlog.ready})
+    yield _gauges("oldest_queued_turn_seconds", "How long one could have started", queue, {(name,): oldest_s})
     yield _gauges("parked_turns", "Turns that wait for a time", reason, _keyed(backlog.parked))
     yield _gauges("host_slots_in_use", "Attempts that are open on a host", host, _keyed(backlog.open_attempts))
     yield _gauges("dead_letters", "Messages that no worker could read", (), {(): backlog.dead_letters})

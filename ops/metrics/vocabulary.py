@@ -15,7 +15,9 @@ _STATUSES = frozenset({400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 500, 50
 class Vocabulary:
     """What these agents have names for."""
 
-    def __init__(self, adapters: Iterable[Adapter] = ()) -> None:
+    def __init__(self, adapters: Iterable[Adapter] = (), queue: str = "runturn") -> None:
+        """`queue` is what the ledger's one queue is called."""
+        self.queue = queue
         self._adapters = {adapter.name: adapter for adapter in adapters}
 
     @property

@@ -20,7 +20,6 @@ _TOOL = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 600)
 _CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _USD = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
-_QUEUE = "runturn"
 _LONGEST_ID = 120  # of a valid request; OpenMetrics allows 128 with the name
 _LAUNCHERS = ("local", "ssh")
 _OUTCOMES = ("completed", *KINDS)
@@ -162,7 +161,7 @@ class WorkerMetrics:
         """A turn is in hand, after it could have been for so long; None: it was in hand before."""
         self._in_flight.inc()
         if waited_s is not None:
-            self._queue_wait.labels(_QUEUE).observe(waited_s, _exemplar(turn_id))
+            self._queue_wait.labels(self._words.queue).observe(waited_s, _exemplar(turn_id))
 
     def turn_let_go(self) -> None:
         """A turn is not in hand any more, for whatever reason."""
@@ -227,7 +226,7 @@ class WorkerMetrics:
 
     def _begin_at_zero(self) -> None:
         """Rates see nothing of a counter's first step, unless it was there before."""
-        self._queue_wait.labels(_QUEUE)
+        self._queue_wait.labels(self._words.queue)
         for launcher in _LAUNCHERS:
             self._first_event.labels(launcher)
         for agent in self._words.agents:

@@ -38,7 +38,8 @@ def load_settings() -> Settings:
         raise _explained(error, document, path) from None
     except Unreadable as error:  # its text quotes the field, and there is nothing else to learn it from
         field = str(error).split('"')[1]
-        raise SettingsError("is not a JSON object", field=field, where=PREFIX + field.upper()) from None
+        text = "is not JSON: here, it has to be an object or a list"
+        raise SettingsError(text, field=field, where=PREFIX + field.upper()) from None
 
 
 def _path() -> Path | None:

@@ -21,10 +21,11 @@ from adapters.request import Name
 from ops import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
 from ops.settings.ssh import SshHosts, SshSettings
-from ops.settings.values import LocalPath, LogLevel, Milliseconds
+from ops.settings.values import LocalPath, LogLevel, Milliseconds, QueueNames
 
 PREFIX = "RUNTURN_"
 
+_MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 _FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"  # package.module:function
 
 
@@ -63,6 +64,16 @@ class Settings(BaseSettings):
     )
     result_url: SecretStr | None = Field(
         default=None, description="Where Celery keeps results; left out: the broker, if it is a Redis."
+    )
+    queues: QueueNames = Field(
+        default=("runturn",),
+        description="The broker's queues that workers receive turns from, in the environment as a JSON list. "
+        "What runturn itself sends goes to the first.",
+    )
+    include: tuple[Annotated[str, StringConstraints(pattern=_MODULE)], ...] = Field(
+        default=(),
+        description="Modules that workers import when they start, in this order: signal handlers, the set-up of "
+        "Sentry or OpenTelemetry, tasks of your own. In the environment a JSON list.",
     )
     ledger_url: SecretStr | None = Field(
         default=None,

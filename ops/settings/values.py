@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from adapters.request import Name
 from adapters.versions import is_version
 
 
@@ -32,9 +33,16 @@ def _is_version(text: str) -> str:
     return text
 
 
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names a queue twice")
+    return names
+
+
 Milliseconds = Annotated[int, Field(ge=1)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 Version = Annotated[str, AfterValidator(_is_version)]
 LocalPath = Annotated[Path, AfterValidator(_absolute)]  # on this machine
 HostPath = Annotated[Printable, AfterValidator(_is_absolute)]  # on the host that agents run on
+QueueNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]

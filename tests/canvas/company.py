@@ -37,6 +37,12 @@ class Company:
         )
         return self.app.signature(TASK, args=(document,), queue="runturn", task_id=turn_id, immutable=True)
 
+    def turn_after(self, recording: Path, turn_id: str, after: object, **fields: Any) -> Signature:
+        """The same of a turn that takes from the task before it."""
+        turn = self.turn(recording, turn_id, **fields)
+        turn.args[0]["after"] = after
+        return turn.set(immutable=False)
+
     def body(self, name: str) -> Signature:
         """Of one of its own tasks."""
         return self.app.signature(f"company.{name}", task_id=name)

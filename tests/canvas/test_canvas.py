@@ -88,7 +88,7 @@ def test_failed_turn_is_a_failed_task(fleet: Fleet, company: Company) -> None:
     assert answer.state == "FAILURE", "what was to follow will never come"
     ours = AsyncResult("failing", app=app_of(fleet)).result
     assert isinstance(ours, TurnFailed)
-    assert str(ours) == f"{kind}: {message}"
+    assert str(ours) == f"{kind} (failing)"
 
 
 def test_failure_can_be_asked_for_as_an_answer(fleet: Fleet, recording: Path, company: Company) -> None:

@@ -29,9 +29,8 @@ def failing(company: Company, recording: Path) -> None:
 
 
 def first(company: Company, recording: Path) -> None:
-    chain(
-        company.turn(recording, "first"), company.turn(recording, "next"), company.body("after-first")
-    ).apply_async()
+    following = company.turn_after(recording, "next", {"prompt": "text"})
+    chain(company.turn(recording, "first"), following, company.body("after-first")).apply_async()
 
 
 def middle(company: Company, recording: Path) -> None:
@@ -81,4 +80,7 @@ def test_worker_killed_at_any_moment_costs_no_task_of_a_canvas(
         assert [event["event"] for event in fleet.events(turn_id)].count("session_started") == 1
         assert company.state(turn_id) == "SUCCESS"
     assert company.state("failing") == "FAILURE"
+    following = fleet.ledger.request("next")
+    assert following is not None
+    assert following.prompt == f"do it\n\n<result>\n{fleet.result('first').text}\n</result>"
     fleet.assert_nothing_left()

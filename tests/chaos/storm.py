@@ -91,18 +91,25 @@ def everything(stage: Stage, rng: random.Random) -> Targets:
     ]
 
 
-def outage(what: set[str]) -> Callable[[Stage, random.Random], Targets]:
-    """The broker, the ledger or both are away once, for as long as the form says."""
+def outages(stage: Stage, _: random.Random) -> Targets:
+    """Stop the broker, the ledger, and both: each for as long as the form says, one after the other."""
+    away_s, broker, database = stage.form.ledger_away_s, stage.broker, stage.database
 
-    def targets(stage: Stage, _: random.Random) -> Targets:
-        away_s, broker, database = stage.form.ledger_away_s, stage.broker, stage.database
-        blows = {
-            "broker": Blow("the broker is stopped", broker.stop, away_s, broker.start),
-            "ledger": Blow("the ledger is stopped", database.stop, away_s, database.start),
-        }
-        return [[blow] for name, blow in blows.items() if name in what]
+    def stop_both() -> None:
+        broker.stop()
+        database.stop()
 
-    return targets
+    def start_both() -> None:
+        broker.start()
+        database.start()
+
+    return [
+        [
+            Blow("the broker is stopped", broker.stop, away_s, broker.start),
+            Blow("the ledger is stopped", database.stop, away_s, database.start),
+            Blow("the broker and the ledger are stopped", stop_both, away_s, start_both),
+        ]
+    ]
 
 
 def _workers(stage: Stage, rng: random.Random) -> list[Blow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from pathlib import Path
@@ -48,6 +49,14 @@ def test_fresh_machine_is_told_what_to_do_and_nothing_is_started(cli: Cli, tmp_p
     assert not EmbeddedBroker(tmp_path / "state" / "broker").running()
 
 
+def test_worker_of_other_queues_is_told(fleet_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTURN_QUEUES", '["turns"]')
+    monkeypatch.setattr("workers.doctor._PING_S", 2.0)
+    check = _checks(fleet_cli("doctor", "--json").document)["worker"]
+    assert not check["ok"]
+    assert re.fullmatch(r"none that answers consumes turns: runturn@\S+ consumes runturn", check["detail"])
+
+
 def test_missing_agent_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNTURN_AGENT__COMMAND", "/nowhere/claude")
     check = _checks(cli("doctor", "--json").document)["agent claude-code"]
@@ -65,6 +74,7 @@ def test_missing_agent_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
         ("RUNTURN_BROKER_URL", "pigeon://x", "broker", "RUNTURN_BROKER_URL"),
         ("RUNTURN_LEDGER_URL", "sqlite:////nowhere/ledger", "ledger", "ledger"),
         ("RUNTURN_TOOLS", '["nowhere:lookup"]', "tool functions", "tool 'lookup' cannot be loaded"),
+        ("RUNTURN_INCLUDE", '["json", "nowhere.at.all"]', "included modules", "there is no module nowhere.at.all"),
         ("PATH", "/nowhere", "tools", "no shell"),
     ],
 )

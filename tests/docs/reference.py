@@ -15,6 +15,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from adapters.after import After
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.claude_sdk.options import ClaudeSdkOptions, Permissions, RemoteServer, Sandbox, StdioServer, Subagent
 from adapters.codex.options import CodexOptions
@@ -78,6 +79,7 @@ def models() -> dict[str, type[BaseModel]]:
         "gemini": GeminiOptions,
         "scripted": ScriptedOptions,
         "request": TurnRequest,
+        "after": After,
         "needs": Needs,
         "task": Task,
         "session": SessionRequest,
@@ -226,6 +228,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "gemini": partial(_fields, GeminiOptions, "Option"),
     "scripted": partial(_fields, ScriptedOptions, "Option"),
     "request": partial(_fields, TurnRequest, "Field"),
+    "after": partial(_fields, After, "Field"),
     "needs": partial(_fields, Needs, "Field"),
     "task": partial(_fields, Task, "Field"),
     "session": partial(_fields, SessionRequest, "Field"),

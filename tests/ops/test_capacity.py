@@ -63,7 +63,7 @@ class Exponential:
         return rng.expovariate(1 / self.mean_s)
 
 
-def steady(fleet: Fleet, load: float, lengths: Lengths, turns: int = 200_000) -> Figures:
+def steady(fleet: Fleet, load: float, lengths: Lengths, turns: int = 60_000) -> Figures:
     """A fleet that turns have come to for long."""
     per_s = load * fleet.total / lengths.mean_s
     start = 20 * lengths.mean_s
@@ -112,7 +112,7 @@ def test_one_slot_waits_as_pollaczek_and_khinchine_say(lengths: Lengths) -> None
 @pytest.mark.parametrize("lengths", [Fixed(10), Exponential(10), LogNormal(10, cv=2.0)])
 def test_lengths_have_the_mean_and_spread_that_they_name(lengths: Lengths) -> None:
     rng = random.Random(1)
-    drawn = [lengths.draw(rng) for _ in range(200_000)]
+    drawn = [lengths.draw(rng) for _ in range(100_000)]
     assert statistics.fmean(drawn) == pytest.approx(lengths.mean_s, rel=0.02)
     assert statistics.pstdev(drawn) / statistics.fmean(drawn) == pytest.approx(lengths.cv, rel=0.05, abs=0.001)
 

@@ -41,6 +41,18 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
+def test_other_handlers_have_nothing_of_ours_with_a_secret_in_it() -> None:
+    configure_logging(Redactor({"TOKEN": "s3cr3t-s3cr3t"}), io.StringIO())
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)  # as a monitor's is
+    structlog.get_logger("workers.run").warning("no answer", error="refused s3cr3t-s3cr3t", attempt=2)
+    (record,) = records
+    assert "s3cr3t" not in record.getMessage()
+    assert "'attempt': 2" in record.getMessage()
+
+
 def test_lines_are_json_away_from_a_terminal() -> None:
     configure_logging(Redactor({}), stream := io.StringIO())
     structlog.get_logger("workers.run").info("turn settled", turn_id="t1", tokens=12)

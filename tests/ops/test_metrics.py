@@ -282,6 +282,16 @@ def test_tokens_and_money_come_from_the_books(ledger: Ledger, registry: Register
     assert samples["runturn_settled_turns_total", outcome] == 5
 
 
+def test_queue_is_called_as_it_is(ledger: Ledger, registry: Registered) -> None:
+    words = Vocabulary(AGENTS, "turns")
+    registry.register(LedgerCollector(ledger, words, time.time))
+    WorkerMetrics(registry, words).turn_claimed("t1", 3.0)
+    value = registry.get_sample_value
+    for name in ("queued_turns", "oldest_queued_turn_seconds", "turn_queue_wait_seconds_count"):
+        assert value(f"runturn_{name}", {"queue": "turns"}) is not None
+        assert value(f"runturn_{name}", {"queue": "runturn"}) is None
+
+
 def test_queue_and_hosts_come_from_the_books(ledger: Ledger, registry: Registered) -> None:
     registry.register(LedgerCollector(ledger, Vocabulary(AGENTS), lambda: 160.0))
     ledger.submit_many([a_request("old")], 100.0)

@@ -33,6 +33,7 @@ def test_defaults_are_those_of_the_reference(tmp_path: Path) -> None:
     assert (agent.stop_grace_ms, agent.lease_ms) == (5_000, 120_000)
     assert (settings.ssh.host_keys, settings.ssh.connect_timeout_ms) == ("accept-new", 30_000)
     assert (settings.broker_url, settings.result_url, settings.ledger_url) == (None, None, None)
+    assert (settings.queues, settings.include) == (("runturn",), ())
     assert (settings.host_name, settings.agents, settings.metrics_host) == ("local", {}, "127.0.0.1")
     assert settings.state_dir == tmp_path / "xdg_state_home" / "runturn"
 
@@ -152,7 +153,12 @@ def test_passwords_are_in_no_repr(monkeypatch: pytest.MonkeyPatch) -> None:
             "70000",
             "RUNTURN_METRICS_PORT: metrics_port: Input should be less than or equal",
         ),
-        ("RUNTURN_AGENTS", "opus", "RUNTURN_AGENTS: agents: is not a JSON object"),
+        ("RUNTURN_AGENTS", "opus", "RUNTURN_AGENTS: agents: is not JSON: here, it has to be an object or a list"),
+        ("RUNTURN_QUEUES", "turns", "RUNTURN_QUEUES: queues: is not JSON"),
+        ("RUNTURN_QUEUES", "[]", "RUNTURN_QUEUES: queues: Tuple should have at least 1 item"),
+        ("RUNTURN_QUEUES", '["a", "a"]', "RUNTURN_QUEUES: queues: names a queue twice"),
+        ("RUNTURN_QUEUES", '["a b"]', "environment: queues.0: String should match pattern"),
+        ("RUNTURN_INCLUDE", '["company/tasks.py"]', "environment: include.0: String should match pattern"),
         ("RUNTURN_CONFIG", "/nowhere.toml", "/nowhere.toml: RUNTURN_CONFIG: cannot be read: No such file"),
     ],
 )

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from accounts import a_failure, a_request, a_result
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace import TracerProvider
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import Claim
 from ops.redaction import looks_secret
-from ops.tracing import Tracing, agent_environment
+from ops.tracing import Tracing, agent_environment, parent_of_task, traced
 from tests.collector import Collector, attributes
 
 PRODUCER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -140,6 +141,33 @@ def test_without_a_collector_there_are_no_traces(environ: dict[str, str]) -> Non
     assert Tracing.of_environment(environ) is None
     assert agent_environment(None, claim()) == {}
     assert agent_environment(None, claim(PRODUCER)) == {"TRACEPARENT": PRODUCER}  # it goes on to the agent
+
+
+@pytest.fixture
+def span() -> Iterator[str]:
+    """The header of the span that this test is in."""
+    with TracerProvider().get_tracer("test").start_as_current_span("test") as span:
+        context = span.get_span_context()
+        yield f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
+
+
+def test_agent_is_below_the_span_of_its_turns_task_and_that_below_the_turns(
+    collector: Collector, span: str
+) -> None:
+    worker = tracing()
+    for of in (claim(), claim(PRODUCER)):
+        assert agent_environment(None, of) == agent_environment(worker, of) == {"TRACEPARENT": span}
+        assert parent_of_task(None, of) == of.request.traceparent
+        assert parent_of_task(worker, of) == worker.traceparent(of)
+
+
+def test_request_is_in_the_trace_of_who_sends_it_unless_it_names_another_one(span: str) -> None:
+    assert traced(a_request()).traceparent == span
+    assert traced(a_request(traceparent=PRODUCER)).traceparent == PRODUCER
+
+
+def test_without_a_span_nothing_is_put_into_a_request() -> None:
+    assert traced(a_request()).traceparent is None
 
 
 def test_without_the_package_the_worker_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import psutil
-
 from adapters.command import Command, Signal
 from remote.backoff import Patience
 from remote.errors import HostUnreachable
@@ -25,7 +23,7 @@ from remote.follower import Follower, Lease, follow
 from remote.host import Channel
 from remote.local import LocalHost
 from remote.spool import Exit, Spool
-from tests.processes import signed
+from tests.processes import look, signed
 from tests.waiting import words_of
 
 QUICK = Patience(answer_s=20.0, first_delay_s=0.05, longest_delay_s=0.2, give_up_s=15.0)
@@ -153,17 +151,13 @@ class Lab:
 
     def marked(self, spool: Spool) -> list[int]:
         """All processes that carry the mark of the turn."""
-        return [process.pid for process in processes() if f"RUNTURN_SPOOL={spool.path}" in environment(process)]
+        variable = f"\0RUNTURN_SPOOL={spool.path}\0"
+        return [each.pid for each in look() if variable in f"\0{each.variables}"]
 
     def everything(self, spool: Spool) -> list[str]:
         """All processes of a turn: the agent's, and the shells that keep it."""
-        found = []
-        for process in processes():
-            with contextlib.suppress(psutil.Error):
-                command_line = process.cmdline()
-                if spool.path in command_line or f"RUNTURN_SPOOL={spool.path}" in environment(process):
-                    found.append(f"{process.pid} {command_line}")
-        return found
+        path, variable = f"\0{spool.path}\0", f"\0RUNTURN_SPOOL={spool.path}\0"
+        return [str(each) for each in look() if path in f"\0{each.command}" or variable in f"\0{each.variables}"]
 
     async def nothing_left(self, spool: Spool) -> None:
         await eventually(lambda: not self.everything(spool), lambda: self.everything(spool))
@@ -174,25 +168,10 @@ class Lab:
             os.kill(pid, signal.SIGKILL)
 
     def clean_up(self) -> None:
-        for process in processes():
-            with contextlib.suppress(psutil.Error):
-                if str(self.folder) in " ".join([*process.cmdline(), *environment(process)]):
-                    process.kill()
-
-
-def processes() -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-def environment(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error):
-        return [f"{name}={value}" for name, value in process.environ().items()]
-    return []
+        for each in look():
+            if str(self.folder) in each.command + each.variables:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGKILL)
 
 
 async def drain(turn: Follower) -> bytes:

@@ -117,6 +117,7 @@ def loop_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     It also mentions those who write to a socket that was just lost, as asyncssh does until it is told; and, from
     Python 3.12 on in other words, processes whose end asyncssh has seen first.
     """
+    gc.freeze()  # only what the test leaves is looked at: to look at everything takes longer than most tests
     yield
     gc.collect()
     records = caplog.get_records("call") + caplog.get_records("teardown")

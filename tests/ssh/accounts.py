@@ -7,13 +7,12 @@ import fcntl
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-
-import psutil
 
 from tests.needs import need, need_root
 from tests.waiting import until
@@ -147,14 +146,15 @@ def _leave(account: Account) -> None:
         shutil.rmtree(account.home)
 
 
-def _killed(account: Account) -> list[psutil.Process]:
-    """Kill all processes of an account; return them."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.uids().real == account.uid and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-                process.kill()
+def _killed(account: Account) -> list[int]:
+    """Kill all processes of an account; return their pids."""
+    found, real_uid = [], f"\nUid:\t{account.uid}\t"
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            said = status.read_text(errors="replace")
+            if real_uid in said and "\nState:\tZ" not in said:
+                found.append(int(status.parent.name))
+                os.kill(found[-1], signal.SIGKILL)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 
 from tests.needs import need
+from tests.processes import look
 from tests.ssh.accounts import own_account
 from tests.ssh.links import Link
 from tests.ssh.sshd import Sshd
@@ -44,13 +46,8 @@ def channels(sshd: Sshd) -> int:
 
 def started_over(sshd: Sshd) -> list[str]:
     """Everything that was started over a server and still runs, whatever has become of the connection."""
-    mark = f" {sshd.host} {sshd.port}"
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get("SSH_CONNECTION", "").endswith(mark):
-                found.append(f"{process.pid} {' '.join(process.cmdline())[:100]}")
-    return found
+    mark = re.compile(rf"\0SSH_CONNECTION=[^\0]* {re.escape(sshd.host)} {sshd.port}\0")
+    return [str(each) for each in look() if mark.search(f"\0{each.variables}")]
 
 
 def assert_nothing_left(login: Login) -> None:

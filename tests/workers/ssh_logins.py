@@ -19,6 +19,7 @@ from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeyPolicy, HostKeys
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target
+from tests.processes import look
 from tests.ssh.accounts import Account, account, own_account
 from tests.ssh.sshd import Sshd
 from tests.waiting import lines_of, until
@@ -118,13 +119,12 @@ class Login:
 
     def left(self) -> dict[int, str]:
         """All processes of turns here: agents, whatever these started, and the shells around them."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # psutil would take seconds for the thousands that may run here
-                line, variables = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
-                if b"%b/" % bytes(self.spools) in line or b"RUNTURN_SPOOL=%b/" % bytes(self.spools) in variables:
-                    found[int(folder.name)] = line.replace(b"\0", b" ").decode(errors="replace")[:100]
-        return found
+        mark = f"{self.spools}/"
+        return {
+            each.pid: each.command.replace("\0", " ")[:100]
+            for each in look()
+            if mark in each.command or f"RUNTURN_SPOOL={mark}" in each.variables
+        }
 
     def come_first(self) -> None:
         """Let those run before anything else: out there, a host does not share its machine with tests."""

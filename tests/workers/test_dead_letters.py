@@ -22,10 +22,11 @@ from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import QUEUE
-from workers.brokers import DEAD_QUEUE, dead_queue, turn_queue
+from workers.brokers import dead_queue, turn_queue
 from workers.dead_letters import dead_letter
 from workers.transit import UNACKED
 
+DEAD = dead_queue(QUEUE)
 JSON = "application/json"
 TASK = {"task": "runturn.run_turn", "id": "poison"}
 POISON: Mapping[str, tuple[bytes, str | None, Mapping[str, Any], str]] = {
@@ -64,7 +65,7 @@ def publish(
         connection.Producer().publish(
             body,
             routing_key=QUEUE,
-            declare=[turn_queue()],
+            declare=[turn_queue(QUEUE)],
             content_type=content_type,
             content_encoding="utf-8",
             headers=dict(headers),
@@ -82,7 +83,7 @@ def _rows(fleet: Fleet, count: int) -> list[DeadLetterRow]:
 def _assert_acked(fleet: Fleet) -> None:
     if isinstance(fleet, RabbitFleet):
         until(lambda: not fleet.vhost.messages(QUEUE), "the queue to be empty")
-        until(lambda: not fleet.vhost.messages(DEAD_QUEUE), "the queue of dead letters to be empty")
+        until(lambda: not fleet.vhost.messages(DEAD.name), "the queue of dead letters to be empty")
     else:
         with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
             until(lambda: not client.hlen(UNACKED) and not client.llen(QUEUE), "all messages to be acked")
@@ -158,12 +159,12 @@ def test_compressed_poison_can_be_read(fleet: Fleet) -> None:
 def test_what_rabbitmq_gives_up_on_is_a_dead_letter(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with RabbitFleet(tmp_path, request.getfixturevalue("vhost")) as fleet:
         with Connection(_url(fleet)) as connection:
-            dead_queue()(connection.default_channel).declare()
+            DEAD(connection.default_channel).declare()
         publish(_url(fleet), b"[[], {}, {}]", JSON, TASK, expiration=0.001)
-        until(lambda: fleet.vhost.messages(DEAD_QUEUE) == 1, "RabbitMQ to give it up")
+        until(lambda: fleet.vhost.messages(DEAD.name) == 1, "RabbitMQ to give it up")
         publish(_url(fleet), b"[[5], {}, {}]", JSON, TASK)
         with Connection(_url(fleet)) as connection:
-            queue = turn_queue()(connection.default_channel)
+            queue = turn_queue(QUEUE)(connection.default_channel)
             for _ in range(21):
                 until(lambda: (message := queue.get()) and (message.requeue() or True), "the message")
         fleet.start_worker()

@@ -21,7 +21,7 @@ from tests.cli.conftest import Cli, cli
 from tests.processes import gone_pid, of_turns
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
-from tests.workers.fleet import Fleet
+from tests.workers.fleet import Fleet, slow_recording
 from tests.workers.flower_stage import USER, FlowerServer, chromium, flower
 from tests.workers.test_ends import hanging
 from workers.flower import read_password
@@ -30,6 +30,7 @@ __all__ = ["cli"]  # a fixture
 
 KEY = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
 SLOTS = 2
+PAUSE_MS = 50
 
 
 class Stage(NamedTuple):
@@ -73,20 +74,30 @@ def details(stage: Stage, turn_id: str) -> dict[str, str]:
     return {row.find_element(By.TAG_NAME, "dt").text: row.find_element(By.TAG_NAME, "dd").text for row in rows}
 
 
-def test_turns_are_listed_with_name_state_arguments_and_result(stage: Stage) -> None:
+def is_red(stage: Stage, selector: str) -> bool:
+    """The one element that is selected."""
+    (badge,) = stage.browser.find_elements(By.CSS_SELECTOR, selector)
+    red, green, blue = map(int, re.findall(r"\d+", badge.value_of_css_property("background-color"))[:3])
+    return red > 2 * max(green, blue)
+
+
+def test_turns_are_listed_with_name_state_arguments_result_and_runtime(stage: Stage) -> None:
     fleet = stage.fleet
-    fleet.run(fleet.recorded(stage.recording, prompt="count the\nfiles", host="local", turn_id="listed"))
+    paused = slow_recording(stage.fleet.root / "paused.jsonl", stage.recording, PAUSE_MS)
+    fleet.run(fleet.recorded(paused, prompt="count the\nfiles", host="local", turn_id="listed"))
     until(lambda: state(stage, "listed") == "SUCCESS", "the end, in Flower")
-    name, turn_id, told, args, result, *_ = listed(stage, "listed")
+    name, turn_id, told, args, result, _, runtime, _ = listed(stage, "listed")
     assert (name, turn_id, told) == ("runturn.run_turn", "listed", "SUCCESS")
     assert args == "(scripted on local: count the files)"
     assert re.fullmatch(r"<completed 9540 tokens \$0\.\d{4}>", result)
     page = details(stage, "listed")
     assert (page["Arguments"], page["Keyword arguments"], page["Result"]) == (args, "{}", result)
     assert page["Worker"].startswith("runturn@")
+    assert page["Runtime"] == runtime
+    assert stage.server.tasks()["listed"]["runtime"] * 1000 >= paused.read_text().count("after_ms") * PAUSE_MS
 
 
-def test_failed_turn_shows_the_kind_of_its_error_and_no_word_of_its_agent(stage: Stage) -> None:
+def test_failed_turn_is_red_with_its_retries_its_kind_and_no_word_of_its_agent(stage: Stage) -> None:
     fleet = stage.fleet
     options = {"lines": [*stage.recording.read_text().splitlines()[:3], "its words"], "exit_code": 3}
     fleet.run(fleet.request(agent="scripted", options=options, max_attempts=2, turn_id="failing"))
@@ -94,7 +105,12 @@ def test_failed_turn_shows_the_kind_of_its_error_and_no_word_of_its_agent(stage:
     task = stage.server.tasks()["failing"]
     assert task["exception"] == "TurnFailed('port_exit')"
     assert task["retried"]
-    assert "its words" not in str(details(stage, "failing"))
+    page = details(stage, "failing")
+    assert (page["Status"], page["Retries"]) == ("FAILURE", "1")
+    assert "its words" not in str(page)
+    assert is_red(stage, "#task-page .badge")
+    assert listed(stage, "failing")[2] == "FAILURE"
+    assert is_red(stage, "#tasks-table .text-bg-danger")
 
 
 def test_clicking_terminate_ends_a_turn_that_runs_and_its_agent(stage: Stage) -> None:

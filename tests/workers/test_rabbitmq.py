@@ -10,18 +10,19 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from celery import Celery
+from celery import Celery, chain, chord
 from kombu import Connection, Exchange, Queue
 
 from adapters.result import Status
 from tests.brokers.rabbitmq import RabbitMQ, Vhost
 from tests.waiting import until
-from tests.workers.fleet import slow_recording
+from tests.workers.fleet import WAIT_S, slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import QUEUE, TASK, create_app
-from workers.brokers import DEAD_QUEUE
+from workers.brokers import dead_queue
 from workers.messages import send
 
+DEAD = dead_queue(QUEUE)
 Fault = Callable[[Vhost], None]
 
 PRODUCER = """
@@ -58,7 +59,7 @@ def cut_off(vhost: Vhost) -> None:
 
 def _empty(vhost: Vhost) -> None:
     until(lambda: not vhost.messages(QUEUE), "all messages to be acked")
-    assert not vhost.messages(DEAD_QUEUE)
+    assert not vhost.messages(DEAD.name)
 
 
 def test_turn_runs_and_the_broker_holds_nothing_but_what_is_needed(fleet: RabbitFleet, recording: Path) -> None:
@@ -69,7 +70,7 @@ def test_turn_runs_and_the_broker_holds_nothing_but_what_is_needed(fleet: Rabbit
     _empty(fleet.vhost)
     queues = fleet.vhost.list_queues("type", "durable")
     kept = {name: columns for name, columns in queues.items() if "pidbox" not in name}
-    assert kept == {QUEUE: ("quorum", "true"), DEAD_QUEUE: ("quorum", "true")}
+    assert kept == {QUEUE: ("quorum", "true"), DEAD.name: ("quorum", "true")}
     ours = {name for name in fleet.vhost.list_exchanges() if "celery" not in name}
     assert ours == {QUEUE, "runturn.events.topic"}
     assert not [name for name in fleet.vhost.list_exchanges() if "delayed" in name]
@@ -98,6 +99,26 @@ def test_any_producer_needs_the_name_of_the_queue_only(fleet: RabbitFleet, recor
     until(lambda: fleet.ledger.result("by-name"), "the turn to be settled")
     assert fleet.result("by-name").status is Status.COMPLETED
     _empty(fleet.vhost)
+
+
+def test_results_come_over_rabbitmq_itself(tmp_path: Path, vhost: Vhost, recording: Path) -> None:
+    """By `rpc://`, on both sides: no Redis is needed."""
+    with RabbitFleet(tmp_path, vhost, result_url="rpc://") as fleet:
+        fleet.start_worker()
+        app = Celery(broker=vhost.url, backend="rpc://", set_as_current=False)
+        good = fleet.recorded(recording, turn_id="good").model_dump(mode="json", exclude_defaults=True)
+        bad = good | {"turn_id": "bad", "options": {"recording": "/missing"}}
+        first, second, failed = (
+            app.signature(TASK, args=[document], queue=QUEUE, immutable=True)
+            for document in (good, good | {"turn_id": "second"}, bad)
+        )
+        assert chain(first, second).apply_async().get(timeout=WAIT_S)["turn_id"] == "second"
+        with pytest.raises(Exception, match="port_exit"):
+            failed.apply_async().get(timeout=WAIT_S)
+        with pytest.raises(Exception, match="not accepted; send application/json"):
+            first.apply_async(serializer="pickle").get(timeout=WAIT_S)
+        with pytest.raises(NotImplementedError):
+            chord([first, second])(failed)
 
 
 def test_plain_virtual_host_will_do(tmp_path: Path, rabbitmq: RabbitMQ, recording: Path) -> None:

@@ -56,6 +56,7 @@ def test_claude_code_ended_by_its_lease_is_booked_exactly_and_resumed_on_its_hos
         turns = {name: fleet.client.enqueue(_asked(fleet, login, name)) for name in SOURCES}
         until(lambda: _tools(login) == len(turns), "the tools' processes")
         witnesses = [login.witness(f"{turn_id}.1") for turn_id in turns.values()]
+        until(lambda: _recorded(login, output_tokens=21), "the record that it writes beside its work")
         _agent(login, turns["hung"]).suspend()
         login.sshd.stop()
         login.gone_at()
@@ -72,6 +73,12 @@ def _asked(fleet: Fleet, login: Login, script: str) -> TurnRequest:
 
 def _tools(login: Login) -> int:
     return sum(line.endswith("stubborn ") for line in login.left().values())
+
+
+def _recorded(login: Login, output_tokens: int) -> bool:
+    """Return whether a message with that many tokens stands in a session file."""
+    files = login.sshd.home.rglob("*.jsonl")
+    return any(f'"output_tokens":{output_tokens}' in file.read_text() for file in files)
 
 
 def _agent(login: Login, turn_id: str) -> psutil.Process:

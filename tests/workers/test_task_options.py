@@ -170,11 +170,13 @@ def test_producer_hears_of_a_message_that_is_no_turn(fleet: Fleet, company: Comp
     fleet.start_worker()
     unknown = company.app.send_task("runturn.no_such_task", [{}], queue="runturn")
     pickled = company.turn(recording, "pickled").apply_async(serializer="pickle")
+    yaml = company.turn(recording, "yaml").apply_async(serializer="yaml")
     long = company.turn(recording, "long")
     long.link(company.app.signature("company.after", args=("x" * 11_000_000,)))
     for answer, said in (
         (unknown, "there is no task 'runturn.no_such_task'"),
         (pickled, "not accepted; send application/json"),
+        (yaml, "not accepted; send application/json"),
         (long.apply_async(), "bytes, and 10,485,760 can be kept"),
     ):
         with pytest.raises(Exception, match=said) as caught:

@@ -223,6 +223,7 @@ def test_workspace_is_kept_for_the_turns_that_go_on_in_its_session(fleet: Fleet,
     collect = {"patch": True, "files": ["here"]}
     again = fleet.run(fleet.request(workspace=result.workspace, session_id=result.session_id, collect=collect))
     assert again.status is Status.COMPLETED, again.error
+    assert again.workspace == result.workspace  # for the turn after it
     assert home_of(again).files["here"].text == "kept\nmore\n"
     assert made(fleet) == [Path(result.workspace).parent]
 

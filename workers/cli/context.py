@@ -8,27 +8,25 @@ from functools import cached_property
 
 import click
 from celery import Celery
-from celery.exceptions import ImproperlyConfigured
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from adapters.errors import InvalidRequest
 from adapters.registry import Registry
 from adapters.usage import Tokens
-from ops.errors import SettingsError
 from ops.ledger import Ledger
 from ops.settings import Settings, load_settings
 from ops.state_dir import StateDir
 from workers.agents import build_registry
-from workers.app import create_app
 from workers.cli.waiting import reason_to_wait
 from workers.client import Client
+from workers.configured_app import configured_app
 from workers.embedded import EmbeddedBroker
 from workers.errors import BrokerUnavailable, NoWorker
+from workers.roll_call import roll_call
 
 _CONNECT_S = 4.0
 _PING_S = 5.0
-_MEANINGLESS = (ImproperlyConfigured, KeyError, ValueError, ImportError, AttributeError)  # what odd URLs raise
 
 
 class Context:
@@ -60,7 +58,8 @@ class Context:
 
         Raises BrokerUnavailable if the broker does not answer, SettingsError if its URL makes no sense.
         """
-        app = self._configured()
+        broker = self.settings.broker_url
+        app = configured_app(self.settings, broker.get_secret_value() if broker else self._started().url)
         connection: Connection = app.connection_for_write(connect_timeout=_CONNECT_S)
         try:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
@@ -102,7 +101,7 @@ class Context:
         """A broker is not started for that: it could have no worker."""
         if self.embedded is not None and not self.embedded.running():
             return False
-        return bool(self.app.control.inspect(timeout=_PING_S, limit=1).ping())
+        return bool(roll_call(self.app, _PING_S, limit=1))
 
     def price(self, agent: str, model: str, tokens: Tokens) -> float | None:
         """What the tokens of an agent's model cost in US dollars; None: not known."""
@@ -114,32 +113,6 @@ class Context:
     def waits_for(self, turn_id: str) -> Callable[[], str | None]:
         """Says what has to happen before a turn starts; see `workers.cli.waiting`."""
         return lambda: reason_to_wait(self.ledger, turn_id, time.time())
-
-    def _configured(self) -> Celery:
-        """The application, not connected. Raises SettingsError naming the URL that makes no sense."""
-        broker, result = self.settings.broker_url, self.settings.result_url
-        url = broker.get_secret_value() if broker else self._started().url
-        try:
-            if "://" not in url:  # kombu would take it for a host that RabbitMQ runs on
-                raise ValueError("it has no scheme")
-            app = create_app(url, result.get_secret_value() if result else None)
-            app.connection_for_write().transport_cls  # noqa: B018  # looked up, and so checked, here
-        except _MEANINGLESS as error:
-            raise SettingsError(
-                f"names no broker that this installation can talk to ({error}); redis://HOST:PORT/0 is one, "
-                "amqp://USER:PASSWORD@HOST/VHOST another",
-                field="broker_url",
-                where="RUNTURN_BROKER_URL",
-            ) from error
-        try:
-            app.backend  # noqa: B018  # as above
-        except _MEANINGLESS as error:
-            raise SettingsError(
-                f"results cannot be stored there ({error}); redis://HOST:PORT/0 is one place for them",
-                field="result_url",
-                where="RUNTURN_RESULT_URL",
-            ) from error
-        return app
 
     def _started(self) -> EmbeddedBroker:
         assert self.embedded is not None  # noqa: S101  # there is one unless broker_url is set

@@ -30,6 +30,8 @@ from workers.cli.status import COMPLETED, FAILED
 from workers.consumer import install
 from workers.dead_letters import DeadLetters
 from workers.doctor import examine
+from workers.inclusion import include
+from workers.roll_call import NODES
 
 log = structlog.get_logger(__name__)
 
@@ -147,7 +149,9 @@ def _work(
     settings, registry = context.settings, new_registry()
     os.environ.update(secret_files.variables(os.environ))
     _log_to_stderr(settings)
-    health, app = Health(_redactor(settings).text), context.app
+    redact, app = _redactor(settings).text, context.app
+    include(app, settings.include, redact)
+    health = Health(redact)
     health.need(Dependency("broker", BrokerProbe(app.conf.broker_url).ask))
     health.need(ledger := Dependency("ledger", context.ledger.ping))
     if with_totals:
@@ -161,11 +165,12 @@ def _work(
     ):
         install(app, dead_letters)
         log.info("worker starts", slots=slots, metrics=f"{server.url}/metrics", state_dir=str(context.state.root))
-        return worker.run(f"runturn@{platform.node()}.{os.getpid()}", slots, alone=not with_totals)
+        return worker.run(f"{NODES}{platform.node()}.{os.getpid()}", slots, alone=not with_totals)
 
 
 def _totals(context: Context, ledger: Dependency) -> LedgerCollector:
-    return LedgerCollector(context.ledger, Vocabulary(context.registry), time.time, ledger.answers)
+    words = Vocabulary(context.registry, context.settings.queues[0])
+    return LedgerCollector(context.ledger, words, time.time, ledger.answers)
 
 
 def _told_to_stop() -> threading.Event:

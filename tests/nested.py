@@ -1,0 +1,9 @@
+"""Runs of pytest that tests start: without plugins that take longer to import than those runs last."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+_UNUSED: Final = ("anyio", "hypothesispytest", "platformdirs", "valkey")
+PYTEST: Final = (sys.executable, "-m", "pytest", *(word for name in _UNUSED for word in ("-p", f"no:{name}")))

@@ -1,0 +1,81 @@
+"""The Celery application of an installation, by its settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+
+import click
+from celery import Celery
+from celery.exceptions import ImproperlyConfigured
+
+from ops.errors import SettingsError
+from ops.settings import Settings, load_settings
+from ops.state_dir import StateDir
+from workers import celery_command, transit
+from workers.app import create_app
+from workers.brokers import results_url
+from workers.celery_command import BAD_INPUT
+from workers.embedded import EmbeddedBroker
+
+_MEANINGLESS = (ImproperlyConfigured, KeyError, ValueError, ImportError, AttributeError)  # what odd URLs raise
+# Celery reads these by itself, and they beat what an application says.
+_BROKERS = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
+_RESULTS = ("CELERY_RESULT_BACKEND",)
+
+
+def configured_app(settings: Settings, broker_url: str) -> Celery:
+    """Return the application on that broker, not connected. Raises SettingsError naming what makes no sense."""
+    result_url = settings.result_url.get_secret_value() if settings.result_url else None
+    _refuse_others("broker_url", broker_url, _BROKERS)
+    _refuse_others("result_url", results_url(broker_url, result_url), _RESULTS)
+    try:
+        if "://" not in broker_url:  # kombu would take it for a host that RabbitMQ runs on
+            raise ValueError("it has no scheme")
+        app = create_app(broker_url, result_url, settings.queues)
+        app.conf.include = settings.include
+        app.connection_for_write().transport_cls  # noqa: B018  # looked up, and so checked, here
+    except _MEANINGLESS as error:
+        raise SettingsError(
+            f"names no broker that this installation can talk to ({error}); redis://HOST:PORT/0 is one, "
+            "amqp://USER:PASSWORD@HOST/VHOST another",
+            field="broker_url",
+            where="RUNTURN_BROKER_URL",
+        ) from error
+    try:
+        app.backend  # noqa: B018  # as above
+    except _MEANINGLESS as error:
+        raise SettingsError(
+            f"results cannot be stored there ({error}); redis://HOST:PORT/0 is one place for them",
+            field="result_url",
+            where="RUNTURN_RESULT_URL",
+        ) from error
+    return app
+
+
+def installed_app() -> Celery:
+    """Return the application by the settings, as Celery's current one; the embedded broker is not started.
+
+    Raises SettingsError. Celery's own command would show a traceback: it is told in one sentence, and ends.
+    """
+    try:
+        settings = load_settings()
+        given, own = settings.broker_url, EmbeddedBroker(StateDir(settings.state_dir).broker)
+        app = configured_app(settings, given.get_secret_value() if given else own.url)
+    except SettingsError as error:
+        if celery_command.running():
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(BAD_INPUT)
+        raise
+    app.set_default()
+    transit.install()  # `celery events`, when it is killed, would stay in the broker's table of bindings
+    return app
+
+
+def _refuse_others(field: str, url: str, variables: Iterable[str]) -> None:
+    for name in variables:
+        if os.environ.get(name, url) not in (url, ""):
+            raise SettingsError(
+                f"Celery would take it in the place of RUNTURN_{field.upper()}; unset it", field=field, where=name
+            )
