@@ -17,7 +17,7 @@ from adapters.request import AUTO, TURN_ID, TurnRequest
 from adapters.session_request import RUN_ID, SessionRequest
 from adapters.session_result import SessionResult
 from ops.errors import LedgerUnavailable, UnknownTurn
-from ops.ledger import Busy
+from ops.ledger import Asked, AskedSession, Busy
 from workers.app import SESSION_TASK, TASK
 from workers.equipment import Equipment
 from workers.kept import stamps_of
@@ -64,6 +64,7 @@ class Unreadable:
 
 
 Outcome = Admitted | LeftAlone | Unreadable
+Recorded = Asked | AskedSession | Busy
 
 
 class Admission:
@@ -94,66 +95,50 @@ class Admission:
         version = arrival.document.get("version", 1) if isinstance(arrival.document, Mapping) else 1
         if version != 1 and isinstance(version, int):
             return Unreadable(f"version {version} of the request is not known here: upgrade the workers")
-        if arrival.task == SESSION_TASK:
-            return await self._admit_session(arrival)
+        admit = self._admit_session if arrival.task == SESSION_TASK else self._admit_turn
+        await admit(arrival)
+        return Admitted()
+
+    async def _admit_turn(self, arrival: Arrival) -> None:
         try:
             request = self._parse(arrival)
         except InvalidRequest as error:
             await self._refuse(arrival, error)
-            return Admitted()
-        ledger, now = self._equipment.ledger, self._equipment.clock()
-        known = await self._patiently(
-            ledger.admit,
-            request,
-            arrival.task_id,
-            now,
-            arrival.due_at,
-            expires_at=arrival.expires_at,
-            revoked=arrival.revoked,
-            follows=arrival.follows,
-            message=arrival.message,
-        )
-        if known.again:
-            self._equipment.metrics.delivered_again()
-        if known.result is not None:
-            self._answer(request.turn_id)
         else:
-            self._admitted()
-        return Admitted()
+            await self._record(arrival, request.turn_id, self._equipment.ledger.admit, request, **_when(arrival))
 
-    async def _admit_session(self, arrival: Arrival) -> Outcome:
-        ledger, now = self._equipment.ledger, self._equipment.clock()
+    async def _admit_session(self, arrival: Arrival) -> None:
+        ledger = self._equipment.ledger
         try:
-            request = self._parse_session(arrival, now)
+            request = self._parse_session(arrival, self._equipment.clock())
         except InvalidRequest as error:
             refused = SessionResult.refused(_given_id(arrival, "run_id", RUN_ID), error)
-            known = await self._patiently(
-                ledger.refuse_session,
-                refused,
-                arrival.task_id,
-                now,
-                follows=arrival.follows,
-                message=arrival.message,
-            )
+            await self._record(arrival, refused.run_id, ledger.refuse_session, refused)
         else:
-            known = await self._patiently(
-                ledger.admit_session,
-                request,
-                arrival.task_id,
-                now,
-                arrival.due_at,
-                expires_at=arrival.expires_at,
-                revoked=arrival.revoked,
-                follows=arrival.follows,
-                message=arrival.message,
-            )
-        if known.again:
+            await self._record(arrival, request.run_id, ledger.admit_session, request, **_when(arrival))
+
+    async def _record(
+        self, arrival: Arrival, asked: str, operation: Callable[..., Recorded], *what: object, **when: object
+    ) -> Recorded:
+        """Have the ledger record what a message asks for: a turn, or a session of turns, called `asked`."""
+        recorded = await self._patiently(
+            operation,
+            *what,
+            arrival.task_id,
+            self._equipment.clock(),
+            follows=arrival.follows,
+            message=arrival.message,
+            **when,
+        )
+        if isinstance(recorded, Busy):
+            return recorded
+        if recorded.again:
             self._equipment.metrics.delivered_again()
-        if known.result is not None:
-            self._answer(known.result.run_id)
+        if recorded.result is not None:
+            self._answer(asked)
         else:
             self._admitted()
-        return Admitted()
+        return recorded
 
     def _parse_session(self, arrival: Arrival, now: float) -> SessionRequest:
         if arrival.fault is not None:
@@ -191,24 +176,16 @@ class Admission:
         # It becomes a label of metrics.
         known = agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
         result = refused(turn_id, error)
-        asked = await self._patiently(
-            self._equipment.ledger.refuse,
-            turn_id,
-            known,
-            result,
-            arrival.task_id,
-            self._equipment.clock(),
-            follows=arrival.follows,
-            message=arrival.message,
-        )
-        if isinstance(asked, Busy):
+        recorded = await self._record(arrival, turn_id, self._equipment.ledger.refuse, turn_id, known, result)
+        if isinstance(recorded, Busy):
             log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
-            return
-        if asked.again:
-            self._equipment.metrics.delivered_again()
-        else:
+        elif not recorded.again:
             self._equipment.metrics.turn_refused(turn_id, known)
-        self._answer(turn_id)
+
+
+def _when(arrival: Arrival) -> dict[str, object]:
+    """When the turn may begin, if at all."""
+    return {"due_at": arrival.due_at, "expires_at": arrival.expires_at, "revoked": arrival.revoked}
 
 
 def _given_id(arrival: Arrival, field: str, pattern: str) -> str:

@@ -64,7 +64,7 @@ def build_worker(
     hosts = {host.name: host.labels for host in equipment.hosts}
     keeper = Keeper(ledger, hosts, tasks.give_late, time.time)
     beat = Beat()
-    runtime = Runtime(equipment, tasks, keeper, executor, beat, finishes=finishes)
+    runtime = Runtime(equipment, tasks, keeper, beat, finishes=finishes)
     _show(runtime, keeper, beat, metrics, health)
     return CeleryWorker(app, runtime, executor, errands)
 

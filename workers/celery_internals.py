@@ -81,15 +81,12 @@ class KeptRequest(ShownRequest):
         self._send = send
         self.show(self.type, "()")
 
-    def execute_here(self, number: int) -> None:
-        """Have Celery execute it in this thread, which it takes for a process of that number.
-
-        Raises what keeps its end from being delivered.
-        """
+    def execute_here(self) -> None:
+        """Have Celery execute it in this thread. Raises what keeps its end from being delivered."""
         traced = partial(trace.fast_trace_task, _loc=(self.app.tasks, (), self.hostname))
 
         def apply_async(_: object, **call: Any) -> None:
-            apply_target(traced, pid=number, propagate=(Undelivered,), **call)
+            apply_target(traced, propagate=(Undelivered,), **call)
 
         try:
             self.execute_using_pool(SimpleNamespace(apply_async=apply_async))
@@ -102,11 +99,6 @@ class KeptRequest(ShownRequest):
     def revoked(self) -> bool:
         """Never: whoever revokes a task has its turn cancelled in the ledger."""
         return False
-
-    def terminate(self, pool: Any, signal: Any = None) -> None:
-        """Have its turn ended. It is revoked when that has ended, and not if it was done before."""
-        if self.worker_pid is not None:
-            pool.terminate_job(self.worker_pid, signal)
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Nothing: a worker that stops leaves its turns to the next one, however it was told to."""

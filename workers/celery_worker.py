@@ -20,7 +20,7 @@ from workers.execution import Executor
 from workers.further_queues import FurtherQueues
 from workers.garbage import collect_seldom
 from workers.panel import listen
-from workers.pool import TurnPool
+from workers.pool import pool_of
 from workers.reception import Reception
 from workers.runtime import Runtime
 
@@ -53,7 +53,7 @@ class CeleryWorker:
         worker = self._app.Worker(
             hostname=name,
             queues=queue_names(self._app)[:1],  # the others have channels of their own
-            pool=type("TurnPool", (TurnPool,), {"turns": self._runtime, "__module__": TurnPool.__module__}),
+            pool=pool_of(self._runtime, self._errands.post),
             **({"concurrency": room} if isinstance(room, int) else {"autoscale": room}),
             quiet=True,
             without_gossip=True,

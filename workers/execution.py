@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import structlog
@@ -38,8 +37,6 @@ class Executor:
         self.consumer: Any = None  # Celery's, once it is connected; on its thread
         self._errands = errands
         self._redactor = redactor
-        self._numbers = count(1)
-        self._turns: dict[int, str] = {}  # by number: to Celery, the process that a turn runs in
         celery_internals.prepare(app)
         delivery.install(app)
 
@@ -63,29 +60,25 @@ class Executor:
     ) -> Delivery:
         """Have a task executed. Unless it is `done` then, it has to be executed again, but for the `last` time.
 
-        `asked` is the request of its turn if that runs here; a monitor may end it. `headers` replace those of its
-        message.
+        `asked` is the request of its turn if that runs here. `headers` replace those of its message.
         """
-        kept, number = Kept.read(waiter), next(self._numbers)
+        kept = Kept.read(waiter)
         executed = Delivery(work, kept.failures_raise, set(waiter.sent), last)
         hostname = self.consumer.hostname if self.consumer is not None else None
         kept = replace(kept, headers={**kept.headers, **(headers or {})})
         request = KeptRequest(self._app, hostname, kept, [{"turn_id": waiter.turn_id}], self._send)
         if asked is not None:
             self.show(request, asked)
-            self._turns[number] = waiter.turn_id
             self._errands.post(lambda: self._look(request))
         try:
             with delivery.delivering(executed):
-                request.execute_here(number)
+                request.execute_here()
             executed.done = True
         except Undelivered as error:
             log.warning("a task is told later", task_id=waiter.task_id, turn_id=waiter.turn_id, error=str(error))
         except Exception:
             executed.done = last
             log.exception("a task could not be executed", task_id=waiter.task_id, turn_id=waiter.turn_id)
-        finally:
-            self._turns.pop(number, None)
         return executed
 
     def started(self, waiter: Waiter, where: Mapping[str, object]) -> None:
@@ -114,12 +107,3 @@ class Executor:
                 dispatcher.send(event, **safe)
 
         self._errands.post(send)
-
-    def turn(self, number: int) -> str | None:
-        """The turn that Celery calls by a number."""
-        return self._turns.get(number)
-
-    @property
-    def numbers(self) -> list[int]:
-        """What Celery calls the turns that run here."""
-        return list(self._turns)

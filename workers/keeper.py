@@ -90,12 +90,6 @@ class Keeper:
             if self._runs.get(run.claim.turn_id) is run:
                 del self._runs[run.claim.turn_id]
 
-    def cancel(self, turn_id: str) -> None:
-        """End a turn at once, if it runs here; to be called on its loop."""
-        run = self._runs.get(turn_id)
-        if run is not None:
-            run.cancel()
-
     def run_of(self, turn_id: str) -> TurnRun | None:
         """What works on a turn here. May be called from any thread."""
         return self._runs.get(turn_id)

@@ -1,4 +1,4 @@
-"""Celery's pool: turns are coroutines, so it only says how many there may be, and ends one on demand.
+"""Celery's pool: turns are coroutines, so it only says how many there may be.
 
 An operator's own tasks (setting `include`) are executed here, each in a thread.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import structlog
@@ -14,8 +15,6 @@ from celery import signals
 from celery.concurrency.base import BasePool, apply_target
 from celery.worker import state
 from celery.worker.autoscale import Autoscaler
-
-_NO_TURN = -1  # what Celery calls the process of a task that is no turn
 
 log = structlog.get_logger(__name__)
 
@@ -27,12 +26,9 @@ class Turns(Protocol):
         """From now on, there may be so many at a time."""
         ...
 
-    def terminate(self, number: int) -> None:
-        """End the one that Celery calls by this number."""
-        ...
-
-    def numbers(self) -> list[int]:
-        """The numbers of those that run."""
+    @property
+    def running(self) -> int:
+        """How many there are."""
         ...
 
     def drain(self) -> None:
@@ -48,6 +44,7 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
     """Threads for whatever other tasks a worker is given, and the limit of its turns."""
 
     turns: ClassVar[Turns]
+    post: ClassVar[Callable[[Callable[[], object]], None]]  # has it called on the thread of Celery's loop
     limit: int
     body_can_be_buffer = True
     signal_safe = False
@@ -70,13 +67,18 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
         """Execute a task in a thread. The end of the process waits for none of them."""
         if timeout or soft_timeout:
             log.warning("the time limit of a task that is no turn is not kept", task_id=correlation_id)
-        callbacks = options["callback"], options["accept_callback"]
+        told = self._posting(options["callback"]), self._posting(options["accept_callback"])
 
         def execute() -> None:
             with self._places:
-                apply_target(target, args, kwargs, *callbacks, pid=_NO_TURN)
+                apply_target(target, args, kwargs, *told)
 
         threading.Thread(target=execute, name=f"task {correlation_id}", daemon=True).start()
+
+    def _posting(self, callback: Callable[..., object]) -> Callable[..., None]:
+        """Tell Celery on its own thread: it acknowledges messages then, on the connection it reads from."""
+        post = type(self).post
+        return lambda *args, **kwargs: post(partial(callback, *args, **kwargs))
 
     def on_start(self) -> None:
         """The worker starts."""
@@ -98,15 +100,10 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
         self.limit = max(self.limit - n, 0)
         self.turns.resize(self.limit)
 
-    def terminate_job(self, pid: int, signal: int | None = None) -> None:
-        """End a turn, as `revoke(terminate=True)` asks for; the agent's own ladder of signals does it."""
-        self.turns.terminate(pid)
-
     @property
     def info(self) -> dict[str, Any]:
         """What `inspect stats` tells."""
-        numbers = self.turns.numbers()
-        return {**super().info, "turns": len(numbers), "processes": numbers}
+        return {**super().info, "turns": self.turns.running}
 
 
 class TurnAutoscaler(Autoscaler):  # type: ignore[misc]  # as above
@@ -115,5 +112,10 @@ class TurnAutoscaler(Autoscaler):  # type: ignore[misc]  # as above
     @property
     def qty(self) -> int:
         """How many places seem to be wanted."""
-        running = len(self.pool.turns.numbers())
+        running: int = self.pool.turns.running
         return 2 * running if running >= self.processes else running
+
+
+def pool_of(turns: Turns, post: Callable[[Callable[[], object]], None]) -> type[TurnPool]:
+    """Return the pool of a worker with these turns; `post` has something called on the thread of Celery's loop."""
+    return type("TurnPool", (TurnPool,), {"turns": turns, "post": post, "__module__": TurnPool.__module__})

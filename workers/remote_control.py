@@ -6,7 +6,7 @@ task is revoked when its turn has been cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from celery.worker import control, state
@@ -39,28 +39,24 @@ class Turns(Protocol):
 def install(turns: Turns) -> None:
     """Have this process's worker obey. Commands are called on the thread of Celery's loop."""
 
-    def revoke(worker: Any, task_id: Any, terminate: bool = False, signal: Any = None, **_: Any) -> dict[str, Any]:
+    def revoke(_: Any, task_id: Any, terminate: bool = False, **__: Any) -> dict[str, Any]:
         task_ids = [str(each) for each in maybe_list(task_id) or ()]
         state.revoked.update(task_ids)
         turns.revoke(task_ids, running=bool(terminate))
-        here = [each for each in map(state.requests.get, task_ids) if each is not None] if terminate else []
-        others = [request.id for request in here if request.type not in (TASK, SESSION_TASK)]
-        for request in here:
-            if request.id not in others:
-                request.terminate(worker.consumer.pool, signal=signal)
-        if others:
-            return {"error": f"no turns, and so in threads that nobody can end: tasks {', '.join(others)}"}
-        return {"ok": f"tasks {', '.join(task_ids)} flagged as revoked"}
+        flagged = f"tasks {', '.join(task_ids)} flagged as revoked"
+        return _reply(flagged, terminate, lambda request: request.id in task_ids)
 
-    def terminate(worker: Any, signal: Any = None, task_id: Any = None, **_: Any) -> dict[str, Any]:
-        return revoke(worker, task_id, terminate=True, signal=signal)
+    def terminate(worker: Any, task_id: Any = None, **_: Any) -> dict[str, Any]:
+        return revoke(worker, task_id, terminate=True)
 
-    celerys_by_stamps = control.Panel.data["revoke_by_stamped_headers"]
-
-    def by_stamps(worker: Any, headers: Any, terminate: bool = False, signal: Any = None, **_: Any) -> Any:
+    def by_stamps(_: Any, headers: Any, terminate: bool = False, **__: Any) -> dict[str, Any]:
         stamps = headers if isinstance(headers, Mapping) else dict(each.split("=", 1) for each in headers)
+        for name, values in stamps.items():
+            known = maybe_list(state.revoked_stamps.get(name)) or ()
+            state.revoked_stamps[name] = [*known, *(maybe_list(values) or ())]
         turns.revoke_stamped(stamps, running=bool(terminate))
-        return celerys_by_stamps(worker, dict(stamps), terminate=terminate, signal=signal)
+        flagged = f"headers {dict(stamps)} flagged as revoked"
+        return _reply(flagged, terminate, lambda request: has_any(request.stamps, stamps))
 
     celerys_rate_limit = control.Panel.data["rate_limit"]
 
@@ -84,6 +80,15 @@ def install(turns: Turns) -> None:
         add_consumer=refused,
         cancel_consumer=refused,
     )
+
+
+def _reply(flagged: str, terminate: bool, meant: Callable[[Any], bool]) -> dict[str, Any]:
+    """Say that tasks are revoked, or which of those that are `meant` run here and cannot be ended."""
+    at_work = [each for each in list(state.active_requests) if each.type not in (TASK, SESSION_TASK)]
+    others = [request.id for request in at_work if terminate and meant(request)]
+    if others:
+        return {"error": f"no turns, and so in threads that nobody can end: tasks {', '.join(sorted(others))}"}
+    return {"ok": flagged}
 
 
 def has_any(stamps: Mapping[str, object], wanted: Mapping[str, object]) -> bool:

@@ -22,7 +22,6 @@ from ops.ledger import Claim
 from workers.admission import Admission, Arrival, Outcome, cancel_stamped, cancel_tasks
 from workers.beat import Beat
 from workers.equipment import Equipment
-from workers.execution import Executor
 from workers.keeper import Keeper
 from workers.live_messages import Reply, Said
 from workers.retention import keep_forgetting
@@ -48,7 +47,6 @@ class Runtime:
         equipment: Equipment,
         tasks: TurnTasks,
         keeper: Keeper,
-        executor: Executor,
         beat: Beat,
         *,
         finishes: bool = False,
@@ -57,7 +55,6 @@ class Runtime:
         self._equipment = equipment
         self._tasks = tasks
         self._keeper = keeper
-        self._executor = executor
         self._beat = beat
         self.finishes = finishes
         self._room = 0
@@ -141,12 +138,6 @@ class Runtime:
         """See `remote_control.Turns`."""
         self._on_loop(cancel_stamped(self._equipment, stamps, running=running))
 
-    def terminate(self, number: int) -> None:
-        """End the turn that Celery calls by a number, at once."""
-        turn_id = self._executor.turn(number)
-        if turn_id is not None:
-            self._loop.call_soon_threadsafe(self._keeper.cancel, turn_id)
-
     def hear(self, said: Said) -> Reply | None:
         """Pass on what a producer says to a turn; returns what it is told at once, None: its agent is not here."""
         run = self._keeper.run_of(said.turn_id)
@@ -160,9 +151,10 @@ class Runtime:
         self._room = room
         self._loop.call_soon_threadsafe(self._scheduler.nudge)
 
-    def numbers(self) -> list[int]:
-        """What Celery calls the turns that run here."""
-        return self._executor.numbers
+    @property
+    def running(self) -> int:
+        """How many turns there are."""
+        return len(self._runs)
 
     @property
     def slots(self) -> int:
@@ -176,7 +168,7 @@ class Runtime:
 
     def room(self) -> int:
         """See `scheduler.Starter`."""
-        return self._room - len(self._runs)
+        return self._room - self.running
 
     def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
         """See `scheduler.Starter`."""

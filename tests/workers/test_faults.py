@@ -332,7 +332,7 @@ class running:
         equipment = replace(site.worker(hook), **changes)
         known = {host.name: host.labels for host in equipment.hosts}
         keeper = Keeper(site.ledger, known, tasks.give_late, site.now)
-        self.runtime = Runtime(equipment, tasks, keeper, executor, Beat())
+        self.runtime = Runtime(equipment, tasks, keeper, Beat())
         self._untidy = mock.patch("workers.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
 
     def __enter__(self) -> Self:

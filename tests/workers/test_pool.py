@@ -92,7 +92,7 @@ def test_inspect_tells_what_is_so(fleet: Fleet, app: Celery, tmp_path: Path) -> 
     assert (active["id"], active["name"], active["args"], active["kwargs"]) == (turn_id, TASK, shown, "{}")
     ((_, stats),) = app.control.inspect(timeout=60, limit=1).stats().items()
     pool = stats["pool"]
-    assert (pool["max-concurrency"], pool["turns"], pool["processes"]) == (3, 1, [active["worker_pid"]])
+    assert (pool["max-concurrency"], pool["turns"]) == (3, 1)
     assert stats["prefetch_count"] == 3
     fleet.client.cancel(turn_id)
     fleet.result(turn_id)

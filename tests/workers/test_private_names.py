@@ -37,7 +37,7 @@ CELERY = {
     ],
     "celery.backends.redis": ["RedisBackend._unpack_chord_result(tup, decode)"],
     "celery.concurrency.base": [
-        "apply_target(target, args, kwargs, callback, accept_callback, pid, propagate)",
+        "apply_target(target, args, kwargs, callback, accept_callback, propagate)",
         "BasePool.on_apply",
     ],
     "celery.worker.consumer.consumer": [
