@@ -21,6 +21,7 @@ OTHERWISE_DECLARED: Final = (
 _EVENTS = "runturn.events"
 
 _CONFIRM_S = 10.0
+_ANSWER_S = 10.0  # for Redis: a link that was cut says nothing for a quarter of an hour
 
 
 def speaks_redis(broker_url: str) -> bool:
@@ -40,6 +41,7 @@ def transport_options(broker_url: str) -> dict[str, object]:
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
             "unacked_mutex_expire": 10,  # s; a worker that is killed while it restores messages holds it
             "socket_keepalive": "socket" not in broker_url,
+            "socket_timeout": _ANSWER_S,
         }
     if speaks_amqp(broker_url):
         return {"confirm_publish": True}  # a message that is sent is on a disk, of most of the cluster's nodes

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
+import structlog
 from celery import Celery, maybe_signature, states
 from celery.app import trace
 from celery.app.amqp import Queues
@@ -30,6 +31,10 @@ from adapters.arguments import Asked, asked
 from workers import delivery
 from workers.app import SESSION_TASK, TASK
 from workers.errors import Undelivered
+
+_CONNECTIONS = 8  # to a Redis that keeps results, for all threads of a worker
+
+log = structlog.get_logger(__name__)
 
 
 def decoded(app: Celery, message: Any, body: Any) -> dict[str, Any]:
@@ -72,18 +77,25 @@ class KeptRequest(ShownRequest):
     """A task that is executed here, from what the ledger keeps of its message."""
 
     def __init__(
-        self, app: Celery, hostname: str | None, kept: Any, args: list[object], send: Callable[..., None]
+        self,
+        app: Celery,
+        hostname: str,
+        kept: Any,
+        args: list[object],
+        post: Callable[[Callable[[], object]], None],
+        send: Callable[..., None],
     ) -> None:
-        """`kept` is a `kept.Kept`; `send` sends an event."""
+        """`kept` is a `kept.Kept`; `post` has something called on Celery's thread; `send` sends an event."""
         body: tuple[list[object], dict[str, object], dict[str, Any]] = (args, {}, kept.embed)
         message = SimpleNamespace(headers=kept.headers, body=body, delivery_info={}, properties=kept.properties)
         super().__init__(message, app=app, hostname=hostname, headers=kept.headers, body=body, decoded=True)
+        self._post = post
         self._send = send
         self.show(self.type, "()")
 
-    def execute_here(self) -> None:
-        """Have Celery execute it in this thread. Raises what keeps its end from being delivered."""
-        traced = partial(trace.fast_trace_task, _loc=(self.app.tasks, (), self.hostname))
+    def execute_here(self, tracers: Mapping[str, Any]) -> None:
+        """Have Celery execute it in this thread; for `tracers`, see there. Raises Undelivered."""
+        traced = partial(trace.fast_trace_task, _loc=(tracers, (), self.hostname))
 
         def apply_async(_: object, **call: Any) -> None:
             apply_target(traced, propagate=(Undelivered,), **call)
@@ -94,7 +106,11 @@ class KeptRequest(ShownRequest):
             delivery.check(error)
             raise
         finally:
-            state.task_ready(self)
+            self._post(partial(state.task_ready, self))
+
+    def on_accepted(self, *accepted: Any) -> None:
+        """It begins. What `inspect` iterates over is changed on the thread that does that."""
+        self._post(partial(super().on_accepted, *accepted))
 
     def revoked(self) -> bool:
         """Never: whoever revokes a task has its turn cancelled in the ledger."""
@@ -118,7 +134,7 @@ class KeptRequest(ShownRequest):
         raised = getattr(exc_info.exception, "exc", exc_info.exception)  # it may be wrapped to keep its traceback
         if not isinstance(raised, delivery.Cancelled):
             super().on_failure(exc_info, send_failed_event, return_ok)
-        elif not self._already_revoked:
+        else:
             reason = "expired" if raised.expired else "cancelled"
             self._announce_revoked(reason, not raised.expired, None, raised.expired)
 
@@ -132,7 +148,29 @@ class _End(trace.TraceInfo):  # type: ignore[misc]  # as above
         return super().handle_failure(task, req, **options)
 
 
-class _States(Backend):  # type: ignore[misc]  # as above
+class _Backend(Backend):  # type: ignore[misc]  # as above
+    """Calls each errback once."""
+
+    def _call_task_errbacks(self, request: Any, exc: BaseException, traceback: Any) -> None:
+        """Call errbacks, or send them. Celery calls those of three arguments in this process."""
+        execution, errbacks = delivery.current(), request.errbacks
+        if execution is None:
+            super()._call_task_errbacks(request, exc, traceback)
+            return
+        for errback in errbacks:
+            called = f"{errback['options'].get('task_id')} called"
+            if called in execution.sent:
+                continue
+            request.errbacks = [errback]
+            try:
+                super()._call_task_errbacks(request, exc, traceback)
+            except Exception as error:  # its own: what cannot be sent is Undelivered
+                log.warning("an errback failed", task=errback["task"], error=delivery.summary(error))
+            execution.sent.add(called)
+        request.errbacks = errbacks
+
+
+class _States(_Backend):
     """Stores no state after the last one: a worker that was frozen may tell its own late."""
 
     def store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +181,7 @@ class _States(Backend):  # type: ignore[misc]  # as above
         return super().store_result(task_id, result, state, *args, **kwargs)
 
 
-class _RedisStates(BaseKeyValueStoreBackend):  # type: ignore[misc]  # as above
+class _RedisStates(_Backend, BaseKeyValueStoreBackend):  # type: ignore[misc]  # as above
     """The same on Redis, where nobody comes in between. A chord is counted until its body was sent."""
 
     def _set_with_state(self, key: str, value: str, state: str) -> None:
@@ -164,14 +202,19 @@ class _RedisStates(BaseKeyValueStoreBackend):  # type: ignore[misc]  # as above
 
         Celery's own deletes what it has counted whether that could be sent or not.
         """
-        if not delivery.under_way():
+        if delivery.current() is None or not request.group:
             super().on_chord_part_return(request, state, result, **options)
             return
         parts, more, size = keys = [self.get_key_for_group(request.group, kind) for kind in (".j", ".t", ".s")]
         part = self.encode([1, request.id, state, self.encode_result(result, state)])
         place = math.inf if request.group_index is None else request.group_index
+        # What a worker was killed over has been counted, and another version may write the same result otherwise.
+        counted = any(
+            self.decode(each)[1] == request.id for each in self.client.zrangebyscore(parts, place, place)
+        )
         with self.client.pipeline() as pipe:
-            pipe.zadd(parts, {part: place}).zcard(parts).get(more).get(size)
+            pipe.zcard(parts) if counted else pipe.zadd(parts, {part: place})
+            pipe.zcard(parts).get(more).get(size)
             for key in keys if self.expires else ():
                 pipe.expire(key, self.expires)
             _, count, others, expected, *_ = pipe.execute()
@@ -230,20 +273,41 @@ def prepare(app: Celery) -> None:
     app.conf.result_backend_thread_safe = True
     app._backend = app._get_backend()
     kind = type(app.backend)
+    states_of_kind: type[_Backend] = _Backend
     if "celery.backends.redis" in {each.__module__ for each in kind.__mro__}:  # not to load its client for others
-        app.backend.__class__ = type(kind.__name__, (_RedisStates, kind), {})
+        states_of_kind = _RedisStates
+        _bound_connections(app.backend)
     elif issubclass(kind, SyncBackendMixin) and not issubclass(kind, DisabledBackend):  # its states can be read
-        app.backend.__class__ = type(kind.__name__, (_States, kind), {})
+        states_of_kind = _States
+    app.backend.__class__ = type(kind.__name__, (states_of_kind, kind), {})
+
+
+def _bound_connections(backend: Any) -> None:
+    """Have threads wait for a connection to Redis. Celery's pool has as many as threads have asked for at once."""
+    from redis import BlockingConnectionPool  # noqa: PLC0415  # only where results are in Redis
+
+    if hasattr(backend, "_ConnectionPool"):
+        backend._ConnectionPool = BlockingConnectionPool
+        backend.connparams["max_connections"] = _CONNECTIONS
+
+
+def turn_tracers(app: Celery, hostname: str) -> Mapping[str, Any]:
+    """What executes the tasks of turns: what instrumentations have put in the place of Celery's tracer.
+
+    Not kept with the tasks: a consumer builds tracers of Celery's own for these whenever it is connected.
+    """
+    return {
+        name: SimpleNamespace(
+            __trace__=trace.build_tracer(name, app.tasks[name], app.loader, hostname, Info=_End, app=app)
+        )
+        for name in (TASK, SESSION_TASK)
+    }
 
 
 def trace_tasks(app: Celery, hostname: str) -> None:
-    """Have all tasks traced by what instrumentations have put in the place of Celery's tracer.
-
-    A consumer builds tracers of its own when it starts, so it has to call this after that.
-    """
+    """Have an operator's own tasks traced that way, too; after a consumer has built its tracers."""
     for name, task in app.tasks.items():
-        info = _End if name in (TASK, SESSION_TASK) else trace.TraceInfo
-        task.__trace__ = trace.build_tracer(name, task, app.loader, hostname, Info=info, app=app)
+        task.__trace__ = trace.build_tracer(name, task, app.loader, hostname, app=app)
 
 
 def silence() -> None:

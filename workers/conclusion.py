@@ -196,7 +196,12 @@ class Conclusion:
         last = TurnSettled(result.status, result.error.kind if result.error else None)
         equipment.pump.store(self._claim, seq, [last], now)
         await self._patiently(equipment.pump.flush, self._claim.turn_id)
-        settled = await self._patiently(self._ledger.settle, self._claim, result, now, ended, checks)
+
+        def settle() -> TurnResult:
+            # The time when the ledger answers: from then on, this worker has the turn's task for itself.
+            return self._ledger.settle(self._claim, result, equipment.clock(), ended, checks)
+
+        settled = await self._patiently(settle)
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
         outcome = settled.error.kind if settled.error else str(settled.status)
         log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Result = TurnResult | SessionResult
 Outcome = Result | Parked | None  # None: another worker goes on with it
 
-# What is wrong with these is in what was to be told, and would be so later, too.
-_OF_THE_TASK = (TurnFailed, ChordError, EncodeError, SerializerNotInstalled, NotImplementedError)
+# What is wrong with these is in what was to be told or sent, and would be so later, too.
+_OF_THE_TASK = (TurnFailed, ChordError, EncodeError, SerializerNotInstalled, NotImplementedError, TypeError)
 
 # What follows is somebody else's: its arguments may be an agent's words, or a producer's secret.
 _SHOWN = {"argsrepr": "(not shown)", "kwargsrepr": "{}"}
@@ -47,48 +47,37 @@ class Cancelled(Ignore):  # type: ignore[misc]  # Celery has no types
 
 
 @dataclass(slots=True)
-class Delivery:
+class Execution:
     """One execution of a task, in one thread."""
 
     work: Callable[[], Outcome]  # what the task does: it drives a turn, or only has its result
-    raises: bool  # whether a failed turn is a failed task; else its result is an answer like any other
+    raises: bool = True  # whether a failed turn is a failed task; else its result is an answer like any other
+    follows: frozenset[str] = frozenset()  # the ids of the tasks that are to follow on it
     sent: set[str] = field(default_factory=set)  # what follows on it and was sent, also by earlier executions
-    last: bool = False  # what goes wrong is a failure of the task after all
-    begun: bool = False  # its work is done
     done: bool = False
 
 
-_current: ContextVar[Delivery | None] = ContextVar("delivery", default=None)
+_current: ContextVar[Execution | None] = ContextVar("execution", default=None)
 
 
-def current() -> Delivery:
-    """Return the execution that this thread is at."""
-    delivery = _current.get()
-    if delivery is None:
-        raise RuntimeError("turns are executed by `runturn worker` only: send the task to its queue")
-    return delivery
+def current() -> Execution | None:
+    """Return the execution that this thread is at; None: it executes no turn's task."""
+    return _current.get()
 
 
 @contextmanager
-def delivering(delivery: Delivery) -> Iterator[None]:
+def executing(execution: Execution) -> Iterator[None]:
     """Have the task that is executed in this thread do its work, and deliver its end."""
-    token = _current.set(delivery)
+    token = _current.set(execution)
     try:
         yield
     finally:
         _current.reset(token)
 
 
-def under_way() -> bool:
-    """Whether this thread delivers a task's end: what goes wrong is to be done again."""
-    delivery = _current.get()
-    return delivery is not None and delivery.begun and not delivery.last
-
-
 def check(error: BaseException) -> None:
     """Raise Undelivered for an error that keeps a task's end from being delivered, rather than being that end."""
-    delivery = _current.get()
-    if delivery is not None and not delivery.last and not isinstance(error, _OF_THE_TASK):
+    if current() is not None and not isinstance(error, _OF_THE_TASK):
         raise Undelivered(summary(error)) from error
 
 
@@ -100,28 +89,29 @@ def summary(error: BaseException) -> str:
 
 
 def install(app: Celery) -> None:
-    """Have what follows on a turn sent, and each once; what others send fails as it does."""
+    """Have what follows on a turn sent, and each once. On RabbitMQ, all that workers send needs its queue there.
+
+    An exchange is for whoever listens. A queue has to be there, or will be once its owner declares it.
+    """
     send = app.send_task
     options = publish_options(app.conf.broker_url)
 
     @functools.wraps(send)
     def send_task(*args: Any, **kwargs: Any) -> Any:
-        delivery = _current.get()
-        if delivery is None or not delivery.begun:
-            return send(*args, **kwargs)
-        # The same task is another one in another chord: that waits for its own.
-        sending = f"{kwargs.get('task_id')} {kwargs.get('chord') and kwargs.get('group_id')}"
-        if sending in delivery.sent:
-            return _sent_before(app, kwargs)
-        # An exchange is for whoever listens. A queue has to be there, or will be once its owner declares it.
         asked: Mapping[str, Any] = kwargs if kwargs.get("exchange") else {**options, **kwargs}
+        execution, task_id = current(), kwargs.get("task_id")
+        if execution is None or task_id not in execution.follows:
+            return send(*args, **asked)
+        # The same task is another one in another chord: that waits for its own.
+        sending = f"{task_id} {kwargs.get('chord') and kwargs.get('group_id')}"
+        if sending in execution.sent:
+            return _sent_before(app, kwargs)
         try:
             result = send(*args, **{**_SHOWN, **asked})
         except Exception as error:
             check(error)
             raise
-        if kwargs.get("task_id"):
-            delivery.sent.add(sending)
+        execution.sent.add(sending)
         return result
 
     app.send_task = send_task

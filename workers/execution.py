@@ -19,7 +19,7 @@ from ops.ledger import Waiter
 from ops.redaction import Redactor
 from workers import celery_internals, delivery
 from workers.celery_internals import KeptRequest, ShownRequest
-from workers.delivery import Delivery, Outcome
+from workers.delivery import Execution, Outcome
 from workers.description import described, named
 from workers.errands import Errands
 from workers.errors import Undelivered
@@ -37,12 +37,15 @@ class Executor:
         self.consumer: Any = None  # Celery's, once it is connected; on its thread
         self._errands = errands
         self._redactor = redactor
+        self._hostname = ""
+        self._tracers: Mapping[str, Any] = {}
         celery_internals.prepare(app)
         delivery.install(app)
 
     def prepare(self, hostname: str) -> None:
         """Have the tasks traced; once they are defined and instrumented, and before any is executed."""
-        celery_internals.trace_tasks(self._app, hostname)
+        self._hostname = hostname
+        self._tracers = celery_internals.turn_tracers(self._app, hostname)
 
     def show(self, request: ShownRequest, asked: object) -> None:
         """Have monitors see a task without secrets; `asked` is its request, or what was sent in place of one."""
@@ -56,30 +59,33 @@ class Executor:
         asked: object = None,
         *,
         headers: Mapping[str, object] | None = None,
-        last: bool = False,
-    ) -> Delivery:
-        """Have a task executed. Unless it is `done` then, it has to be executed again, but for the `last` time.
+    ) -> Execution:
+        """Have a task executed. Unless it is `done` then, it has to be executed again.
 
         `asked` is the request of its turn if that runs here. `headers` replace those of its message.
         """
-        kept = Kept.read(waiter)
-        executed = Delivery(work, kept.failures_raise, set(waiter.sent), last)
-        hostname = self.consumer.hostname if self.consumer is not None else None
-        kept = replace(kept, headers={**kept.headers, **(headers or {})})
-        request = KeptRequest(self._app, hostname, kept, [{"turn_id": waiter.turn_id}], self._send)
+        execution = Execution(work, sent=set(waiter.sent))
+        try:
+            kept = Kept.read(waiter)
+            execution.raises, execution.follows = kept.failures_raise, kept.follows
+            with delivery.executing(execution):
+                self._request(
+                    waiter, replace(kept, headers={**kept.headers, **(headers or {})}), asked
+                ).execute_here(self._tracers)
+            execution.done = True
+        except (Undelivered, Exception) as error:
+            why = delivery.summary(error)
+            log.warning("a task is told later", task_id=waiter.task_id, turn_id=waiter.turn_id, error=why)
+        return execution
+
+    def _request(self, waiter: Waiter, kept: Kept, asked: object) -> KeptRequest:
+        """Make Celery's request once more."""
+        shown: list[object] = [{"turn_id": waiter.turn_id}]
+        request = KeptRequest(self._app, self._hostname, kept, shown, self._errands.post, self._send)
         if asked is not None:
             self.show(request, asked)
             self._errands.post(lambda: self._look(request))
-        try:
-            with delivery.delivering(executed):
-                request.execute_here()
-            executed.done = True
-        except Undelivered as error:
-            log.warning("a task is told later", task_id=waiter.task_id, turn_id=waiter.turn_id, error=str(error))
-        except Exception:
-            executed.done = last
-            log.exception("a task could not be executed", task_id=waiter.task_id, turn_id=waiter.turn_id)
-        return executed
+        return request
 
     def started(self, waiter: Waiter, where: Mapping[str, object]) -> None:
         """Show that the work of a task has begun, and where, if the result backend can."""

@@ -15,7 +15,7 @@ import structlog
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim, Ledger
 from workers.fencing import OWNER_TTL_S
-from workers.run import RunOutcome, TurnRun
+from workers.run import TurnRun
 
 _PERIOD_S = 1.0
 _RENEWAL_S = OWNER_TTL_S / 3  # between two that prolong claims, which costs a write a turn
@@ -75,8 +75,8 @@ class Keeper:
         self._stopping.set()
         self._thread.join(within_s)
 
-    async def work(self, run: TurnRun) -> RunOutcome:
-        """Run a turn while its claim is kept."""
+    def keep(self, run: TurnRun) -> None:
+        """Keep the claim of a turn from now on; to be called on its loop."""
         self._loop = asyncio.get_running_loop()
         former = self._runs.get(run.claim.turn_id)
         if former is not None:
@@ -84,11 +84,11 @@ class Keeper:
         self._runs[run.claim.turn_id] = run
         if self._leaving:
             run.leave()
-        try:
-            return await run.run()
-        finally:
-            if self._runs.get(run.claim.turn_id) is run:
-                del self._runs[run.claim.turn_id]
+
+    def drop(self, run: TurnRun) -> None:
+        """Keep its claim no longer."""
+        if self._runs.get(run.claim.turn_id) is run:
+            del self._runs[run.claim.turn_id]
 
     def run_of(self, turn_id: str) -> TurnRun | None:
         """What works on a turn here. May be called from any thread."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Self
@@ -32,7 +32,7 @@ class Kept:
     headers: dict[str, Any]
     properties: dict[str, Any]
     embed: dict[str, Any]  # what is to follow on the task: callbacks, errbacks, chain, chord
-    failures_raise: bool = True  # see `delivery.Delivery.raises`
+    failures_raise: bool = True  # see `delivery.Execution.raises`
 
     @classmethod
     def read(cls, waiter: Waiter) -> Self:
@@ -42,6 +42,11 @@ class Kept:
         headers = {"id": waiter.task_id, "task": TASK, "root_id": waiter.turn_id}
         return cls(headers, {"correlation_id": waiter.task_id}, {})
 
+    @property
+    def follows(self) -> frozenset[str]:
+        """The ids of the tasks that are to follow on it."""
+        return frozenset(task["options"]["task_id"] for task, _ in _tasks(list(self.embed.values())))
+
 
 def keep(request: ShownRequest) -> tuple[str, str]:
     """Return a digest of what is to follow on a task, blank for nothing, and what the ledger keeps of its message.
@@ -50,12 +55,18 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     """
     following = {name: each for name, each in request.embed.items() if each}
     group = request.group if "chord" in following else None  # whose body follows once all of it have ended
-    digest = sha256(dumps([group, following]).encode()).hexdigest() if following else ""
     properties = request.message.properties or {}
+    # Over RabbitMQ itself, results go to the process that asks: one that was started again asks anew.
+    asker = properties.get("reply_to") if (request.app.conf.result_backend or "").startswith("rpc") else None
+    digest = sha256(dumps([group, following, asker]).encode()).hexdigest() if following or asker else ""
     turn = request.asked.turn
-    _identify(list(following.values()), f"{request.id} {digest}")
+    for task, place in _tasks(list(following.values())):
+        # The same whenever it is sent: whoever gets it twice can tell.
+        task.setdefault("options", {}).setdefault(
+            "task_id", str(uuid5(NAMESPACE_OID, f"{request.id} {digest}{place}"))
+        )
     kept = Kept(
-        {name: each for name, each in request.request_dict.items() if name not in _DROPPED},
+        {name: each for name, each in request.request_dict.items() if name not in _DROPPED and _is_json(each)},
         {name: properties.get(name) for name in _PROPERTIES},
         following,
         not isinstance(turn, Mapping) or turn.get("failure") != "return",
@@ -69,16 +80,27 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     return digest, message
 
 
-def _identify(following: object, seed: str) -> None:
-    """Give each task an id, the same whenever it is sent: whoever gets it twice can tell."""
+def _tasks(following: object, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+    """Each task in what is to follow, and where it stands there."""
     if isinstance(following, list):
         for number, each in enumerate(following):
-            _identify(each, f"{seed}.{number}")
-    elif isinstance(following, dict) and following.get("task") in _CANVASES:
-        for name, each in (following.get("kwargs") or {}).items():
-            _identify(each, f"{seed}.{name}")
+            yield from _tasks(each, f"{place}.{number}")
     elif isinstance(following, dict) and "task" in following:
-        following.setdefault("options", {}).setdefault("task_id", str(uuid5(NAMESPACE_OID, seed)))
+        if following["task"] in _CANVASES:
+            for name in ("tasks", "header", "body"):
+                yield from _tasks((following.get("kwargs") or {}).get(name), f"{place}.{name}")
+        else:
+            yield following, place
+        yield from _tasks((following.get("options") or {}).get("link_error"), f"{place}.link_error")
+
+
+def _is_json(value: object) -> bool:
+    """Whether it can be kept: brokers' plugins add headers of other types."""
+    try:
+        dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def stamps_of(message: str) -> Mapping[str, object]:

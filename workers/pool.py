@@ -11,10 +11,13 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import structlog
+from billiard.einfo import ExceptionInfo
 from celery import signals
 from celery.concurrency.base import BasePool, apply_target
 from celery.worker import state
 from celery.worker.autoscale import Autoscaler
+
+from workers.delivery import summary
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +54,8 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._places = threading.Semaphore(self.limit)
+        self._places = threading.Condition()
+        self._taken = 0
         signals.worker_process_init.send(sender=None)  # as Celery's other pool that has no processes
 
     def on_apply(
@@ -68,10 +72,21 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
         if timeout or soft_timeout:
             log.warning("the time limit of a task that is no turn is not kept", task_id=correlation_id)
         told = self._posting(options["callback"]), self._posting(options["accept_callback"])
+        failed = self._posting(options["error_callback"])
 
         def execute() -> None:
             with self._places:
-                apply_target(target, args, kwargs, *told)
+                self._places.wait_for(lambda: self._taken < self.limit)
+                self._taken += 1
+            try:
+                apply_target(target, args, kwargs, *told, propagate=BaseException)
+            except BaseException as error:  # the result backend is away, or it has called sys.exit()
+                log.warning("a task that is no turn came to no end", task_id=correlation_id, error=summary(error))
+                failed(ExceptionInfo())
+            finally:
+                with self._places:
+                    self._taken -= 1
+                    self._places.notify()
 
         threading.Thread(target=execute, name=f"task {correlation_id}", daemon=True).start()
 
@@ -93,6 +108,8 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
     def grow(self, n: int = 1) -> None:
         """Allow more turns, as `pool_grow` and autoscaling ask for."""
         self.limit += n
+        with self._places:
+            self._places.notify_all()
         self.turns.resize(self.limit)
 
     def shrink(self, n: int = 1) -> None:

@@ -122,12 +122,12 @@ class TurnRun:
         self._lost = True
         self.leave()
 
-    async def run(self) -> RunOutcome:
-        """Bring the turn as far as this worker can."""
+    async def drive(self) -> RunOutcome:
+        """Run the turn: bring it as far as this worker can."""
         with turn_logging(self.claim.turn_id):
-            return await self._run()
+            return await self._drive()
 
-    async def _run(self) -> RunOutcome:
+    async def _drive(self) -> RunOutcome:
         try:
             return await self._work()
         except Detached:

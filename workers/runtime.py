@@ -175,8 +175,9 @@ class Runtime:
         run = TurnRun(self._equipment, claim, asked_at)
         self._idle.clear()
         self._runs.add(run)
+        self._keeper.keep(run)
         try:
-            self._tasks.start(run, lambda: self._on_loop(self._work(run)))
+            self._tasks.start(run, lambda: self._on_loop(self._drive(run)))
         except RuntimeError:  # no more threads: the claim runs out, and the turn comes back
             log.exception("a turn could not be begun", turn_id=claim.turn_id)
             self._ended(run)
@@ -188,6 +189,7 @@ class Runtime:
     def _ended(self, run: TurnRun) -> None:
         """A turn is not worked on here any more."""
         run.begun.set()
+        self._keeper.drop(run)
         self._runs.discard(run)
         if not self._runs:
             self._idle.set()
@@ -196,12 +198,13 @@ class Runtime:
     async def _admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
         done(await self._admission.admit(arrival))
 
-    async def _work(self, run: TurnRun) -> RunOutcome:
+    async def _drive(self, run: TurnRun) -> RunOutcome:
+        """The work of a turn's task: the body of `runturn.run_turn` waits for it."""
         metrics, claim = self._equipment.metrics, run.claim
         waited_s = None if claim.ready_at is None else max(0.0, self._equipment.clock() - claim.ready_at)
         try:
             metrics.turn_claimed(claim.turn_id, waited_s)
-            outcome = await self._keeper.work(run)
+            outcome = await run.drive()
         finally:
             metrics.turn_let_go()
             self._ended(run)

@@ -52,10 +52,10 @@ def define(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
 
 def _run() -> Result:
     """Do the work of the task that this thread executes (see `workers.turn_tasks`), and tell Celery of its end."""
-    executing = delivery.current()
-    outcome = executing.work()
-    executing.begun = True
-    match outcome:
+    execution = delivery.current()
+    if execution is None:
+        raise RuntimeError("turns are executed by `runturn worker` only: send the task to its queue")
+    match outcome := execution.work():
         case None:
             raise Ignore
         case Parked(reason, due_at):
@@ -66,7 +66,7 @@ def _run() -> Result:
             raise Cancelled(outcome.error and outcome.error.kind)
         case SessionResult(status=SessionStatus.CANCELLED):
             raise Cancelled(outcome.reason)
-        case TurnResult(status=Status.FAILED) | SessionResult(status=SessionStatus.FAILED) if executing.raises:
+        case TurnResult(status=Status.FAILED) | SessionResult(status=SessionStatus.FAILED) if execution.raises:
             raise TurnFailed.of(outcome)
         case _:
             return outcome

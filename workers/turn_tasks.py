@@ -18,7 +18,7 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, Claim, Ledger, Waiter
 from ops.tracing import Tracing, parent_of_task
 from workers.conclusion import Parked
-from workers.delivery import Outcome, Result
+from workers.delivery import Execution, Outcome, Result
 from workers.errors import Undelivered
 from workers.execution import Executor
 from workers.kept import unasked
@@ -29,7 +29,6 @@ _ORDERLY_S = 1.0  # a turn waits no longer for a result backend that hangs
 _THREADS = 4  # that tell of turns that have ended: a slow result backend must hold up nothing else
 _MOST = 64  # tasks of turns that have just ended, in their own threads: one that hangs is to hold no more
 _PAUSE_S = (15.0, 300.0)  # from one try to tell a task to the next: half of the time that it has waited
-_PATIENCE_S = 7 * 86_400.0  # with an end that cannot be delivered; then it is a failure of the task
 
 log = structlog.get_logger(__name__)
 
@@ -82,26 +81,45 @@ class TurnTasks:
         wait(list(self._pending), max(0.0, ends - time.monotonic()))
 
     def _execute(self, run: TurnRun, drive: Callable[[], Future[RunOutcome]]) -> None:
+        """Have a turn's task executed in this thread."""
         self._follow_on(threading.current_thread())
         claim = run.claim
+        waiter = claim.waiter or unasked(claim)
         became: list[Outcome] = []
 
         def work() -> Outcome:
             became.append(self._driven(claim, run.placed, drive()))
+            if isinstance(became[0], Result):
+                if len(self._held) >= _MOST:
+                    raise Undelivered("many turns have ended at once")
+                self._held.add(waiter)
             return became[0]
 
         try:
-            self._tell(claim.waiter or unasked(claim), work, claim)
+            executed = self._executor.execute(waiter, work, claim.request, headers=self._headers(claim))
+            if not became:  # its task could not be executed
+                became.append(self._driven(claim, run.placed, drive()))
+            if isinstance(became[0], Result):
+                self._note_end(claim, waiter, executed)
         except LedgerUnavailable as error:
             log.warning("a turn's tasks are told later", turn_id=claim.turn_id, error=str(error))
         finally:
+            self._held.discard(waiter)
             self._threads.discard(threading.current_thread())
-            if not became:  # its task could not be executed
-                work()
-        if isinstance(became[0], Result):
+
+    def _note_end(self, claim: Claim, waiter: Waiter, executed: Execution) -> None:
+        """Note whether the task of a turn was told that it has ended, and have the others told that wait."""
+        others = True
+        if claim.waiter is None:
+            pass  # somebody may have asked for it meanwhile
+        elif waiter in self._held:
+            others = self._note(waiter, executed)
+        else:
+            self._ledger.put_off(waiter, self._clock(), executed.sent)
+        if others:
             self.give(claim.turn_id)
-            if claim.session_run is not None:
-                self.give(claim.session_run)
+        if claim.session_run is not None:
+            self.give(claim.session_run)
 
     def _follow_on(self, thread: threading.Thread) -> None:
         """Let the last execution of the same task tell that the turn was parked: signals are to come in order."""
@@ -147,42 +165,31 @@ class TurnTasks:
         try:
             session = self._ledger.session_run(asked)
             result = session.result if session is not None else self._ledger.result(asked)
-            for waiter in self._ledger.waiting(asked) if result is not None else ():
+            if result is None:
+                return
+            for waiter in self._ledger.waiting(asked):
                 leased = self._ledger.lease(waiter, self._clock())
                 if leased is not None:
-                    self._tell(leased, lambda: result)
+                    self._tell(leased, result)
         except LedgerUnavailable as error:
             log.warning("a turn's tasks are told later", turn_id=asked, error=str(error))
         except Exception:
             log.exception("a turn's tasks could not be told", turn_id=asked)
 
-    def _tell(self, waiter: Waiter, work: Callable[[], Outcome], claim: Claim | None = None) -> None:
-        """Have a task executed, and note it if its end was told; `claim` is of a turn that runs here.
-
-        Raises LedgerUnavailable.
-        """
-        ended = claim is None
-
-        def worked() -> Outcome:
-            nonlocal ended
-            outcome = work()
-            if isinstance(outcome, Result):
-                if claim is not None and len(self._held) >= _MOST:
-                    raise Undelivered("too many tasks wait for the result backend or the broker")
-                ended = True
-                self._held.add(waiter)
-            return outcome
-
-        waited_s = 0.0 if waiter.since is None else self._clock() - waiter.since
-        if ended:
-            self._held.add(waiter)
+    def _tell(self, waiter: Waiter, result: Result) -> None:
+        """Have a task executed whose turn has ended. Raises LedgerUnavailable."""
+        self._held.add(waiter)
         try:
-            asked, headers = (claim.request, self._headers(claim)) if claim is not None else (None, None)
-            executed = self._executor.execute(waiter, worked, asked, headers=headers, last=waited_s > _PATIENCE_S)
+            executed = self._executor.execute(waiter, lambda: result)
+            self._note(waiter, executed)
         finally:
             self._held.discard(waiter)
-        if ended and executed.done:
-            self._ledger.told(waiter)
-        elif ended:
-            pause_s = min(max(waited_s / 2, _PAUSE_S[0]), _PAUSE_S[1])
-            self._ledger.put_off(waiter, self._clock() + pause_s, executed.sent)
+
+    def _note(self, waiter: Waiter, executed: Execution) -> bool:
+        """Note that a task was told, or when it is to be told again; returns whether others wait for its turn."""
+        if executed.done:
+            return self._ledger.told(waiter)
+        now = self._clock()
+        waited_s = 0.0 if waiter.since is None else now - waiter.since
+        self._ledger.put_off(waiter, now + min(max(waited_s / 2, _PAUSE_S[0]), _PAUSE_S[1]), executed.sent)
+        return True

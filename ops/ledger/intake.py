@@ -112,10 +112,13 @@ class Intake(LedgerReader):
         with self._database.write() as connection:
             waiters.put_off(connection, waiter, until, sent)
 
-    def told(self, waiter: Waiter) -> None:
-        """Note that a task knows the result, and what follows on it is sent. Killed before: it is told again."""
+    def told(self, waiter: Waiter) -> bool:
+        """Note that a task knows the result, and what follows on it is sent. Killed before: it is told again.
+
+        Returns whether other tasks wait for its turn.
+        """
         with self._database.write() as connection:
-            waiters.told(connection, waiter)
+            return waiters.told(connection, waiter)
 
     def submit_session(self, request: SessionRequest, now: float) -> bool:
         """Record a session of turns, and the first one as queued; False: its id is known already.

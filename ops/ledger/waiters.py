@@ -92,9 +92,11 @@ def put_off(connection: Connection, waiter: Waiter, until: float, sent: Collecti
     connection.execute(waiters.update().where(_of(waiter)).values(leased_until=until, sent=known))
 
 
-def told(connection: Connection, waiter: Waiter) -> None:
-    """Forget a task that knows the result, and on which all follows that is to."""
+def told(connection: Connection, waiter: Waiter) -> bool:
+    """Forget a task that knows the result, and on which all follows that is to; returns whether others wait."""
     connection.execute(waiters.delete().where(_of(waiter)))
+    others = sa.select(sa.exists().where(waiters.c.turn_id == waiter.turn_id))
+    return bool(connection.scalar(others))
 
 
 def turn_of(connection: Connection, task_id: str) -> str | None:

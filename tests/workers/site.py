@@ -160,7 +160,7 @@ class Site:
 
     async def work(self, turn_id: str, hook: Callable[[str], None] = lambda _: None) -> RunOutcome:
         """Let one new worker work on the turn."""
-        return await TurnRun(self.worker(hook), self.claim(turn_id)).run()
+        return await TurnRun(self.worker(hook), self.claim(turn_id)).drive()
 
     def events(self, turn_id: str) -> list[str]:
         """All that the ledger has, as text."""

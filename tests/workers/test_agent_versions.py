@@ -76,7 +76,7 @@ class Worker:
 
     def work(self, turn_id: str) -> RunOutcome:
         """Let it work on a turn."""
-        return asyncio.run(TurnRun(self.equipment, self.site.claim(turn_id)).run())
+        return asyncio.run(TurnRun(self.equipment, self.site.claim(turn_id)).drive())
 
     def run(self, recording: list[str], **fields: Any) -> TurnResult:
         """A turn, to its result."""

@@ -139,7 +139,7 @@ def test_worker_that_was_frozen_does_not_take_its_own_silence_for_the_agents(sit
 
     async def wake_up() -> None:
         run = TurnRun(site.worker(), site.claim(turn_id))
-        running = asyncio.create_task(run.run())
+        running = asyncio.create_task(run.drive())
         await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
         site.later += 60  # as after SIGSTOP, or a night with the lid closed
         before = len(site.looks)

@@ -130,7 +130,7 @@ def test_fault_on_the_way_back_to_a_host_leaves_its_agent_alone(site: Site, tmp_
 
     async def come_back() -> None:
         worker, host = on_unsteady_host(site)
-        working = asyncio.create_task(TurnRun(worker, site.claim(turn_id)).run())
+        working = asyncio.create_task(TurnRun(worker, site.claim(turn_id)).drive())
         await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
         await host.fail(HostError("local", "the file of known hosts cannot be read"))
         outcome = await working
@@ -150,7 +150,7 @@ def test_host_that_was_never_asked_to_start_is_unreachable_and_not_lost(site: Si
     async def fail_at_once() -> None:
         worker, host = on_unsteady_host(site)
         await host.fail(HostError("local", "the file of known hosts cannot be read"))
-        result = await TurnRun(worker, site.claim(turn_id)).run()
+        result = await TurnRun(worker, site.claim(turn_id)).drive()
         assert isinstance(result, TurnResult)
         assert (kind(result), result.usage_complete, site.starts) == ("host_unreachable", True, 0)
 
@@ -211,7 +211,7 @@ def test_spool_shorter_than_what_was_read_is_kept(
 
     async def lose_output() -> None:
         worker, host = on_unsteady_host(site)
-        working = asyncio.create_task(TurnRun(worker, site.claim(turn_id)).run())
+        working = asyncio.create_task(TurnRun(worker, site.claim(turn_id)).drive())
         await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
         os.truncate(site.spool / f"{turn_id}.1" / "events", 0)
         for channel in host.channels:
@@ -471,7 +471,7 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
             patch.setattr("workers.attempt.follow", racing)
             runs.append(TurnRun(site.worker(), site.claim(turn_id)))
             site.ledger.cancel(turn_id, site.now())
-            outcome = await runs[0].run()
+            outcome = await runs[0].drive()
         assert isinstance(outcome, Parked), "only a worker that leaves has left a turn"
         assert (site.ledger.turn(turn_id).due_at or 0.0) <= time.time() + site.later
         result = await site.finish(turn_id)

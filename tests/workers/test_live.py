@@ -107,7 +107,7 @@ def test_request_that_comes_again_while_its_turn_is_taken_over_is_done_once(
             return TurnRun(replace(site.worker(hook), registry=agents), site.claim(turn_id))
 
         first = run(lambda _: None)
-        working = asyncio.create_task(first.run())
+        working = asyncio.create_task(first.drive())
         os.write(writing, b"".join(lines[:3]))
         await asyncio.to_thread(until, lambda: "session_started" in "".join(site.events(turn_id)), "the agent")
         first.hear(said)
@@ -115,7 +115,7 @@ def test_request_that_comes_again_while_its_turn_is_taken_over_is_done_once(
         first.lose()
         await working
         second = run(again)
-        working = asyncio.create_task(second.run())
+        working = asyncio.create_task(second.drive())
         await asyncio.to_thread(until, lambda: "worker_lost" in "".join(site.events(turn_id)), "an outcome")
         os.write(writing, b"".join(lines[3:]))
         os.close(writing)
@@ -141,7 +141,7 @@ def test_request_that_comes_again_to_the_next_attempt_is_done_once(tmp_path: Pat
 
     async def begin() -> tuple[TurnRun, asyncio.Task[Any], int]:
         run = TurnRun(replace(site.worker(), registry=agents), site.claim(turn_id))
-        working, writing = asyncio.create_task(run.run()), os.open(pipe, os.O_RDWR)
+        working, writing = asyncio.create_task(run.drive()), os.open(pipe, os.O_RDWR)
         started = "".join(site.events(turn_id)).count("session_started")
         os.write(writing, b"".join(lines[:3]))
         await asyncio.to_thread(

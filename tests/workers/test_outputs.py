@@ -59,7 +59,7 @@ def test_a_turn_whose_schema_has_no_end_fails_and_does_not_come_back(tmp_path: P
     recording = {"recording": str(RECORDINGS / "l_json_schema.jsonl")}
     turn_id = site.queue(options=recording, output_schema={"type": "object", **DOUBLING})
     worker = replace(site.worker(), outputs=Outputs(most_s=1))
-    result = asyncio.run(TurnRun(worker, site.claim(turn_id)).run())
+    result = asyncio.run(TurnRun(worker, site.claim(turn_id)).drive())
     site.close()
     assert isinstance(result, TurnResult)
     assert result.error is not None

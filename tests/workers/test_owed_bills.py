@@ -83,7 +83,7 @@ def test_success_is_not_bought_again_for_want_of_its_bill(
     turn_id = site.queue(agent="replayed")
     with monkeypatch.context() as patched:
         patched.setattr(verdict, "read_session_files", away)
-        result = asyncio.run(TurnRun(worker(site), site.claim(turn_id)).run())
+        result = asyncio.run(TurnRun(worker(site), site.claim(turn_id)).drive())
     assert isinstance(result, TurnResult)
     assert (result.status, result.attempts, result.usage_complete) == ("completed", 1, False)
     assert result.text == "done"

@@ -56,7 +56,7 @@ def worker(site: Site, *hosts: TurnHost) -> Equipment:
 
 def finish(site: Site, equipment: Equipment, turn_id: str) -> TurnResult:
     while True:
-        outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).run())
+        outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).drive())
         if isinstance(outcome, TurnResult):
             return outcome
         assert isinstance(outcome, Parked), outcome
@@ -79,7 +79,7 @@ def test_host_that_lacks_something_does_not_end_a_turn_that_another_can_run(
 ) -> None:
     equipment = worker(site, bad(site, "bad"), host(site, "good"))
     turn_id = site.queue(options=ONE_LINE)
-    outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).run())
+    outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).drive())
     assert isinstance(outcome, Parked)
     assert tried(site, turn_id) == [("bad", kind)]
     result = finish(site, equipment, turn_id)

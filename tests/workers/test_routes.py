@@ -80,7 +80,7 @@ def worker(site: Site, *agents: Agent, **fields: Any) -> Equipment:
 
 
 def run(site: Site, equipment: Equipment, turn_id: str) -> TurnResult:
-    outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).run())
+    outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).drive())
     assert isinstance(outcome, TurnResult), outcome
     return outcome
 
@@ -156,7 +156,7 @@ def test_turn_stays_with_its_agent_when_its_worker_is_killed(site: Site, recordi
 
     with pytest.raises(Killed):
         asyncio.run(
-            TurnRun(replace(site.worker(die), registry=Registry([first, second])), site.claim(turn_id)).run()
+            TurnRun(replace(site.worker(die), registry=Registry([first, second])), site.claim(turn_id)).drive()
         )
     first.problem = "it is gone since"
     assert run(site, worker(site, second, first), turn_id).attempts == 1

@@ -206,7 +206,7 @@ def test_worker_that_has_to_leave_in_the_middle_of_a_test_leaves_the_turn_to_the
 
     async def leave() -> SessionResult:
         run = TurnRun(site.worker(), site.claim(f"{RUN}.1"))
-        running = asyncio.create_task(run.run())
+        running = asyncio.create_task(run.drive())
         await asyncio.to_thread(until, lambda: lines_of(site.workspace / "tries"), "the test to run")
         run.leave()
         assert isinstance(await running, Left)

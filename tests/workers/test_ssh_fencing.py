@@ -73,7 +73,7 @@ class TwoHosts:
         """Let one new worker work on the turn, as soon as it is due."""
         due_at = self.site.ledger.turn(turn_id).due_at or 0.0
         self.site.later += max(0.0, due_at - self.site.now())
-        return await TurnRun(self.worker(hook), self.site.claim(turn_id)).run()
+        return await TurnRun(self.worker(hook), self.site.claim(turn_id)).drive()
 
     async def finish(self, turn_id: str) -> TurnResult:
         """Let new workers work on the turn until it is settled."""
@@ -339,7 +339,7 @@ def test_worker_that_may_have_lost_its_claim_starts_nothing(
                 fleet.site.later += OWNER_TTL_S + 1
 
         run = TurnRun(replace(fleet.worker(freeze), monotonic=fleet.site.now), fleet.site.claim(turn_id))
-        running = asyncio.create_task(run.run())
+        running = asyncio.create_task(run.drive())
         await asyncio.to_thread(until, lambda: fleet.pauses >= 3, "it to hesitate")
         assert not fleet.login.spools.exists()
         assert "Accepted" not in fleet.login.sshd.log()
@@ -358,7 +358,7 @@ def test_worker_that_may_have_lost_its_claim_holds_no_turn_that_others_may_give_
     async def scenario(fleet: TwoHosts) -> None:
         turn_id = fleet.site.queue(on_host_lost=on_host_lost, options=recording.options)
         run = TurnRun(replace(fleet.worker(), monotonic=fleet.site.now), fleet.site.claim(turn_id))
-        running = asyncio.create_task(run.run())
+        running = asyncio.create_task(run.drive())
         await fleet.under_way(turn_id)
         fleet.site.later += OWNER_TTL_S + 1
         witness = fleet.login.witness(f"{turn_id}.1")

@@ -291,7 +291,7 @@ def test_without_an_archive_no_stderr_is_kept(tmp_path: Path, recording: Path) -
     site = Site(tmp_path)
     turn_id = site.queue(options={"recording": str(recording)})
     asked: list[str] = []
-    asyncio.run(TurnRun(site.worker(asked.append), site.claim(turn_id)).run())
+    asyncio.run(TurnRun(site.worker(asked.append), site.claim(turn_id)).drive())
     assert "before settle" in asked
     assert "before keep_stderr" not in asked
     site.close()

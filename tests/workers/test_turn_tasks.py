@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
-from workers.delivery import Delivery
+from workers.delivery import Execution
 from workers.turn_tasks import TurnTasks
 
 
@@ -22,11 +22,11 @@ class Executor:
         self.begun: list[str] = []
         self.go_on = threading.Event()
 
-    def execute(self, waiter: Any, work: Callable[[], Any], asked: object, **_: object) -> Delivery:
+    def execute(self, waiter: Any, work: Callable[[], Any], asked: object, **_: object) -> Execution:
         self.begun.append(waiter.turn_id)
         self.go_on.wait()
         work()
-        return Delivery(work, raises=True, done=True)
+        return Execution(work, done=True)
 
 
 class Turns:

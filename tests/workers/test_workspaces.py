@@ -316,7 +316,7 @@ def test_turn_that_is_cancelled_while_it_waits_brings_home_what_it_has_without_s
 
 
 async def in_mid_upload(run: TurnRun) -> asyncio.Task[RunOutcome]:
-    work = asyncio.create_task(run.run())
+    work = asyncio.create_task(run.drive())
     while run._workspaces._making is None:
         await asyncio.sleep(0)
     return work
@@ -367,7 +367,7 @@ def test_turn_cancelled_as_its_attempt_begins_makes_no_workspace(
 
     monkeypatch.setattr(Placement, "begin", begin_and_cancel)
     monkeypatch.setattr("workers.workspaces.make_of_files", no_upload)
-    result = asyncio.run(run.run())
+    result = asyncio.run(run.drive())
     assert isinstance(result, TurnResult)
     assert (result.status, stage.starts) == (Status.CANCELLED, 0)
 
