@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import signals
 
 from adapters.errors import TurnCancelled
 from adapters.result import TurnResult
+from ops.errors import LedgerUnavailable
 from ops.ledger import Waiter
 from ops.ledger.waiters import LEASE_S
 from ops.metrics import WorkerMetrics
@@ -191,3 +194,35 @@ def test_turn_whose_work_fails_at_once_frees_its_place(site: Site, monkeypatch: 
         until(lambda: site.ledger.turn("failing").state == "running", "it to be taken")
         until(lambda: worker.runtime.room() == 1, "its place to be free")
         assert isinstance(worker("failing"), TurnResult)
+
+
+def test_claim_is_kept_before_the_body_of_its_task_is_reached(site: Site) -> None:
+    """Handlers of signals come before that, and may take longer than a claim lasts."""
+    kept: list[str] = []
+
+    def heard(**_: object) -> None:
+        kept.extend(claim.turn_id for claim in worker.keeper.claims)
+
+    signals.task_prerun.connect(heard)
+    try:
+        with running(site) as worker:
+            admit(site, worker, "prepared", "prepared")
+            assert isinstance(worker("prepared"), TurnResult)
+            until(lambda: not worker.keeper.claims, "its claim to be let go")
+    finally:
+        signals.task_prerun.disconnect(heard)
+    assert kept == ["prepared"]
+
+
+def test_worker_has_the_task_to_itself_from_when_the_ledger_answers(site: Site) -> None:
+    """It was away when the turn was to be settled, for longer than the lease of a task lasts."""
+    turn_id, away = site.queue(options=OPTIONS), iter([True])
+
+    def fail_once(point: str) -> None:
+        if point == "before settle" and next(away, False):
+            site.later += 2 * LEASE_S
+            raise LedgerUnavailable("the ledger is away")
+
+    assert isinstance(asyncio.run(site.work(turn_id, fail_once)), TurnResult)
+    assert site.ledger.waiters(turn_id) == {turn_id}
+    assert site.ledger.unanswered(site.now()) == []

@@ -331,8 +331,8 @@ class running:
         tasks = TurnTasks(executor, ledger, site.now)
         equipment = replace(site.worker(hook), **changes)
         known = {host.name: host.labels for host in equipment.hosts}
-        keeper = Keeper(site.ledger, known, tasks.give_late, site.now)
-        self.runtime = Runtime(equipment, tasks, keeper, Beat())
+        self.keeper = Keeper(site.ledger, known, tasks.give_late, site.now)
+        self.runtime = Runtime(equipment, tasks, self.keeper, Beat())
         self._untidy = mock.patch("workers.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
 
     def __enter__(self) -> Self:
