@@ -17,8 +17,8 @@ from typing import Final
 import pytest
 
 from tests.leftovers import run_alone
+from tests.shared import FOLDER, hold_run, run_folder
 
-_FOLDER: Final = "RT_SUITE_FOLDER"  # who has it is inside; no name that programs under test would look at
 _TAKEN: Final = (
     "PATH",
     "CI",
@@ -30,7 +30,7 @@ def environment(caller: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return the whole environment of a run whose home and temporary directory are below `folder`."""
     return {
         **{name: caller[name] for name in _TAKEN if name in caller},
-        _FOLDER: str(folder),
+        FOLDER: str(folder),
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder),
         "LANG": "C.UTF-8",
@@ -44,7 +44,7 @@ def environment(caller: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def inside(environ: Mapping[str, str]) -> bool:
     """Return whether this process belongs to a run that has its surroundings: pytest, or one of its workers."""
-    folder = environ.get(_FOLDER)
+    folder = environ.get(FOLDER)
     return folder is not None and environ.get("TMPDIR") == folder and Path(folder).is_dir()
 
 
@@ -59,9 +59,14 @@ def run() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Have tests' directories below the run's, with a short path; who names another one finds them later."""
+    """Have tests' directories below the run's, with a short path; who names another one finds them later.
+
+    What processes of the run share ends with it.
+    """
     if config.option.basetemp is None:
-        config.option.basetemp = f"{os.environ[_FOLDER]}/t"
+        config.option.basetemp = f"{run_folder()}/t"
+    if not hasattr(config, "workerinput"):  # workers of xdist end before it, and before each other
+        hold_run()
 
 
 if not inside(os.environ):

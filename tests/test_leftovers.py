@@ -15,6 +15,7 @@ import pytest
 
 from tests.nested import PYTEST
 from tests.processes import gone, gone_pid
+from tests.shared import FOLDER
 from tests.waiting import lines_of, until
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +53,7 @@ class Run:
 def run(place: Path, how: str = "") -> Iterator[Run]:
     """One that goes on when there is a file `go`, and ends like that."""
     (place / "test_it.py").write_text(RUN.replace("HOW", how))
-    environment = {name: value for name, value in os.environ.items() if name != "RT_SUITE_FOLDER"}
+    environment = {name: value for name, value in os.environ.items() if name != FOLDER}
     command = [*PYTEST, "-p", "tests.surroundings", "-p", "no:cacheprovider", "-q"]
     with subprocess.Popen(
         [*command, "-c", os.devnull, "--rootdir", place, "test_it.py"],

@@ -6,7 +6,6 @@ that stays for good; here it is a child like the others, on a port of its own.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -14,74 +13,44 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import amqp
 
+from tests.brokers.node import COOKIE, Node
 from tests.needs import need
 from tests.ports import free_port
 from tests.ssh.sessions import tie
 from tests.waiting import until
 
 _DEBIAN = Path("/usr/lib/rabbitmq/bin")  # what is in the PATH there changes to another user, and to its home
-_COOKIE = "runturntest"
 _START_S = 90.0  # two or three on an idle machine
 _STOP_S = 60.0
-_ASK_S = 60.0
 
 
-# What docs/getting-started.md sets for the queue `runturn`.
-POLICY = json.dumps(
-    {
-        "delivery-limit": 20,
-        "dead-letter-exchange": "",
-        "dead-letter-routing-key": "runturn.dead",
-        "dead-letter-strategy": "at-least-once",
-        "overflow": "reject-publish",
-    }
-)
-
-
-class RabbitMQ:
-    """A server on 127.0.0.1. Its data outlive `stop` and `kill`, for the next `start`, but not its context.
+class RabbitMQ(Node):
+    """A node that is started here. Its data outlive `stop` and `kill`, for the next `start`, but not its context.
 
     A consumer that holds a message for longer than `consumer_timeout_s` has its channel closed, as the server does
-    after 30 minutes by default.
+    after 30 minutes by default. Out of its context, it ends with this process, or with who holds `pipe` open.
     """
 
-    def __init__(self, *, consumer_timeout_s: float | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, consumer_timeout_s: float | None = None, pipe: Path | None = None
+    ) -> None:
         self._server = _program("rabbitmq-server")
-        self._call = need("erl_call")
         self._epmd = need("epmd")
-        self.folder = Path(tempfile.mkdtemp(prefix="rt-rabbit-"))
-        self.port, self._distribution, names = (free_port() for _ in range(3))
-        self._environment = _environment(self.folder, self.port, self._distribution, names)
-        self._names_port = names
-        self._vhosts = count(1)
+        port, distribution, self._names_port = (free_port() for _ in range(3))
+        super().__init__(folder or Path(tempfile.mkdtemp(prefix="rt-rabbit-")), port, distribution)
+        self._environment = _environment(self.folder, port, distribution, self._names_port)
+        self._pipe = pipe
         self._node: subprocess.Popen[bytes] | None = None
         self._names: subprocess.Popen[bytes] | None = None
         self._ties: dict[int, subprocess.Popen[bytes]] = {}  # by the pid that they end if the tests are killed
         self.log = self.folder / "log"
         self._configure(consumer_timeout_s)
-
-    def new_vhost(self, *, prepared: bool = True) -> Vhost:
-        """An empty place of its own, for one test; `prepared` for turns as docs/getting-started.md has it."""
-        vhost = Vhost(self, f"test{next(self._vhosts)}")
-        all_of_it = ", ".join(['<<".*">>'] * 3)
-        kind = '#{default_queue_type => <<"quorum">>}' if prepared else "#{}"
-        self.ask(
-            f'rabbit_vhost:add({vhost.term}, {kind}, <<"tests">>), rabbit_auth_backend_internal:'
-            f'set_permissions(<<"guest">>, {vhost.term}, {all_of_it}, <<"tests">>)'
-        )
-        if prepared:
-            self.ask(
-                f'rabbit_policy:parse_set({vhost.term}, <<"runturn">>, <<"^runturn$">>, '
-                f'<<{json.dumps(POLICY)!s}>>, <<"0">>, <<"queues">>, <<"tests">>)'
-            )
-        return vhost
 
     def __enter__(self) -> Self:
         try:
@@ -107,7 +76,7 @@ class RabbitMQ:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            self._ties[self._names.pid] = tie(self._names.pid)
+            self._ties[self._names.pid] = tie(self._names.pid, self._pipe)
             until(lambda: _listens(self._names_port), "Erlang's name server")
         with self.log.open("ab") as log:
             # Its own group, so that a Ctrl-C at the tests does not reach it before they end it.
@@ -120,7 +89,7 @@ class RabbitMQ:
                 stderr=log,
                 start_new_session=True,
             )
-        self._ties[self._node.pid] = tie(self._node.pid)
+        self._ties[self._node.pid] = tie(self._node.pid, self._pipe)
         until(self._answers, f"RabbitMQ, whose log is {self.log}", _START_S)
         until(self._obeys, "RabbitMQ to take orders", _START_S)  # a moment after it takes connections
 
@@ -143,13 +112,6 @@ class RabbitMQ:
             self._node.wait()
             self._reap()
 
-    def sync(self) -> None:
-        """Have the tables of its queues on the disk now; by itself it does that half a second after a change.
-
-        A quorum queue whose server is killed within that time stays out of use (seen with 3.10).
-        """
-        self.ask("[dets:sync(Table) || Table <- dets:all()]")
-
     def close(self) -> None:
         """Kill it, and remove everything."""
         self.kill()
@@ -159,23 +121,6 @@ class RabbitMQ:
             self._names.wait()
             self._names = None
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def ask(self, expression: str) -> str:
-        """Have the server evaluate Erlang, and return what that prints. `rabbitmqctl` takes half a second."""
-        server = ("-address", f"127.0.0.1:{self._distribution}", "-c", _COOKIE, "-r")
-        said = subprocess.run(
-            [self._call, *server, "-e", "-fetch_stdout"],
-            input=f"{expression}.\n",
-            cwd=self.folder,
-            env=self._environment,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_ASK_S,
-        )
-        printed, ok, _ = said.stdout.rpartition("{ok, ")
-        assert said.returncode == 0 and ok, said.stderr or said.stdout
-        return printed
 
     def _configure(self, consumer_timeout_s: float | None) -> None:
         lines = [
@@ -193,7 +138,7 @@ class RabbitMQ:
         (self.folder / "advanced.config").write_text(often)
         (self.folder / "enabled_plugins").write_text("[].\n")
         cookie = self.folder / ".erlang.cookie"
-        cookie.write_text(_COOKIE)
+        cookie.write_text(COOKIE)
         cookie.chmod(0o400)
 
     def _answers(self) -> bool:
@@ -217,53 +162,6 @@ class RabbitMQ:
     def _reap(self) -> None:
         self._node = None
         until(lambda: not _listens(self.port), "RabbitMQ to be gone")
-
-
-class Vhost:
-    """A virtual host: its queues are nobody else's."""
-
-    def __init__(self, server: RabbitMQ, name: str) -> None:
-        self.server = server
-        self.name = name
-
-    @property
-    def term(self) -> str:
-        """Its name in Erlang."""
-        return f'<<"{self.name}">>'
-
-    @property
-    def url(self) -> str:
-        """Where Celery and kombu find it."""
-        return f"amqp://guest:guest@127.0.0.1:{self.server.port}/{self.name}"
-
-    def list_queues(self, *columns: str) -> dict[str, tuple[str, ...]]:
-        """Columns of all queues, by name: how many messages they hold, unacked ones included, if none is named.
-
-        Counts of quorum queues come late: wait for what you expect.
-        """
-        table = self._list("rabbit_amqqueue", "name", *(columns or ("messages",)))
-        return {name: tuple(values) for name, *values in table}
-
-    def list_exchanges(self) -> set[str]:
-        """The names of all exchanges but those that every virtual host has."""
-        return {name for (name,) in self._list("rabbit_exchange", "name") if name and not name.startswith("amq.")}
-
-    def messages(self, queue: str) -> int:
-        """How many messages a queue holds, unacked ones included; 0 also if there is no such queue."""
-        return int(self.list_queues().get(queue, ("0",))[0])
-
-    def close_connections(self) -> None:
-        """Have the server close all connections, as an operator does."""
-        ours = f"rabbit_networking:connection_info(Each, [vhost]) == [{{vhost, {self.term}}}]"
-        connections = f"Each <- rabbit_networking:local_connections(), {ours}"
-        self.server.ask(f'[rabbit_networking:close_connection(Each, "test") || {connections}]')
-
-    def _list(self, module: str, *columns: str) -> list[list[str]]:
-        value = 'case Value of {resource, _, _, Name} -> Name; _ -> io_lib:format("~p", [Value]) end'
-        row = f'io:format("~ts~n", [lists:join("\\t", [{value} || {{_, Value}} <- Row])])'
-        rows = f"{module}:info_all({self.term}, [{', '.join(columns)}])"
-        said = self.server.ask(f"lists:foreach(fun(Row) -> {row} end, {rows})")
-        return [line.split("\t") for line in said.splitlines()]
 
 
 def _program(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.brokers.rabbitmq import POLICY
+from tests.brokers.node import POLICY
 from tests.docs.pages import page, table
 from workers.cli import status
 

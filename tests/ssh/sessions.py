@@ -35,15 +35,19 @@ def connections(listener: int, port: int) -> int:
     )
 
 
-def tie(listener: int) -> subprocess.Popen[bytes]:
-    """Start a shell that kills the listener when the tests end in a way that leaves them no time to do it."""
-    return subprocess.Popen(
-        ["sh", "-c", 'read -r _; kill -KILL "$1"', "tie", str(listener)],
-        stdin=subprocess.PIPE,  # ends with the process that runs the tests
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def tie(listener: int, pipe: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a shell that kills the listener when the tests end in a way that leaves them no time to do it.
+
+    The tests are this process, or whoever holds the named pipe open.
+    """
+    with pipe.open("rb") if pipe else contextlib.nullcontext(subprocess.PIPE) as end:
+        return subprocess.Popen(
+            ["sh", "-c", 'read -r _; kill -KILL "$1"', "tie", str(listener)],
+            stdin=end,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
 
 def stop_all(listener: int) -> list[psutil.Process]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from tests.brokers.rabbitmq import Vhost
+from tests.brokers.node import Vhost
 from tests.workers.fleet import Fleet
 from workers.app import create_app
 from workers.client import Client

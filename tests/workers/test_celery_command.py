@@ -17,7 +17,7 @@ from celery.worker.control import Panel
 
 from adapters.request import TurnRequest
 from adapters.result import Status
-from tests.brokers.rabbitmq import Vhost
+from tests.brokers.node import Vhost
 from tests.docs.pages import page
 from tests.waiting import until
 from tests.workers.celery_commands import Said, run_all

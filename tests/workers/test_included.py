@@ -12,7 +12,7 @@ import redis
 from celery import Celery
 
 from adapters.result import Status
-from tests.brokers.rabbitmq import Vhost
+from tests.brokers.node import Vhost
 from tests.canvas.company import Company
 from tests.waiting import lines_of, until
 from tests.workers import included

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from tests.waiting import until
 from tests.workers.fleet import Fleet, slow_recording
 from tests.workers.impatient import IMPATIENT, TIMEOUT_S
 from tests.workers.rabbit_fleet import RabbitFleet
+from workers.app import QUEUE, create_app
+from workers.brokers import dead_queue
+from workers.messages import send
 
 SEED = 20261122
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "3"))
@@ -50,31 +54,55 @@ def test_workers_come_back_by_themselves_and_nothing_is_lost(tmp_path: Path, bro
     assert report.workers == 2, "none had to be started again"
 
 
-@contextmanager
-def impatient(broker: str, root: Path) -> Iterator[Fleet]:
-    """A fleet whose broker waits for acknowledgements for `TIMEOUT_S`."""
-    if broker == "valkey":
-        with Fleet(root) as fleet:
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[RabbitMQ]:
+    """It waits for acknowledgements for `TIMEOUT_S`."""
+    with RabbitMQ(consumer_timeout_s=TIMEOUT_S) as server:
+        yield server
+
+
+@pytest.fixture(params=list(BROKERS))
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet whose broker waits for acknowledgements for `TIMEOUT_S`; for Valkey, its workers see to that."""
+    if request.param == "valkey":
+        with Fleet(tmp_path) as fleet:
             yield fleet
     else:
-        with RabbitMQ(consumer_timeout_s=TIMEOUT_S) as server, RabbitFleet(root, server.new_vhost()) as fleet:
+        with RabbitFleet(tmp_path, request.getfixturevalue("impatient").new_vhost()) as fleet:
             yield fleet
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("broker", list(BROKERS))
 def test_turn_longer_than_every_timeout_of_its_broker_runs_once(
-    tmp_path: Path, recording: Path, broker: str
+    fleet: Fleet, tmp_path: Path, recording: Path
 ) -> None:
     slow = slow_recording(tmp_path / "slow.jsonl", recording, 1500)  # seven pauses: five times the timeout
-    with impatient(broker, tmp_path) as fleet:
-        workers = [fleet.start_worker(prefix=(sys.executable, "-c", IMPATIENT)) for _ in range(2)]
-        turn_id = fleet.client.enqueue(fleet.recorded(slow))
-        until(lambda: fleet.ledger.result(turn_id), "the turn to be settled")
-        assert fleet.result(turn_id).status is Status.COMPLETED
-        assert fleet.result(turn_id).attempts == 1
-        names = [event["event"] for event in fleet.events(turn_id)]
-        assert [names.count(name) for name in ("attempt_started", "session_started", "turn_settled")] == [1, 1, 1]
-        assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
-        assert [worker.process.poll() for worker in workers] == [None, None]
-        fleet.assert_nothing_left()
+    workers = [fleet.start_worker(prefix=(sys.executable, "-c", IMPATIENT)) for _ in range(2)]
+    turn_id = fleet.client.enqueue(fleet.recorded(slow))
+    until(lambda: fleet.ledger.result(turn_id), "the turn to be settled")
+    assert fleet.result(turn_id).status is Status.COMPLETED
+    assert fleet.result(turn_id).attempts == 1
+    names = [event["event"] for event in fleet.events(turn_id)]
+    assert [names.count(name) for name in ("attempt_started", "session_started", "turn_settled")] == [1, 1, 1]
+    assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
+    assert [worker.process.poll() for worker in workers] == [None, None]
+    fleet.assert_nothing_left()
+
+
+def test_message_held_beyond_the_consumer_timeout_does_not_end_the_worker(
+    impatient: RabbitMQ, tmp_path: Path, recording: Path
+) -> None:
+    with RabbitFleet(tmp_path, impatient.new_vhost()) as fleet:
+        worker = fleet.start_worker()
+        request = fleet.recorded(recording)
+        with closing(sqlite3.connect(fleet.state.ledger_url.removeprefix("sqlite:///"))) as other:
+            other.execute("BEGIN IMMEDIATE")  # the ledger takes nothing, so the message stays unacknowledged
+            send(create_app(fleet.vhost.url), [request])
+            until(lambda: b"PRECONDITION_FAILED" in worker.log.read_bytes(), "RabbitMQ to lose patience")
+            other.rollback()
+        until(lambda: fleet.ledger.result(request.turn_id), "the turn to be settled")
+        names = [event["event"] for event in fleet.events(request.turn_id)]
+        assert names.count("session_started") == names.count("attempt_started") == 1
+        assert worker.process.poll() is None, worker.log.read_text()
+        until(lambda: not fleet.vhost.messages(QUEUE), "the message to be acked")
+        assert not fleet.vhost.messages(dead_queue(QUEUE).name)

@@ -16,7 +16,7 @@ from celery import Celery
 from kombu import Connection
 
 from adapters.result import Status
-from tests.brokers.rabbitmq import Vhost
+from tests.brokers.node import Vhost
 from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.impatient import IMPATIENT

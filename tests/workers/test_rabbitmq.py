@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,16 @@ from celery import Celery, chain, chord
 from kombu import Connection, Exchange, Queue
 
 from adapters.result import Status
-from tests.brokers.rabbitmq import RabbitMQ, Vhost
+from tests.brokers.node import Node, Vhost
+from tests.brokers.rabbitmq import RabbitMQ
+from tests.ports import free_port
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
-from workers.app import QUEUE, TASK, create_app
+from workers.app import QUEUE, TASK
 from workers.brokers import dead_queue
-from workers.messages import send
 
 DEAD = dead_queue(QUEUE)
-Fault = Callable[[Vhost], None]
 
 PRODUCER = """
 import sys
@@ -42,19 +41,22 @@ def fleet(tmp_path: Path, vhost: Vhost) -> Iterator[RabbitFleet]:
         yield fleet
 
 
-def stopped_and_started(vhost: Vhost) -> None:
-    vhost.server.stop()
-    vhost.server.start()
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[RabbitMQ]:
+    """A server to stop and to kill. Who stops it starts it again."""
+    with RabbitMQ() as server:
+        yield server
 
 
-def killed_and_started(vhost: Vhost) -> None:
-    vhost.server.sync()
-    vhost.server.kill()
-    vhost.server.start()
+def stopped_and_started(server: RabbitMQ) -> None:
+    server.stop()
+    server.start()
 
 
-def cut_off(vhost: Vhost) -> None:
-    vhost.close_connections()
+def killed_and_started(server: RabbitMQ) -> None:
+    server.sync()
+    server.kill()
+    server.start()
 
 
 def _empty(vhost: Vhost) -> None:
@@ -121,7 +123,7 @@ def test_results_come_over_rabbitmq_itself(tmp_path: Path, vhost: Vhost, recordi
             chord([first, second])(failed)
 
 
-def test_plain_virtual_host_will_do(tmp_path: Path, rabbitmq: RabbitMQ, recording: Path) -> None:
+def test_plain_virtual_host_will_do(tmp_path: Path, rabbitmq: Node, recording: Path) -> None:
     """Its queue of turns is a classic one then."""
     with RabbitFleet(tmp_path, rabbitmq.new_vhost(prepared=False)) as fleet:
         fleet.start_worker()
@@ -148,23 +150,12 @@ def test_what_follows_waits_for_its_queue_and_that_is_declared_by_whose_it_is(
     until(lambda: not fleet.ledger.waiters("one"), "the task to be noted as told")
 
 
-@pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started])
-def test_queued_turns_outlive_the_broker(fleet: RabbitFleet, recording: Path, fault: Fault) -> None:
-    turns = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(5)]
-    fault(fleet.vhost)
-    fleet.start_worker()
-    assert {fleet.result(turn_id).status for turn_id in turns} == {Status.COMPLETED}
-    _empty(fleet.vhost)
-
-
-@pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started, cut_off])
-def test_running_turn_and_its_worker_outlive_the_broker(
-    fleet: RabbitFleet, recording: Path, tmp_path: Path, fault: Fault
-) -> None:
+def _outlives(fault: Callable[[], None], fleet: RabbitFleet, recording: Path) -> None:
+    """A turn that runs while it happens, and its worker."""
     worker = fleet.start_worker()
-    turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 500)))
+    turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(fleet.root / "slow.jsonl", recording, 500)))
     until(lambda: len(fleet.events(turn_id)) > 2, "the turn to be under way")
-    fault(fleet.vhost)
+    fault()
     assert fleet.result(turn_id).status is Status.COMPLETED
     names = [event["event"] for event in fleet.events(turn_id)]
     assert names.count("session_started") == names.count("attempt_started") == 1
@@ -174,44 +165,31 @@ def test_running_turn_and_its_worker_outlive_the_broker(
     fleet.assert_nothing_left()
 
 
-def test_turn_longer_than_the_consumer_timeout_runs_once(tmp_path: Path, recording: Path) -> None:
-    with ExitStack() as stack:
-        vhost = stack.enter_context(RabbitMQ(consumer_timeout_s=1)).new_vhost()
-        fleet = stack.enter_context(RabbitFleet(tmp_path, vhost))
-        worker = fleet.start_worker()
-        turn_id = fleet.client.enqueue(fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 500)))
-        assert fleet.result(turn_id).status is Status.COMPLETED
-        names = [event["event"] for event in fleet.events(turn_id)]
-        assert names.count("session_started") == names.count("attempt_started") == 1
-        assert fleet.run(fleet.recorded(recording)).status is Status.COMPLETED
-        assert worker.process.poll() is None, worker.log.read_text()
-        _empty(vhost)
+@pytest.mark.parametrize("fault", [stopped_and_started, killed_and_started])
+def test_turns_in_the_queue_and_a_running_one_and_its_worker_outlive_the_broker(
+    mortal: RabbitMQ, recording: Path, tmp_path: Path, fault: Callable[[RabbitMQ], None]
+) -> None:
+    for place in ("busy", "idle"):
+        (tmp_path / place).mkdir()
+    with (
+        RabbitFleet(tmp_path / "busy", mortal.new_vhost()) as busy,
+        RabbitFleet(tmp_path / "idle", mortal.new_vhost()) as idle,
+    ):
+        turns = [idle.client.enqueue(idle.recorded(recording)) for _ in range(5)]
+        _outlives(partial(fault, mortal), busy, recording)
+        idle.start_worker()
+        assert {idle.result(turn_id).status for turn_id in turns} == {Status.COMPLETED}
+        _empty(idle.vhost)
 
 
-def test_message_held_beyond_the_consumer_timeout_does_not_end_the_worker(tmp_path: Path, recording: Path) -> None:
-    with ExitStack() as stack:
-        vhost = stack.enter_context(RabbitMQ(consumer_timeout_s=1)).new_vhost()
-        fleet = stack.enter_context(RabbitFleet(tmp_path, vhost))
-        worker = fleet.start_worker()
-        request = fleet.recorded(recording)
-        with closing(sqlite3.connect(fleet.state.ledger_url.removeprefix("sqlite:///"))) as other:
-            other.execute("BEGIN IMMEDIATE")  # the ledger takes nothing, so the message stays unacknowledged
-            send(create_app(vhost.url), [request])
-            until(lambda: b"PRECONDITION_FAILED" in worker.log.read_bytes(), "RabbitMQ to lose patience")
-            other.rollback()
-        until(lambda: fleet.ledger.result(request.turn_id), "the turn to be settled")
-        names = [event["event"] for event in fleet.events(request.turn_id)]
-        assert names.count("session_started") == names.count("attempt_started") == 1
-        assert worker.process.poll() is None, worker.log.read_text()
-        _empty(vhost)
+def test_running_turn_and_its_worker_outlive_their_connections(fleet: RabbitFleet, recording: Path) -> None:
+    _outlives(fleet.vhost.close_connections, fleet, recording)
 
 
 def test_turn_that_cannot_be_queued_says_so(fleet: RabbitFleet) -> None:
-    fleet.vhost.server.stop()
-    try:
-        said = fleet.command("enqueue", "do it")
-    finally:
-        fleet.vhost.server.start()
+    nobody = fleet.vhost.url.replace(str(fleet.vhost.server.port), str(free_port()))
+    fleet.environment["RUNTURN_BROKER_URL"] = nobody
+    said = fleet.command("enqueue", "do it")
     assert said.returncode == 3
     assert "no broker answers" in said.stderr
 
