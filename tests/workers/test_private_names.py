@@ -67,7 +67,8 @@ KOMBU = {
         "Channel._brpop_read",
         "Channel._q_for_pri(queue, pri)",
         "Channel._in_poll",
-        "Channel._delete(queue)",
+        "Channel._fanout_queues",
+        "Channel._on_connection_disconnect(connection)",
         "Channel.unacked_key",
         "Channel.unacked_index_key",
         "Channel.unacked_mutex_key",
@@ -109,6 +110,6 @@ def test_other_modules_use_no_private_name_of_celery_or_kombu(file: Path) -> Non
         for names in (*CELERY.values(), *KOMBU.values())
         for path in (name.partition("(")[0] for name in names)
         if path.rpartition(".")[2].startswith("_")
-    } - {"__missing__", "_delete"}
+    } - {"__missing__"}
     used = [name for name in sorted(private) if re.search(rf"\.{name}\b", file.read_text())]
     assert not used, f"{file.name} uses {used}: that belongs in celery_internals"
