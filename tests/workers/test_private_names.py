@@ -12,6 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import kombu
 import pytest
 
 WORKERS = Path(__file__).parent.parent.parent / "workers"
@@ -78,6 +79,8 @@ KOMBU = {
     ],
     "kombu.transport.virtual": ["Transport._callbacks", "Transport._deliver(message, queue)"],
 }
+if kombu.VERSION >= (5, 7):
+    KOMBU["kombu.transport.redis"] += ["Channel._refresh_bindings(queues)", "Channel._brpop_sent_at"]
 NAMES = [(module, name) for table in (CELERY, KOMBU) for module, names in table.items() for name in names]
 
 
