@@ -1,25 +1,26 @@
 # Everything a fresh machine needs comes from here; only Python 3.11 or newer and make have to be there before.
 
 PYTHON ?= python3
-BIN := .venv/bin
-INSTALLED := .venv/.installed
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Containers set it; the tests' processes would compile all of the tests, and of the code, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 # Python and pytest read these before anything of ours could set them aside.
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
-.PHONY: install demo test test-fresh test-tools test-agents lint docs bench simulate chaos outages dashboards pictures \
-	stack secrets lock clean
+.PHONY: install demo test test-newest test-fresh test-tools test-agents lint docs bench simulate chaos outages \
+	dashboards pictures stack secrets lock clean
 
 install: $(INSTALLED)
 
 $(INSTALLED): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "runturn needs Python 3.11 or newer; set PYTHON=/path/to/one"; exit 1; }
-	@$(PYTHON) -m venv .venv || \
-		{ test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv .venv; } || \
-		{ test -x $(BIN)/pip || rm -rf .venv; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); } || \
+		{ test -x $(BIN)/pip || rm -rf $(VENV); exit 1; }
 	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
@@ -31,6 +32,12 @@ demo: $(INSTALLED)
 test: $(INSTALLED) test-tools
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
+# The same with the newest Celery and kombu that pyproject.toml allows, in an environment beside the other one.
+test-newest:
+	@$(MAKE) --no-print-directory VENV=.venv-newest install
+	.venv-newest/bin/pip install --quiet --upgrade --no-build-isolation -e . celery kombu amqp billiard vine
+	@$(MAKE) --no-print-directory VENV=.venv-newest test
+
 # README's commands on bare Debian 12 and 13, as newcomers of every kind, for hours. Only root can do it, with mmdebstrap.
 # RELEASE=bookworm or trixie, KIND=root, plain, equipped or blank: only these.
 test-fresh: $(INSTALLED)
@@ -39,8 +46,8 @@ test-fresh: $(INSTALLED)
 # Shells, OpenSSH, agents from npm, celery-exporter and the like. On a machine that has them it does nothing.
 test-tools: $(INSTALLED)
 	@.ci/test-tools
-	@.ci/npm-tools
-	@.ci/celery-exporter
+	@.ci/npm-tools $(BIN)/python
+	@.ci/celery-exporter $(BIN)/python
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -103,4 +110,4 @@ lock:
 		--no-emit-find-links tests/instruments/celery-exporter.in -o tests/instruments/celery-exporter.lock
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-newest

@@ -20,7 +20,7 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 
-from workers.brokers import events_exchange, speaks_redis, unlist
+from workers.brokers import connection_errors, events_exchange, speaks_redis, unlist
 from workers.fanout import RedisFanout
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
@@ -133,7 +133,7 @@ class Subscription:
         self._connection: Connection | None = None  # None: nothing is received
         self._received: list[Batch] = []
         broker = Connection(broker_url)
-        self._faults = (OperationalError, OSError, *broker.connection_errors, *broker.channel_errors)
+        self._faults = (OperationalError, OSError, *connection_errors(broker), *broker.channel_errors)
 
     def __enter__(self) -> Subscription:
         with contextlib.suppress(*self._faults):

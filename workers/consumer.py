@@ -20,7 +20,7 @@ from kombu import Consumer as QueueConsumer
 from kombu import Message
 
 from workers import transit
-from workers.brokers import OTHERWISE_DECLARED, dead_queue, queue_names
+from workers.brokers import OTHERWISE_DECLARED, connection_errors, dead_queue, queue_names
 from workers.celery_internals import prefetch_by_consumer, trace_tasks
 from workers.dead_letters import DeadLetters, fault, given_up, unreadable
 from workers.errors import MessageRefused
@@ -96,7 +96,7 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
     def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[[Message], None]:
         """What is called with each message."""
         receive = super().create_task_handler(*arguments, **options)
-        of_broker = (*self.connection_errors, *self.channel_errors)
+        of_broker = (*connection_errors(self), *self.channel_errors)
 
         def received(message: Message) -> None:
             if reason := fault(message):
@@ -140,7 +140,7 @@ class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         if self._consumer is not None:
             try:
                 self._consumer.channel.close()
-            except (*consumer.connection_errors, *consumer.channel_errors):
+            except (*connection_errors(consumer), *consumer.channel_errors):
                 log.debug("the connection was gone")
             self._consumer = None
 

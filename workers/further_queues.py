@@ -12,7 +12,7 @@ import structlog
 from celery import bootsteps
 from kombu import Consumer
 
-from workers.brokers import queue_names
+from workers.brokers import connection_errors, queue_names
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class FurtherQueues(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ha
         for receiver in self._consumers:
             try:
                 receiver.channel.close()
-            except (*consumer.connection_errors, *consumer.channel_errors):
+            except (*connection_errors(consumer), *consumer.channel_errors):
                 log.debug("the connection was gone")
         self._consumers.clear()
 

@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from adapters.request import TurnRequest
 from adapters.session_request import SessionRequest
 from workers.app import SESSION_TASK, TASK
-from workers.brokers import OTHERWISE_DECLARED, publish_options, queue_names
+from workers.brokers import OTHERWISE_DECLARED, connection_errors, publish_options, queue_names
 from workers.description import described
 from workers.errors import BrokerUnavailable
 
@@ -26,7 +26,7 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
     the process lives, whether anybody wants it or not.
     """
     with app.producer_or_acquire() as producer:
-        faults = (OperationalError, OSError, MessageNacked, *producer.connection.connection_errors)
+        faults = (OperationalError, OSError, MessageNacked, *connection_errors(producer.connection))
         options = publish_options(app.conf.broker_url) | {"queue": queue_names(app)[0]}
         for sent, request in enumerate(requests):
             try:

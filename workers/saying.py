@@ -19,6 +19,7 @@ from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
 from adapters.request import MAX_PROMPT_BYTES
 from ops.ledger import Ledger, State
+from workers.brokers import connection_errors
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
 from workers.lifecycle import AttemptEnded, ControlAnswered, PermissionAnswered, TurnSettled, own_fields
 from workers.live_messages import COMMAND, Reply, Said, encode
@@ -144,7 +145,7 @@ class Saying:
     def _connected(self) -> Iterator[Connection]:
         """A connection to the broker. Celery itself would wait for one that is away, for ever."""
         connection: Connection = self._app.connection_for_write(connect_timeout=_CONNECT_S)
-        faults = (OperationalError, OSError, *connection.connection_errors, *connection.channel_errors)
+        faults = (OperationalError, OSError, *connection_errors(connection), *connection.channel_errors)
         try:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
             yield connection

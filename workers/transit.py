@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Sequence
 from queue import Empty
 from typing import Any, Final
 from uuid import uuid4
@@ -26,6 +27,7 @@ from kombu import transport as kombu_transport
 from kombu.transport import redis as kombu_redis
 from kombu.utils.encoding import bytes_to_str
 
+from workers.brokers import connection_errors
 from workers.shared_keys import bring_along
 
 ALIVE: Final = (
@@ -155,7 +157,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
                 self._brpop_read()
             except Empty:
                 continue
-            except self.connection_errors:
+            except connection_errors(self):
                 break
         transit, self._transit = self._transit, None
         if transit is not None and not self._in_poll and not self.closed:
@@ -167,9 +169,20 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
 
         Nobody reads that list to publish, and workers that were killed would stay on it for good.
         """
-        super()._queue_bind(exchange, routing_key, pattern, queue)
         if self.typeof(exchange).type == "fanout":
-            self._delete(queue, exchange, routing_key, pattern)
+            self._fanout_queues[queue] = exchange, routing_key.replace("#", "*")
+        else:
+            super()._queue_bind(exchange, routing_key, pattern, queue)
+
+    def _refresh_bindings(self, queues: Sequence[str]) -> None:
+        """Note bindings once more before they expire, as kombu 5.7 does: again without those of a fanout."""
+        super()._refresh_bindings([queue for queue in queues if queue not in self._fanout_queues])
+
+    def _on_connection_disconnect(self, connection: Any) -> None:
+        """Wait on a new list next time: a message that was on its way may be in the old one."""
+        if self._in_poll is connection:
+            self._transit = None
+        super()._on_connection_disconnect(connection)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Ask for the next message, without waiting for it."""
@@ -182,6 +195,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         # After anything went wrong there may be a message in the old list: it is given back, as if we were dead.
         self._transit = self._transit or f"{queue} {uuid4().hex}"
         connection = self._in_poll = self.client.connection
+        self._brpop_sent_at = time.monotonic()  # kombu 5.7 gives up a connection that is silent for too long
         self._arrived = False
         lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps]
         keys = (ALIVE, *lists)
@@ -226,16 +240,14 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         try:
             with self.conn_or_acquire() as client:
                 client.eval(_LEAVE, 2, ALIVE, transit)
-        except self.connection_errors:
+        except connection_errors(self):
             log.debug("the broker is away; what was in transit is given back later")
 
     def _answer(self, command: str) -> Any:
         try:
             return self.client.parse_response(self.client.connection, command)
         except Exception:
-            # The next round connects again, and waits on a new list.
-            self.client.connection.disconnect()
-            self._in_poll = self._transit = None
+            self.client.connection.disconnect()  # the next round connects again
             raise
 
     def _readable(self, item: bytes, queue: str) -> dict[str, Any]:

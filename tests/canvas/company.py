@@ -22,8 +22,6 @@ class Company:
         self._fleet = fleet
         broker = fleet.environment.get("RUNTURN_BROKER_URL", fleet.broker.url)
         self.app = Celery("company", broker=broker, backend=fleet.broker.url, set_as_current=False)
-        # Or the destructors of results would talk to a broker that is gone by then.
-        self.app.backend.remove_pending_result = lambda result: result
 
     def declare(self) -> None:
         """Its workers have been here."""

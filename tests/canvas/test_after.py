@@ -48,7 +48,6 @@ def named(request: pytest.FixtureRequest) -> str:
 def ours(shared: Fleet) -> Iterator[Celery]:
     """As runturn's own producers have it."""
     app = create_app(shared.environment.get("RUNTURN_BROKER_URL", shared.broker.url), shared.broker.url)
-    app.backend.remove_pending_result = lambda result: result
     yield app
     app.close()
 

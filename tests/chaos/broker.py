@@ -22,7 +22,7 @@ from workers.transit import ALIVE, UNACKED, UNACKED_INDEX
 # Results, who is bound to what, a lock that expires, and who has a list of messages in transit: the lists count.
 # What the result backend keeps expires. A chord's task that is told again when its body was sent is counted anew.
 _RESULTS = (b"celery-task-meta-", b"celery-taskset-meta-")
-_NO_MESSAGES = (*_RESULTS, b"_kombu.binding.", b"runturn.unacked_mutex", ALIVE.encode())
+_NO_MESSAGES = (*_RESULTS, b"_kombu.binding", b"runturn.unacked_mutex", ALIVE.encode())
 
 # All keys with their sizes, in one step: a message that moves from one to another is missed otherwise.
 _SIZES = """

@@ -44,7 +44,6 @@ def test_turn_outlives_its_broker(fleet: Fleet, recording: Path, tmp_path: Path,
     until(lambda: fleet.ledger.result(turn_id), "the turn to be settled")
     answer = create_app(fleet.broker.url).AsyncResult(turn_id)
     assert answer.get(timeout=WAIT_S)["status"] == Status.COMPLETED
-    answer.backend = None
     names = [event["event"] for event in fleet.events(turn_id)]
     assert names.count("session_started") == names.count("attempt_started") == 1
     assert worker.process.poll() is None, worker.log.read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -42,6 +43,20 @@ POISON: Mapping[str, tuple[bytes, str | None, Mapping[str, Any], str]] = {
     "no time": (b"[[], {}, {}]", JSON, {**TASK, "eta": "soon"}, "not a valid task"),
     "broken compression": (b"[]", JSON, {**TASK, "compression": "application/x-gzip"}, "the body is not"),
 }
+
+# A worker whose code has a bug. It is run before the command line of a worker.
+FAULTY = """
+import sys
+from workers import reception
+
+def faulty(*_):
+    raise KeyError("odd")
+
+reception._arrival = faulty
+from workers.cli.main import main
+sys.argv = ["runturn", *sys.argv[4:]]
+main()
+"""
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -100,6 +115,15 @@ def test_poison_is_put_aside_with_its_reason_and_turns_run_on(fleet: Fleet, reco
     _assert_acked(fleet)
     assert worker.process.poll() is None
     fleet.assert_nothing_left()
+
+
+def test_key_error_of_ours_is_not_taken_for_a_lost_broker(fleet: Fleet) -> None:
+    """kombu counts it among those, and the message would come again for ever."""
+    fleet.start_worker(prefix=(sys.executable, "-c", FAULTY))
+    publish(_url(fleet), b"[[], {}, {}]", JSON, TASK)
+    (row,) = _rows(fleet, 1)
+    assert row.reason == "it could not be received: KeyError: 'odd'"
+    _assert_acked(fleet)
 
 
 def test_retry_sends_the_message_as_it_was(fleet: Fleet, recording: Path) -> None:

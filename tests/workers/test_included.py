@@ -124,6 +124,22 @@ def test_worker_leaves_its_own_tasks_to_the_next_one(tmp_path: Path) -> None:
         answer.get(timeout=WAIT_S)
 
 
+def test_worker_outlives_a_broker_that_restarts_under_a_task_of_its_own(tmp_path: Path) -> None:
+    """Celery 5.7.0's own worker may end then."""
+    with fleet_in(tmp_path) as fleet, redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        app, file = Company(fleet).app, tmp_path / "released"
+        worker = fleet.start_worker()
+        app.send_task("company.wait", [str(file)], queue="own")
+        until(lambda: ["waits", str(file)] in noted(fleet), "it to run")
+        assert client.hlen(UNACKED) == 1
+        fleet.broker.stop()
+        fleet.broker.ensure()
+        assert fleet.run(fleet.recorded(RECORDING)).status is Status.COMPLETED
+        file.touch()
+        until(lambda: not client.hlen(UNACKED) and not client.llen("own"), "it to be acked")
+        assert worker.process.poll() is None
+
+
 @pytest.mark.parametrize(
     ("module", "text", "said"),
     [

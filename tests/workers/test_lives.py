@@ -67,8 +67,6 @@ def test_same_turn_sent_five_times_at_once_runs_once(fleet: Fleet, recording: Pa
         task_ids = ["five", "five", "five", "other-1", "other-2"]
         sent = list(pool.map(lambda task_id: app.send_task(TASK, args=[document], task_id=task_id), task_ids))
     answers = [task.get(timeout=WAIT_S) for task in sent]
-    for task in sent:
-        task.backend = None  # its destructor would talk to a broker that is gone by then
     assert len(answers) == 5
     assert all(answer == answers[0] for answer in answers)
     assert answers[0]["status"] == "completed"

@@ -36,8 +36,7 @@ def document(request: TurnRequest) -> dict[str, Any]:
 
 def send(app: Celery, request: TurnRequest, **options: Any) -> None:
     sent = document(request) | {"turn_id": request.turn_id}
-    handle = app.send_task(TASK, args=[sent], queue=QUEUE, **{"task_id": request.turn_id, **options})
-    handle.backend = None  # its destructor would talk to a broker that is not there any more
+    app.send_task(TASK, args=[sent], queue=QUEUE, **{"task_id": request.turn_id, **options})
 
 
 def answer(app: Celery, task_id: str) -> Any:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import kombu
 import pytest
 
 WORKERS = Path(__file__).parent.parent.parent / "workers"
@@ -67,7 +68,8 @@ KOMBU = {
         "Channel._brpop_read",
         "Channel._q_for_pri(queue, pri)",
         "Channel._in_poll",
-        "Channel._delete(queue)",
+        "Channel._fanout_queues",
+        "Channel._on_connection_disconnect(connection)",
         "Channel.unacked_key",
         "Channel.unacked_index_key",
         "Channel.unacked_mutex_key",
@@ -77,6 +79,8 @@ KOMBU = {
     ],
     "kombu.transport.virtual": ["Transport._callbacks", "Transport._deliver(message, queue)"],
 }
+if kombu.VERSION >= (5, 7):
+    KOMBU["kombu.transport.redis"] += ["Channel._refresh_bindings(queues)", "Channel._brpop_sent_at"]
 NAMES = [(module, name) for table in (CELERY, KOMBU) for module, names in table.items() for name in names]
 
 
@@ -109,6 +113,6 @@ def test_other_modules_use_no_private_name_of_celery_or_kombu(file: Path) -> Non
         for names in (*CELERY.values(), *KOMBU.values())
         for path in (name.partition("(")[0] for name in names)
         if path.rpartition(".")[2].startswith("_")
-    } - {"__missing__", "_delete"}
+    } - {"__missing__"}
     used = [name for name in sorted(private) if re.search(rf"\.{name}\b", file.read_text())]
     assert not used, f"{file.name} uses {used}: that belongs in celery_internals"

@@ -278,6 +278,23 @@ def test_consumer_that_leaves_gives_back_at_once(broker: EmbeddedBroker, client:
             message.ack()
 
 
+def test_message_that_is_on_its_way_over_a_connection_that_is_given_up_comes_again(
+    broker: EmbeddedBroker, client: redis.Redis
+) -> None:
+    """kombu 5.7 gives one up by itself."""
+    with consuming(broker.url) as consumer:
+        consumer.drain(0.3)
+        send(broker, "precious")
+        until(lambda: transits(client), "the message to be on its way")
+        consumer.channel.client.connection.disconnect()
+        send(broker, "next")
+        consumer.drain(60, 2)
+        assert set(consumer.bodies) == {"precious", "next"}
+        for message in consumer.messages:
+            message.ack()
+        assert not transits(client)
+
+
 @pytest.mark.parametrize("fault", ["dropped", "restarted"])
 def test_lost_connection_loses_nothing(broker: EmbeddedBroker, client: redis.Redis, fault: str) -> None:
     with consuming(broker.url) as consumer:

@@ -18,6 +18,7 @@ from ops.ledger import Ledger
 from ops.settings import Settings, load_settings
 from ops.state_dir import StateDir
 from workers.agents import build_registry
+from workers.brokers import connection_errors
 from workers.cli.waiting import reason_to_wait
 from workers.client import Client
 from workers.configured_app import configured_app
@@ -63,7 +64,7 @@ class Context:
         connection: Connection = app.connection_for_write(connect_timeout=_CONNECT_S)
         try:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
-        except (OperationalError, *connection.connection_errors) as error:
+        except (OperationalError, *connection_errors(connection)) as error:
             raise BrokerUnavailable(
                 f"no broker answers at {connection.as_uri()}: {str(error).rstrip('.')}; "
                 "start it, or correct RUNTURN_BROKER_URL"
