@@ -178,6 +178,15 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         """Note bindings once more before they expire, as kombu 5.7 does: again without those of a fanout."""
         super()._refresh_bindings([queue for queue in queues if queue not in self._fanout_queues])
 
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        """Return a client of the server. Raises ConnectionError after the connection was closed.
+
+        kombu raises AttributeError then, which ends a worker that acknowledges what it received before.
+        """
+        if self.connection is None or self.connection.client is None:
+            raise ConnectionError("the connection is closed")
+        return super()._create_client(asynchronous)
+
     def _on_connection_disconnect(self, connection: Any) -> None:
         """Wait on a new list next time: a message that was on its way may be in the old one."""
         if self._in_poll is connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.waiting import lines_of, until
 from tests.workers import included
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
+from tests.workers.impatient import IMPATIENT
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.transit import UNACKED
 
@@ -125,10 +127,9 @@ def test_worker_leaves_its_own_tasks_to_the_next_one(tmp_path: Path) -> None:
 
 
 def test_worker_outlives_a_broker_that_restarts_under_a_task_of_its_own(tmp_path: Path) -> None:
-    """Celery 5.7.0's own worker may end then."""
     with fleet_in(tmp_path) as fleet, redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
         app, file = Company(fleet).app, tmp_path / "released"
-        worker = fleet.start_worker()
+        worker = fleet.start_worker(prefix=(sys.executable, "-c", IMPATIENT))
         app.send_task("company.wait", [str(file)], queue="own")
         until(lambda: ["waits", str(file)] in noted(fleet), "it to run")
         assert client.hlen(UNACKED) == 1

@@ -68,6 +68,7 @@ KOMBU = {
         "Channel._brpop_read",
         "Channel._q_for_pri(queue, pri)",
         "Channel._in_poll",
+        "Channel._create_client(asynchronous)",
         "Channel._fanout_queues",
         "Channel._on_connection_disconnect(connection)",
         "Channel.unacked_key",

@@ -295,6 +295,14 @@ def test_message_that_is_on_its_way_over_a_connection_that_is_given_up_comes_aga
         assert not transits(client)
 
 
+def test_acknowledging_over_a_closed_connection_is_a_connection_error(broker: EmbeddedBroker) -> None:
+    send(broker, "late")
+    with consuming(broker.url) as consumer:
+        consumer.drain(60)
+    with pytest.raises(consumer.connection.connection_errors):
+        consumer.messages[0].ack()
+
+
 @pytest.mark.parametrize("fault", ["dropped", "restarted"])
 def test_lost_connection_loses_nothing(broker: EmbeddedBroker, client: redis.Redis, fault: str) -> None:
     with consuming(broker.url) as consumer:
