@@ -148,7 +148,7 @@ def fault(message: Message) -> str | None:
 def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str | None:
     if not isinstance(headers["task"], str):
         return "not a Celery message: the header task is no text"
-    if headers["task"] == "celery.chunks":  # its result would be the results that others are to wait for
+    if headers["task"] == "celery.chunks":  # its own result could not be stored
         return "celery.chunks is split by its producer: send chunks(...).group()"
     if not isinstance(headers.get("id"), str) or not headers["id"]:
         return "not a Celery message: the header id is missing, or no text"

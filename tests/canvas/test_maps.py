@@ -14,7 +14,7 @@ from celery.canvas import Signature, chunks, xmap, xstarmap
 from celery.exceptions import ChordError, NotRegistered, TaskRevokedError
 from celery.result import AsyncResult
 
-from tests.brokers.rabbitmq import Vhost
+from tests.brokers.node import Vhost
 from tests.canvas.company import Company
 from tests.canvas.conftest import fleet_on
 from tests.waiting import until
