@@ -16,6 +16,7 @@ import structlog
 from celery import Celery, maybe_signature, states
 from celery.app import trace
 from celery.app.amqp import Queues
+from celery.app.task import Context
 from celery.apps import worker as celery_cli
 from celery.backends.base import Backend, BaseKeyValueStoreBackend, DisabledBackend, SyncBackendMixin
 from celery.concurrency.base import apply_target
@@ -225,6 +226,10 @@ class _RedisStates(_Backend, BaseKeyValueStoreBackend):  # type: ignore[misc]  #
             results = self._results(request.group, parts)
         except ChordError as error:
             self.chord_error_from_stack(body, error)
+            place = {name: body.options.get(name) for name in ("chord", "group_index")}
+            if place["chord"]:  # Celery would leave the chord waiting that the body is a part of
+                part = Context(id=body.id, group=body.options.get("group_id"), **place)
+                self.on_chord_part_return(part, states.FAILURE, error)
         else:
             body.delay(results)
         self.client.delete(*keys)
@@ -307,7 +312,8 @@ def turn_tracers(app: Celery, hostname: str) -> Mapping[str, Any]:
 def trace_tasks(app: Celery, hostname: str) -> None:
     """Have an operator's own tasks traced that way, too; after a consumer has built its tracers."""
     for name, task in app.tasks.items():
-        task.__trace__ = trace.build_tracer(name, task, app.loader, hostname, app=app)
+        tracer = trace.build_tracer(name, task, app.loader, hostname, Info=_End, app=app)
+        task.__trace__ = getattr(task, "repeating", lambda once: once)(tracer)
 
 
 def silence() -> None:

@@ -12,7 +12,7 @@ import structlog
 from celery import Celery, bootsteps, signals
 from celery.platforms import SecurityWarning
 
-from workers import celery_internals, remote_control, tasks
+from workers import celery_internals, maps, remote_control, tasks
 from workers.brokers import queue_names
 from workers.errands import Errands
 from workers.errors import TurnFailed
@@ -73,6 +73,7 @@ class CeleryWorker:
 
     def _prepare(self) -> None:
         tasks.define(self._app, Reception(self._runtime.admit, self._executor, self._errands))
+        maps.define(self._app)
         self._app.steps["consumer"].update((_attending(self._errands), FurtherQueues))
         self._app.steps["worker"].add(_leaving(self._runtime))
         remote_control.install(self._runtime)

@@ -27,7 +27,6 @@ from workers.brokers import QUEUE, publish_options, queue_names, turn_queue
 _RETRY_S = 1.0
 _MOST_REASON = 500
 _MOST_HEADERS = 64 * 1024  # bytes
-_MAPS = ("celery.map", "celery.starmap", "celery.chunks")  # Celery defines them in every application
 # What brokers note by themselves, differently each time, and Celery's texts for monitors: they may quote a prompt.
 _LEFT_OUT = ("x-", "redelivered", "argsrepr", "kwargsrepr", "stamp")
 
@@ -149,8 +148,8 @@ def fault(message: Message) -> str | None:
 def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str | None:
     if not isinstance(headers["task"], str):
         return "not a Celery message: the header task is no text"
-    if headers["task"] in _MAPS:
-        return f"{headers['task']} calls tasks in one process, and turns cannot be called: send a group"
+    if headers["task"] == "celery.chunks":  # its own result could not be stored
+        return "celery.chunks is split by its producer: send chunks(...).group()"
     if not isinstance(headers.get("id"), str) or not headers["id"]:
         return "not a Celery message: the header id is missing, or no text"
     match payload:

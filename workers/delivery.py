@@ -34,7 +34,7 @@ Outcome = Result | Parked | None  # None: another worker goes on with it
 _OF_THE_TASK = (TurnFailed, ChordError, EncodeError, SerializerNotInstalled, NotImplementedError, TypeError)
 
 # What follows is somebody else's: its arguments may be an agent's words, or a producer's secret.
-_SHOWN = {"argsrepr": "(not shown)", "kwargsrepr": "{}"}
+SHOWN = {"argsrepr": "(not shown)", "kwargsrepr": "{}"}
 
 
 class Cancelled(Ignore):  # type: ignore[misc]  # Celery has no types
@@ -107,7 +107,7 @@ def install(app: Celery) -> None:
         if sending in execution.sent:
             return _sent_before(app, kwargs)
         try:
-            result = send(*args, **{**_SHOWN, **asked})
+            result = send(*args, **{**SHOWN, **asked})
         except Exception as error:
             check(error)
             raise

@@ -45,7 +45,7 @@ class Kept:
     @property
     def follows(self) -> frozenset[str]:
         """The ids of the tasks that are to follow on it."""
-        return frozenset(task["options"]["task_id"] for task, _ in _tasks(list(self.embed.values())))
+        return _ids(list(self.embed.values()))
 
 
 def keep(request: ShownRequest) -> tuple[str, str]:
@@ -60,11 +60,7 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     asker = properties.get("reply_to") if (request.app.conf.result_backend or "").startswith("rpc") else None
     digest = sha256(dumps([group, following, asker]).encode()).hexdigest() if following or asker else ""
     turn = request.asked.turn
-    for task, place in _tasks(list(following.values())):
-        # The same whenever it is sent: whoever gets it twice can tell.
-        task.setdefault("options", {}).setdefault(
-            "task_id", str(uuid5(NAMESPACE_OID, f"{request.id} {digest}{place}"))
-        )
+    identify(list(following.values()), f"{request.id} {digest}")
     kept = Kept(
         {name: each for name, each in request.request_dict.items() if name not in _DROPPED and _is_json(each)},
         {name: properties.get(name) for name in _PROPERTIES},
@@ -78,6 +74,17 @@ def keep(request: ShownRequest) -> tuple[str, str]:
             "have it followed by one task that sends the rest"
         )
     return digest, message
+
+
+def identify(following: list[Any], seed: str) -> frozenset[str]:
+    """Give each task an id, the same whenever it is sent: whoever gets it twice can tell. Returns all ids."""
+    for task, place in _tasks(following):
+        task.setdefault("options", {}).setdefault("task_id", str(uuid5(NAMESPACE_OID, f"{seed}{place}")))
+    return _ids(following)
+
+
+def _ids(following: list[Any]) -> frozenset[str]:
+    return frozenset(task["options"]["task_id"] for task, _ in _tasks(following))
 
 
 def _tasks(following: object, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:

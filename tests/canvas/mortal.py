@@ -1,6 +1,6 @@
-"""A worker that dies at one moment of one turn's task: `python -m tests.canvas.mortal`, as `runturn` otherwise.
+"""A worker that dies at one moment of one task: `python -m tests.canvas.mortal`, as `runturn` otherwise.
 
-The environment says when: `MORTAL=MOMENT/TURN`.
+The environment says when: `MORTAL=MOMENT/TASK`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from celery import states
+from celery import Celery, states
 from celery.backends.base import Backend
 
 from ops.ledger import Ledger, Waiter
@@ -29,6 +29,10 @@ def _noted(_: Ledger, waiter: Waiter) -> str:
     return waiter.turn_id
 
 
+def _sent(_: Celery, *rest: Any, **options: Any) -> str:
+    return str(options.get("task_id"))
+
+
 # A call by moment, what it is called with for which turn, and whether the moment is after it.
 MOMENTS: dict[str, tuple[type, str, Callable[..., str], bool]] = {
     "before-settle": (Ledger, "settle", _settled, False),
@@ -36,11 +40,13 @@ MOMENTS: dict[str, tuple[type, str, Callable[..., str], bool]] = {
     "before-state": (Backend, "store_result", _stored, False),  # what follows on a success has been sent
     "before-note": (Ledger, "told", _noted, False),
 }
+# Of what a worker sends, by the id of that.
+AFTER_SENDING = {"after-sending": (Celery, "send_task", _sent, True)}
 
 
 def die(moment: str, turn_id: str) -> None:
     """Have this process die then."""
-    place, name, turn_of, after = MOMENTS[moment]
+    place, name, turn_of, after = {**MOMENTS, **AFTER_SENDING}[moment]
     call = getattr(place, name)
 
     @functools.wraps(call)

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group
-from celery.canvas import Signature, chunks, xmap, xstarmap
+from celery.canvas import Signature
 from celery.exceptions import ChordError, Ignore, NotRegistered, TaskRevokedError, TimeoutError
 from celery.result import AsyncResult
 
 from tests.canvas.company import Company
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
-from workers.app import TASK
 
 Turn = Callable[..., Signature]
 
@@ -83,32 +82,6 @@ def test_turn_replaces_the_task_that_asks_for_it(company: Company, turn: Turn) -
         asks.run()
     assert AsyncResult(task_id, app=company.app).get(timeout=WAIT_S)["turn_id"] == task_id
     assert result_of(company, follower).get(timeout=WAIT_S)["status"] == "completed"
-
-
-@pytest.mark.parametrize("kind", ["map", "starmap", "chunks"])
-def test_maps_are_refused_by_name(company: Company, turn: Turn, kind: str) -> None:
-    company.app.conf.task_routes = {"runturn.*": {"queue": "runturn"}}
-    signature, request = company.app.signature(TASK), turn("mapped").args[0]
-    maps = {
-        "map": lambda: xmap(signature, [request], app=company.app).apply_async(),
-        "starmap": lambda: xstarmap(signature, [[request]], app=company.app).apply_async(),
-        # Its parts go to the queue of tasks that no route is for.
-        "chunks": lambda: chunks(signature, [[request]], 1, app=company.app).apply_async(queue="runturn"),
-    }
-    with pytest.raises(
-        Exception,
-        match=r"^celery.(star)?map calls tasks in one process, and turns cannot be called: send a group$",
-    ):
-        maps[kind]().get(timeout=WAIT_S)
-    with pytest.raises(NotRegistered):  # in a worker of the producer's own
-        company.app.tasks["celery.map"](signature, [request])
-
-
-def test_chunks_that_are_to_be_split_in_a_worker_are_refused(company: Company) -> None:
-    arguments = {"task": company.app.signature(TASK), "it": [], "n": 1}
-    answer = company.app.send_task("celery.chunks", (), arguments, queue="runturn")
-    with pytest.raises(Exception, match=r"^celery.chunks calls tasks in one process"):
-        answer.get(timeout=WAIT_S)
 
 
 def test_no_turn_runs_in_its_producer(company: Company, turn: Turn) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 from celery import Celery
+from celery.canvas import chunks, xmap
 
 from adapters.result import Status
 from tests.brokers.node import Vhost
@@ -63,6 +64,17 @@ def test_own_task_follows_a_turn_in_the_same_worker(fleet: Fleet, app: Celery) -
     turn = Company(fleet).turn(RECORDING, "followed")
     answer = (turn | app.signature("company.told", queue="own")).apply_async()
     assert answer.get(timeout=WAIT_S) == "followed completed"
+
+
+@pytest.mark.parametrize("queue", ["runturn", "own"])
+def test_own_task_is_mapped_as_in_celery(app: Celery, queue: str) -> None:
+    task, results = app.signature("company.told"), [{"turn_id": name, "status": "done"} for name in "ab"]
+    answer = xmap(task, results, app=app).apply_async(queue=queue)
+    assert answer.get(timeout=WAIT_S) == ["a done", "b done"]
+    parts = chunks(task, [[each] for each in results], 1, app=app).apply_async(queue=queue)
+    assert parts.get(timeout=WAIT_S) == [["a done"], ["b done"]]
+    with pytest.raises(KeyError, match="status"):
+        xmap(task, [{"turn_id": "a"}], app=app).apply_async(queue=queue).get(timeout=WAIT_S)
 
 
 @pytest.mark.parametrize("queue", ["runturn", "own"])

@@ -21,6 +21,7 @@ WORKERS = Path(__file__).parent.parent.parent / "workers"
 CELERY = {
     "celery.app.amqp": ["Queues.__missing__"],
     "celery.app.base": ["Celery._get_backend"],
+    "celery.app.task": ["Task.start_strategy(app, consumer)"],
     "celery.app.trace": [
         "build_tracer(name, task, loader, hostname, Info, app)",
         "fast_trace_task(_loc)",
@@ -31,6 +32,7 @@ CELERY = {
         "Backend.get_task_meta(task_id, cache)",
         "Backend.store_result(task_id, result, state)",
         "Backend.encode_result(result, state)",
+        "Backend.ensure_chords_allowed",
         "Backend.chord_error_from_stack(callback, exc)",
         "BaseKeyValueStoreBackend._set_with_state(key, value, state)",
         "BaseKeyValueStoreBackend.on_chord_part_return(request, state, result)",
