@@ -16,6 +16,7 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
 from tests.cli.conftest import Cli
 from tests.cli.test_view import price, wire
+from tests.ledgers import new_ledger
 from tests.waiting import until
 from workers.cli.view import show_live
 from workers.cli.waiting import reason_to_wait, with_notice
@@ -28,7 +29,7 @@ WAIT_S = 60.0
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     """An empty one."""
-    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+    with Ledger.open(new_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")) as ledger:
         yield ledger
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from postgresql_server import PostgresqlServer, find_binaries
 from processes import Crew
 
 from ops.ledger import Ledger
+from tests.ledgers import new_ledger
 from tests.needs import need
+
+EMPTY = """
+DO $$ DECLARE filled text; BEGIN
+    SELECT string_agg(quote_ident(relname), ', ') INTO filled FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname <> 'alembic_version'
+        AND pg_relation_size(oid) > 0;
+    IF filled IS NOT NULL THEN EXECUTE 'TRUNCATE ' || filled || ' RESTART IDENTITY CASCADE'; END IF;
+END $$
+"""
 
 
 @pytest.fixture(scope="session")
@@ -33,15 +44,29 @@ def crew() -> Iterator[Crew]:
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    return new_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
+
+
+@pytest.fixture(scope="session")
+def reused(postgresql: PostgresqlServer) -> Iterator[Callable[[], str]]:
+    """A ledger that one test after the other has, emptied: a new database is three hundred files."""
+    url = postgresql.new_database()
+    Ledger.open(url).close()
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        def empty() -> str:
+            connection.execute(EMPTY)
+            return url
+
+        yield empty
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger_url(request: pytest.FixtureRequest) -> str:
+    """An empty ledger."""
     if request.param == "sqlite":
         return str(request.getfixturevalue("sqlite_url"))
-    server: PostgresqlServer = request.getfixturevalue("postgresql")
-    return server.new_database()
+    return str(request.getfixturevalue("reused")())
 
 
 @pytest.fixture

@@ -83,7 +83,9 @@ class PostgresqlServer:
     def start(self) -> None:
         """Listen; after `stop` and `kill`, on the same data. It answers on return."""
         # Dynamic shared memory in its own directory: a server that is killed leaves what it has in /dev/shm there.
-        options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "dynamic_shared_memory_type=mmap"]
+        # Nothing here is old enough to be vacuumed, and a look at each database takes a process.
+        settings = ("listen_addresses=", "fsync=off", "autovacuum=off", "dynamic_shared_memory_type=mmap")
+        options = [word for setting in settings for word in ("-c", setting)]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [str(self._binaries / "postgres"), "-D", self._data, "-k", str(self._directory), *options],

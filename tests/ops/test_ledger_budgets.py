@@ -345,7 +345,7 @@ def _work_or_set(number: int, url: str) -> None:
     """Seven processes run turns in budgets that the eighth sets, changes and removes."""
     rng = random.Random(number)
     with Ledger.open(url) as ledger:
-        for turn in range(15):
+        for turn in range(7):
             if number == 0:
                 for key in rng.sample(KEYS, 3):
                     ledger.set_budget(key, 1000.0, 0.25, NOON)

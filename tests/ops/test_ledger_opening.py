@@ -24,6 +24,20 @@ from ops.ledger.schema import metadata
 from tests.claiming import claim_turn
 
 
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """Nothing yet."""
+    return f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger_url(request: pytest.FixtureRequest) -> str:
+    """Nothing yet, or a new database."""
+    if request.param == "sqlite":
+        return str(request.getfixturevalue("sqlite_url"))
+    return str(request.getfixturevalue("postgresql").new_database())
+
+
 def engine_of(url: str) -> sa.Engine:
     return sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
 
@@ -183,7 +197,8 @@ def test_connections_that_the_server_ended_are_replaced(postgresql: PostgresqlSe
     url = postgresql.new_database()
     with Ledger.open(url) as ledger:
         ledger.submit_many([a_request()], 1.0)
-        postgresql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'test_%'")
+        ours = f"datname = '{sa.make_url(url).database}'"
+        postgresql.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
         assert not ledger.submit_many([a_request()], 2.0)
 
 

@@ -19,6 +19,7 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.ledger import Ledger
 from ops.state_dir import StateDir
+from tests.ledgers import new_ledger
 from tests.processes import agents, describe, end_turns, of_turns
 from tests.waiting import until
 from tests.workers.forked import Forked
@@ -101,6 +102,7 @@ class Fleet:
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None, **settings: str) -> None:
         self.root = root
         self.state = StateDir.open(root / "state")
+        new_ledger(self.state.ledger_url)
         self.workspace = root / "workspace"
         self.workspace.mkdir()
         self.broker = EmbeddedBroker(self.state.broker)

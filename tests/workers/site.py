@@ -23,6 +23,7 @@ from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings
 from remote.local import LocalHost
 from tests.claiming import claim_turn
+from tests.ledgers import new_ledger
 from tests.waiting import lines_of
 from workers.agents import build_registry
 from workers.conclusion import Parked
@@ -85,7 +86,7 @@ class Site:
         self.spool = root / "spool"
         self.workspace = root / "workspace"
         self.workspace.mkdir(exist_ok=True)
-        self.ledger = Ledger.open(url or f"sqlite:///{root}/ledger.db")
+        self.ledger = Ledger.open(url or new_ledger(f"sqlite:///{root}/ledger.db"))
         self.later = 0.0  # seconds that the workers' clocks are ahead
         self.looks: list[float] = []  # every time that somebody looked at them
         agent = AgentSettings(read_timeout_ms=60_000, retry_backoff_ms=1)

@@ -19,6 +19,7 @@ from kombu import Connection
 from adapters.result import Status
 from ops.ledger import DeadLetterRow, Ledger
 from ops.ledger import dead_letters as book
+from tests.ledgers import new_ledger
 from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.rabbit_fleet import RabbitFleet
@@ -206,7 +207,7 @@ def _message(body: bytes, headers: Mapping[str, Any]) -> Mock:
 def test_ledger_keeps_the_newest_and_no_endless_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(book, "MAX_LETTERS", 3)
     monkeypatch.setattr(book, "MAX_BODY_BYTES", 8)
-    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+    with Ledger.open(new_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")) as ledger:
         for second in range(6):
             letter = dead_letter(_message(b"x" * (second + 4), TASK), "why", float(second))
             assert ledger.dead_letters.keep(letter)
@@ -219,7 +220,7 @@ def test_ledger_keeps_the_newest_and_no_endless_body(tmp_path: Path, monkeypatch
 
 def test_message_that_comes_back_at_once_is_not_forgotten(tmp_path: Path) -> None:
     """A worker may put it aside again before whoever has queued it again forgets it."""
-    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+    with Ledger.open(new_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")) as ledger:
         first, second = (dead_letter(_message(b"{", TASK), "why", at) for at in (1.0, 2.0))
         ledger.dead_letters.keep(first)
         ledger.dead_letters.keep(second)
@@ -236,7 +237,7 @@ def test_message_that_comes_back_at_once_is_not_forgotten(tmp_path: Path) -> Non
 )
 def test_odd_headers_do_not_matter(tmp_path: Path, headers: Any) -> None:
     letter = dead_letter(_message(b"", headers), "why \0 \ud800", 1.0)
-    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+    with Ledger.open(new_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")) as ledger:
         assert ledger.dead_letters.keep(letter)
         assert ledger.dead_letters.list(1) == [letter.row]
 
