@@ -60,7 +60,8 @@ class Node:
 
     def ask(self, expression: str) -> str:
         """Have the server evaluate Erlang, and return what that prints. `rabbitmqctl` takes half a second."""
-        server = ("-address", f"127.0.0.1:{self.distribution}", "-c", COOKIE, "-r")
+        # -R: named by the server. Two at a time may choose the same random name (-r), and one of them is refused.
+        server = ("-address", f"127.0.0.1:{self.distribution}", "-c", COOKIE, "-R")
         said = subprocess.run(
             [self._call, *server, "-e", "-fetch_stdout"],
             input=f"{expression}.\n",
