@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -52,25 +53,22 @@ def endless(fleet: Fleet, tmp_path: Path, **fields: Any) -> TurnRequest:
 def events_of(app: Celery) -> Iterator[list[dict[str, Any]]]:
     """What monitors such as Flower are told."""
     seen: list[dict[str, Any]] = []
-    ready, done = threading.Event(), threading.Event()
+    receiver = app.events.Receiver(app.connection_for_read(), handlers={"*": seen.append})
+    looks = count(1)
+    receiver.on_iteration = lambda: ready.set() if next(looks) > 1 else None
+    ready = threading.Event()  # it has subscribed with its first look, and stays so: nothing is missed between two
 
     def listen() -> None:
-        with app.connection_for_read() as connection:
-            receiver = app.events.Receiver(connection, handlers={"*": seen.append})
-            ready.set()
-            while not done.is_set():
-                try:
-                    receiver.capture(limit=None, timeout=0.5, wakeup=False)
-                except TimeoutError:
-                    continue
+        for _ in receiver.consume(safety_interval=0.2, wakeup=False):
+            pass
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    ready.wait(10)
+    assert ready.wait(60)
     try:
         yield seen
     finally:
-        done.set()
+        receiver.should_stop = True
         listener.join(60)
 
 

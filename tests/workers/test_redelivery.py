@@ -20,7 +20,7 @@ from celery.app import trace
 from adapters.result import Status, TurnResult
 from ops.ledger import Claim
 from tests.brokers.fixtures import rabbitmq, vhost
-from tests.brokers.rabbitmq import Vhost
+from tests.brokers.node import Vhost
 from tests.workers.site import Site
 from tests.workers.test_delivery import FAILED, Bench, Sqlite, Valkey, server, valkey
 from workers import celery_internals, delivery
