@@ -2,7 +2,8 @@
 
 A message only brings a turn into the ledger (see `workers.reception`). When the turn has been taken from there,
 Celery itself executes its task (see `workers.execution`): it sends the signals and the events, keeps the state,
-and publishes what is to follow. The bodies here are what it calls, in a thread of the turn's own.
+and publishes what is to follow. The bodies here are what it calls, in a thread of the turn's own. They wait for
+`TurnRun.drive` (see `workers.run`), which runs the turn on the worker's loop.
 """
 
 from __future__ import annotations
