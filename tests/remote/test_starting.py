@@ -147,15 +147,16 @@ async def test_a_workspace_may_have_any_name(any_lab: Lab, name: str) -> None:
     assert output.decode().strip() == ascii(str(place))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(HOSTILE | SHELL_WORDS, max_size=6))
+# Few with much to send: a process of each takes longer than its words do.
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(HOSTILE | SHELL_WORDS, max_size=60))
 def test_arguments_arrive_as_they_are(any_lab: Lab, arguments: list[str]) -> None:
     output, _ = asyncio.run(any_lab.run(any_lab.command("printf", "%s\\0", "begin", *arguments)))
     assert output.removesuffix(b"\n") == b"".join(os.fsencode(word) + b"\0" for word in ("begin", *arguments))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.from_regex(r"X_[A-Za-z_0-9]{0,8}", fullmatch=True), HOSTILE | SHELL_WORDS, max_size=4))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.from_regex(r"X_[A-Za-z_0-9]{0,8}", fullmatch=True), HOSTILE | SHELL_WORDS, max_size=40))
 def test_the_environment_arrives_as_it_is(any_lab: Lab, values: dict[str, str]) -> None:
     output, _ = asyncio.run(any_lab.run(any_lab.sh("cat /proc/$$/environ", env=values, unset_env=("HOME",))))
     seen = dict(entry.split(b"=", 1) for entry in output.removesuffix(b"\n").split(b"\0") if entry)
