@@ -12,6 +12,7 @@ from tests.needs import need
 
 COOKIE = "runturntest"
 _ASK_S = 60.0
+_VHOSTS = count(1)  # of this process: each module that imports the fixture has a node of its own to speak to
 
 # What docs/getting-started.md sets for the queue `runturn`.
 POLICY = json.dumps(
@@ -33,11 +34,10 @@ class Node:
         self.folder = folder
         self.port = port
         self.distribution = distribution
-        self._vhosts = count(1)
 
     def new_vhost(self, *, prepared: bool = True) -> Vhost:
         """An empty place of its own, for one test; `prepared` for turns as docs/getting-started.md has it."""
-        vhost = Vhost(self, f"test-{os.getpid()}-{next(self._vhosts)}")
+        vhost = Vhost(self, f"test-{os.getpid()}-{next(_VHOSTS)}")
         all_of_it = ", ".join(['<<".*">>'] * 3)
         kind = '#{default_queue_type => <<"quorum">>}' if prepared else "#{}"
         self.ask(
