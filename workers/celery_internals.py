@@ -159,15 +159,16 @@ class _Backend(Backend):  # type: ignore[misc]  # as above
             super()._call_task_errbacks(request, exc, traceback)
             return
         for errback in errbacks:
-            called = f"{errback['options'].get('task_id')} called"
-            if called in execution.sent:
+            # A canvas has no id of its own; its tasks have theirs, under which each is sent once.
+            called = {f"{task_id} called"} if (task_id := errback["options"].get("task_id")) else set()
+            if called & execution.sent:
                 continue
             request.errbacks = [errback]
             try:
                 super()._call_task_errbacks(request, exc, traceback)
             except Exception as error:  # its own: what cannot be sent is Undelivered
                 log.warning("an errback failed", task=errback["task"], error=delivery.summary(error))
-            execution.sent.add(called)
+            execution.sent |= called
         request.errbacks = errbacks
 
 

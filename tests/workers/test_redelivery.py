@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import redis
-from celery import chord, signals
+from celery import chord, group, signals
 from celery.app import trace
 
 from adapters.result import Status, TurnResult
@@ -90,6 +90,16 @@ def test_errback_in_the_same_process_is_called_once(bench: Bench, *, raises: boo
     bench.refused.clear()
     assert bench.execute(waiter, FAILED).done
     assert (called, bench.ids, bench.state("t1")) == (["failed"], ["sent"], "FAILURE")
+
+
+def test_errbacks_that_are_groups_are_all_sent(bench: Bench) -> None:
+    turn = bench.turn()
+    for names in ("ab", "cd"):
+        turn.link_error(group(bench.after(name).set(immutable=True) for name in names))
+    turn.apply_async()
+    (waiter,) = bench.waiters()
+    assert bench.execute(waiter, FAILED).done
+    assert sorted(bench.ids) == ["a", "b", "c", "d"]
 
 
 def test_link_with_wrong_arguments_is_a_failure_of_the_task(bench: Bench) -> None:
