@@ -72,12 +72,13 @@ def _valid_traceparent(value: str) -> str:
 
 
 Traceparent = Annotated[str, StringConstraints(pattern=_TRACEPARENT), AfterValidator(_valid_traceparent)]
+_TRACEPARENT_HEADER: TypeAdapter[str] = TypeAdapter(Traceparent)
 
 
 def read_traceparent(header: object) -> str | None:
     """What a producer's tracing has put into a header; None for what is no traceparent: that is to be ignored."""
     try:
-        return TypeAdapter(Traceparent).validate_python(header)
+        return _TRACEPARENT_HEADER.validate_python(header)
     except ValidationError:
         return None
 

@@ -16,16 +16,18 @@ T = TypeVar("T")
 def until(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
     """Return what `condition` returns as soon as that is true; fails naming `what` after `timeout_s` seconds.
 
-    Looking takes a fifth of a core at most: what is waited for needs it.
+    Looking takes a fifth of a core at most, and less the longer it takes: what is waited for needs it.
     """
     deadline = time.monotonic() + timeout_s
+    pause = 0.01
     while True:
         began = time.thread_time()
         if found := condition():
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}")
-        time.sleep(max(0.02, 4 * (time.thread_time() - began)))
+        pause = min(0.1, 1.2 * pause)
+        time.sleep(max(pause, 4 * (time.thread_time() - began)))
 
 
 def text_of(file: Path) -> str:

@@ -6,6 +6,7 @@ ends the worker.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -29,6 +30,7 @@ from workers.errors import MessageRefused
 # Turns that wait, wait in the ledger.
 _UNWANTED = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 _PREFETCH = 10
+_TOGETHER_S = 0.1  # events of a short turn wait for each other
 _SETTING_TO_CHANGE = 2  # exit status
 
 log = structlog.get_logger(__name__)
@@ -38,6 +40,7 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
     """Receives messages of turns. Workers use the class that `install` makes of it."""
 
     dead_letters: ClassVar[DeadLetters]
+    _flush_at = 0.0  # by the monotonic clock: when events are sent that wait
 
     class Blueprint(Consumer.Blueprint):  # type: ignore[misc]  # as above
         """The consumer's parts."""
@@ -58,6 +61,22 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
         """Have tasks received, and traced by what instrumentations have put in the place of Celery's tracer."""
         super().update_strategies()
         trace_tasks(self.app, self.hostname)
+
+    def on_send_event_buffered(self) -> None:
+        """Send events a little later: many of them in one message cost as much as one."""
+        now = time.monotonic()
+        if self.hub and now >= self._flush_at:
+            self._flush_at = now + _TOGETHER_S
+            self.hub.call_later(_TOGETHER_S, self._send_events)
+
+    def shutdown(self) -> None:
+        """Leave, once the events are sent that wait."""
+        self._send_events()
+        super().shutdown()
+
+    def _send_events(self) -> None:
+        if self.event_dispatcher:
+            self.event_dispatcher.flush()
 
     def bury(self, message: Message, reason: str) -> None:
         """Put a message aside, and acknowledge it when the ledger has it. Returns at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, Self
 from uuid import NAMESPACE_OID, uuid5
@@ -42,6 +42,10 @@ class Kept:
         headers = {"id": waiter.task_id, "task": TASK, "root_id": waiter.turn_id}
         return cls(headers, {"correlation_id": waiter.task_id}, {})
 
+    def written(self) -> str:
+        """As JSON; asdict() would copy all of it first."""
+        return dumps({each.name: getattr(self, each.name) for each in fields(self)})
+
     @property
     def follows(self) -> frozenset[str]:
         """The ids of the tasks that are to follow on it."""
@@ -67,7 +71,7 @@ def keep(request: ShownRequest) -> tuple[str, str]:
         following,
         not isinstance(turn, Mapping) or turn.get("failure") != "return",
     )
-    message = dumps(asdict(kept))
+    message = kept.written()
     if len(message) > _MOST:
         raise MessageTooLong(
             f"what follows on the task, with its headers, is {len(message):,} bytes, and {_MOST:,} can be kept: "
@@ -126,4 +130,4 @@ def unasked(claim: Claim) -> Waiter:
         "ignore_result": True,
     }
     kept = Kept(headers, {"correlation_id": claim.turn_id}, {})
-    return Waiter(claim.turn_id, claim.turn_id, message=dumps(asdict(kept)))
+    return Waiter(claim.turn_id, claim.turn_id, message=kept.written())

@@ -134,6 +134,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.in_transit: str | None = None  # the list of the message that is being received
         self._transit: str | None = None  # the list that we wait on
+        self._pooled: Any = None  # a client of the pool
         self._arrived = False  # whether the server has answered the first of the two commands
         self.acked_queues: set[str] = set()  # those that are consumed with acknowledgements
         super().__init__(*args, **kwargs)
@@ -181,11 +182,16 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def _create_client(self, asynchronous: bool = False) -> Any:
         """Return a client of the server. Raises ConnectionError after the connection was closed.
 
-        kombu raises AttributeError then, which ends a worker that acknowledges what it received before.
+        kombu raises AttributeError then, which ends a worker that acknowledges what it received before. It also
+        makes a client for each command, which takes longer than the command; those of a pool do not differ.
         """
         if self.connection is None or self.connection.client is None:
             raise ConnectionError("the connection is closed")
-        return super()._create_client(asynchronous)
+        if asynchronous:
+            return super()._create_client(asynchronous)
+        if self._pooled is None or self._pooled.connection_pool is not self.pool:
+            self._pooled = super()._create_client()
+        return self._pooled
 
     def _on_connection_disconnect(self, connection: Any) -> None:
         """Wait on a new list next time: a message that was on its way may be in the old one."""

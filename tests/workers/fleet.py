@@ -22,7 +22,7 @@ from ops.state_dir import StateDir
 from tests.ledgers import new_ledger
 from tests.processes import agents, describe, end_turns, of_turns
 from tests.waiting import until
-from tests.workers.forked import Forked
+from tests.workers.forked import Forked, done
 from workers.app import create_app
 from workers.client import Client
 from workers.embedded import EmbeddedBroker
@@ -169,13 +169,16 @@ class Fleet:
 
     def command(self, *arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line."""
+        environment = kwargs.get("env", self.environment)
+        if self.forks and "cwd" not in kwargs and "PYTHONPATH" not in environment:
+            return done(self.module, list(arguments), environment, WAIT_S)
         return subprocess.run(
             [sys.executable, "-m", self.module, *arguments],
             check=False,
             capture_output=True,
             text=True,
             timeout=WAIT_S,
-            **{"env": self.environment, **kwargs},
+            **{"env": environment, **kwargs},
         )
 
     def agents(self) -> set[int]:

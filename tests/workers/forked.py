@@ -13,12 +13,15 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 _AGENTS = (f"adapters.{name}.adapter" for name in ("claude_code", "claude_sdk", "codex", "gemini"))
 _WORKER = ("workers.runtime", "workers.cli.fleet", "workers.celery_worker")
+Completed: TypeAlias = "subprocess.CompletedProcess[str]"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, *_WORKER, *_AGENTS, "tests.workers.live_worker", "tests.workers.frozen"])
 
@@ -26,8 +29,15 @@ CONTEXT.set_forkserver_preload([__name__, *_WORKER, *_AGENTS, "tests.workers.liv
 class Forked:
     """A process of `runturn`, with what tests use of `subprocess.Popen`."""
 
-    def __init__(self, module: str, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
-        args = (module, arguments, dict(environment), log)
+    def __init__(
+        self,
+        module: str,
+        arguments: list[str],
+        environment: Mapping[str, str],
+        output: Path,
+        errors: Path | None = None,  # as `output`
+    ) -> None:
+        args = (module, arguments, dict(environment), output, errors or output)
         self._process = CONTEXT.Process(target=_run, args=args, daemon=True)
         self._process.start()
 
@@ -67,13 +77,28 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
 
-def _run(module: str, arguments: list[str], environment: dict[str, str], log: Path) -> None:
+def done(module: str, arguments: list[str], environment: Mapping[str, str], timeout_s: float) -> Completed:
+    """Run a command to its end; raises subprocess.TimeoutExpired once it has taken too long, and was killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        process = Forked(module, arguments, environment, output, errors)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(arguments, code, output.read_text(), errors.read_text())
+
+
+def _run(module: str, arguments: list[str], environment: dict[str, str], output: Path, errors: Path) -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    with log.open("wb") as output:
-        for stream in (1, 2):
-            os.dup2(output.fileno(), stream)
+    for stream, file in ((1, output), (2, errors)):
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        os.dup2(opened, stream)
+        os.close(opened)
     sys.argv = ["runturn", *arguments]
     sys.modules.pop(module, None)  # what is imported already, runpy would warn of
     try:

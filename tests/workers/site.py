@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import tempfile
 import time
@@ -32,6 +33,12 @@ from workers.hosts import Hosts, TurnHost
 from workers.keeper import OWNER_TTL_S
 from workers.pump import EventPump
 from workers.run import RunOutcome, TurnRun
+
+
+@functools.cache
+def claude_code() -> Adapter:
+    """Looking for the agents of an installation takes longer than a turn."""
+    return build_registry(Settings()).get("claude-code")
 
 
 class Killed(BaseException):
@@ -91,8 +98,7 @@ class Site:
         self.looks: list[float] = []  # every time that somebody looked at them
         agent = AgentSettings(read_timeout_ms=60_000, retry_backoff_ms=1)
         self._settings = Settings(state_dir=root, agent=agent)
-        known = build_registry(self._settings)
-        self._registry = Registry([known.get("claude-code"), Counted(known.get("claude-code"), root / "starts")])
+        self._registry = Registry([claude_code(), Counted(claude_code(), root / "starts")])
         self._owners = 0
         self._pumps: list[EventPump] = []
 

@@ -16,8 +16,7 @@ from adapters.request import TurnRequest
 from adapters.result import Status, TurnResult
 from adapters.scripted import Scripted
 from tests.workers.conftest import RECORDINGS
-from tests.workers.site import Site
-from workers.agents import build_registry
+from tests.workers.site import Site, claude_code
 
 DONE = RECORDINGS / "a_parallel_tools.jsonl"
 BROKEN = RECORDINGS / "n_SIGTERM_midstream.jsonl"  # the model has answered before
@@ -39,7 +38,7 @@ class Naming(Scripted):
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
-    agent = Naming(build_registry(site._settings).get("claude-code"))
+    agent = Naming(claude_code())
     agent.told = []
     site._registry = Registry([agent])
     yield site

@@ -46,6 +46,8 @@ CELERY = {
     "celery.worker.consumer.consumer": [
         "Consumer.update_strategies",
         "Consumer.on_connection_error_after_connected",
+        "Consumer.on_send_event_buffered",
+        "Consumer.shutdown",
     ],
     "celery.worker.consumer.tasks": ["Tasks.qos_global"],
     "celery.worker.control": ["Panel.data"],
@@ -71,6 +73,7 @@ KOMBU = {
         "Channel._q_for_pri(queue, pri)",
         "Channel._in_poll",
         "Channel._create_client(asynchronous)",
+        "Channel.pool",
         "Channel._fanout_queues",
         "Channel._on_connection_disconnect(connection)",
         "Channel.unacked_key",

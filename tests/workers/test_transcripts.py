@@ -25,10 +25,9 @@ from ops.errors import ArchiveUnavailable
 from ops.transcripts import Archive, read_lines
 from tests.waiting import until
 from tests.workers.fleet import Fleet
-from tests.workers.site import Killed, Site
+from tests.workers.site import Killed, Site, claude_code
 from tests.workers.test_crash_points import Death
 from workers import transcripts
-from workers.agents import build_registry
 from workers.equipment import Equipment
 from workers.outcome import refused
 from workers.run import TurnRun
@@ -56,8 +55,7 @@ class Office(Site):
     def __init__(self, root: Path, url: str) -> None:
         super().__init__(root)
         self.archive = Archive.at(url)
-        recorded = build_registry(self._settings).get("claude-code")
-        self._registry = Registry([recorded, Loud(recorded)])
+        self._registry = Registry([claude_code(), Loud(claude_code())])
         self.say = "echo trouble with $GITHUB_TOKEN"
 
     def worker(self, hook: Any = lambda _: None) -> Equipment:

@@ -303,6 +303,17 @@ def test_acknowledging_over_a_closed_connection_is_a_connection_error(broker: Em
         consumer.messages[0].ack()
 
 
+def test_commands_share_a_client_until_its_connections_were_given_up(broker: EmbeddedBroker) -> None:
+    with Connection(broker.url) as connection:
+        channel = connection.default_channel
+        with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
+            assert first is second
+        channel._disconnect_pools()
+        with channel.conn_or_acquire() as third:
+            assert third is not first
+            assert third.ping()
+
+
 @pytest.mark.parametrize("fault", ["dropped", "restarted"])
 def test_lost_connection_loses_nothing(broker: EmbeddedBroker, client: redis.Redis, fault: str) -> None:
     with consuming(broker.url) as consumer:
