@@ -38,6 +38,7 @@ def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[
         task_queues=[turn_queue(name) for name in queues],
         task_serializer=serialization.NAME,
         result_serializer=serialization.NAME,
+        event_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],
         # A message leaves the broker when the ledger has its turn (see `workers.reception`), not before.
         task_acks_late=True,
