@@ -125,7 +125,7 @@ class _Side:
 def _sides(root: Path) -> Iterator[tuple[_Side, _Side]]:
     """The plain worker and ours, both ready."""
     with Fleet(root, agent__max_concurrent_agents=str(_CONCURRENCY)) as fleet:
-        fleet.workspace = root / "repository"  # in a "workspace", workers look for what an earlier turn has brought
+        fleet.workspace = root / "repository"  # "workspace" is what those are called that turns bring
         fleet.workspace.mkdir()
         worker = fleet.start_worker(prefix=PREFIX)
         with _plain_worker(fleet) as plain:
