@@ -70,8 +70,9 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
             self.hub.call_later(_TOGETHER_S, self._send_events)
 
     def shutdown(self) -> None:
-        """Leave, once the events are sent that wait."""
-        self._send_events()
+        """Leave, once the events are sent that wait. If none do, no broker that hangs is to hold up the worker."""
+        if time.monotonic() < self._flush_at:
+            self._send_events()
         super().shutdown()
 
     def _send_events(self) -> None:

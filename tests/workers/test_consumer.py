@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from celery.worker.consumer import Consumer
 
 from workers import consumer
 from workers.consumer import TurnConsumer
@@ -50,6 +51,17 @@ def test_events_of_a_tenth_of_a_second_are_sent_together(
     now[0] = 100.2  # Celery's loop may have forgotten what was to be called, as it began anew
     monitored.on_send_event_buffered()
     assert len(monitored.hub.later) == 1
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_consumer_that_leaves_sends_events_that_wait_and_otherwise_asks_nothing_of_the_broker(
+    monitored: TurnConsumer, monkeypatch: pytest.MonkeyPatch, waiting: bool
+) -> None:
+    monkeypatch.setattr(Consumer, "shutdown", lambda _: None)
+    if waiting:
+        monitored.on_send_event_buffered()
+    monitored.shutdown()
+    assert monitored.event_dispatcher.sent == waiting
 
 
 def test_events_of_a_consumer_that_is_not_connected_wait(monitored: TurnConsumer) -> None:
