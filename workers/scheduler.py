@@ -78,13 +78,13 @@ class Scheduler:
                 await asyncio.sleep(_POLL_S)
 
     async def _take(self, limit: int) -> bool:
-        """Take up to so many turns; returns whether there were any."""
+        """Take up to so many turns; returns whether there may be more."""
         if limit <= 0:
             return False
         equipment = self._equipment
         taken = await asyncio.to_thread(equipment.ledger.open_attempts)
         vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.known_hosts, equipment.clock())
-        return await self._claim(vacancies.admit, limit)
+        return await self._claim(vacancies.admit, limit) == limit
 
     async def _end_cancelled(self) -> None:
         """Without any room, take only turns that were cancelled while they waited: they are over at once."""
@@ -93,7 +93,7 @@ class Scheduler:
             self._looked_at = now
             await self._claim(lambda place: place == NOWHERE, _AT_ONCE)
 
-    async def _claim(self, admits: Callable[[str], bool], limit: int) -> bool:
+    async def _claim(self, admits: Callable[[str], bool], limit: int) -> int:
         equipment = self._equipment
         asked_at, now = equipment.monotonic(), equipment.clock()
         claims = await asyncio.to_thread(equipment.ledger.take, self._owner, admits, now, OWNER_TTL_S, limit)
@@ -103,4 +103,4 @@ class Scheduler:
             await asyncio.wait(beginning, timeout=_BEGINNING_S)
             for waiting in beginning:
                 waiting.cancel()
-        return bool(claims)
+        return len(claims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -34,6 +35,15 @@ _VERSION = sa.select(attempts.c.agent_version).where(
     attempts.c.turn_id == sa.bindparam("of_turn"), attempts.c.attempt == sa.bindparam("number")
 )
 _USED = usage.insert()
+_SOURCE = ("attempt", "usage_source", "usage_complete")
+_BOOKED = (
+    sa.select(
+        *(attempts.c[name] for name in _SOURCE), *(usage.c[name] for name in ("model", *TOKEN_KINDS, "cost_nano"))
+    )
+    .select_from(attempts.outerjoin(usage))
+    .where(attempts.c.turn_id == sa.bindparam("of_turn"), attempts.c.ended_at.is_not(None))
+    .order_by(attempts.c.attempt, usage.c.model)
+)
 COMPLETED = "completed"  # the outcome of an attempt that did not fail
 
 
@@ -78,11 +88,17 @@ def _amounts(used: ModelUsage) -> dict[str, int | None]:
 
 def _add_to_totals(connection: Connection, key: dict[str, Any], used: ModelUsage) -> None:
     unpriced = used.tokens.total if used.cost_usd is None else 0
-    statement = upsert(connection, model_totals).values(**key, **_amounts(used), unpriced_tokens=unpriced)
+    row = {**key, **_amounts(used), "unpriced_tokens": unpriced}
+    connection.execute(_sum_up(connection.dialect.name), row)
+
+
+@cache
+def _sum_up(dialect: str) -> Any:
+    statement = upsert(dialect, model_totals)
     old, new = model_totals.c, statement.excluded
     counts = {name: old[name] + new[name] for name in (*TOKEN_KINDS, "unpriced_tokens")}
     sums = {**counts, "cost_nano": _sum_of_costs(old, new)}
-    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=sums))
+    return statement.on_conflict_do_update(index_elements=["agent", "model", "observed"], set_=sums)
 
 
 def _sum_of_costs(old: Any, new: Any) -> ColumnElement[int]:
@@ -99,7 +115,7 @@ def count_failure(
     key = {"agent": agent, "agent_version": version or "", "outcome": outcome}
     priced = any(amount.cost_usd is not None for amount in used.by_model.values())
     amounts = {"tokens": used.tokens.total, "cost_nano": known_cost(used) if priced else None, "booked_at": now}
-    statement = upsert(connection, failure_totals).values(**key, **amounts)
+    statement = upsert(connection.dialect.name, failure_totals).values(**key, **amounts)
     old, new = failure_totals.c, statement.excluded
     sums = {"tokens": old.tokens + new.tokens, "cost_nano": _sum_of_costs(old, new)}
     latest = sa.case((new.booked_at > old.booked_at, new.booked_at), else_=old.booked_at)
@@ -110,28 +126,23 @@ def count_failure(
 
 def count_outcome(connection: Connection, agent: str, outcome: str) -> None:
     """Add a turn to its agent's outcomes."""
-    statement = upsert(connection, outcome_totals).values(agent=agent, outcome=outcome, turns=1)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["agent", "outcome"], set_={"turns": outcome_totals.c.turns + 1}
-        )
+    connection.execute(_count_up(connection.dialect.name), {"agent": agent, "outcome": outcome, "turns": 1})
+
+
+@cache
+def _count_up(dialect: str) -> Any:
+    statement = upsert(dialect, outcome_totals)
+    return statement.on_conflict_do_update(
+        index_elements=["agent", "outcome"], set_={"turns": outcome_totals.c.turns + 1}
     )
 
 
 def usage_of(connection: Connection, turn_id: str) -> dict[int, Usage]:
     """What each ended attempt of a turn used. One query: an amendment is in it as a whole or not at all."""
-    source = ("attempt", "usage_source", "usage_complete")
-    amounts = ("model", *TOKEN_KINDS, "cost_nano")
-    query = (
-        sa.select(*(attempts.c[name] for name in source), *(usage.c[name] for name in amounts))
-        .select_from(attempts.outerjoin(usage))
-        .where(attempts.c.turn_id == turn_id, attempts.c.ended_at.is_not(None))
-        .order_by(attempts.c.attempt, usage.c.model)
-    )
-    rows = connection.execute(query).mappings()
+    rows = connection.execute(_BOOKED, {"of_turn": turn_id}).mappings()
     return {
         attempt: Usage(_by_model(booked), UsageSource(name), complete)
-        for (attempt, name, complete), booked in groupby(rows, itemgetter(*source))
+        for (attempt, name, complete), booked in groupby(rows, itemgetter(*_SOURCE))
     }
 
 

@@ -28,6 +28,15 @@ _MOST_USD = 1e9  # above any limit, and within what the database counts
 _POSTGRESQL_LOCK = 0x627564676574  # "budget": any number does that nobody else uses
 _KEY = (budgets.c.name, budgets.c.value, budgets.c.period)
 
+# Made once, as in `turn_rows`.
+_OF_LABELS = (
+    sa.select(budgets)
+    .join(turn_labels, sa.and_(turn_labels.c.name == budgets.c.name, turn_labels.c.value == budgets.c.value))
+    .where(turn_labels.c.turn_id == sa.bindparam("of_turn"))
+    .order_by(*_KEY)
+    .with_for_update(of=budgets)
+)
+
 
 class BudgetKey(NamedTuple):
     """Which budget: that of the turns with the label name=value, for a period."""
@@ -210,9 +219,7 @@ def _accounts(connection: Connection, condition: ColumnElement[bool]) -> list[_A
 
 def _locked(connection: Connection, turn_id: str) -> list[_Account]:
     """The budgets of a turn's labels, held until the transaction ends."""
-    labels = sa.and_(turn_labels.c.name == budgets.c.name, turn_labels.c.value == budgets.c.value)
-    query = sa.select(budgets).join(turn_labels, labels).where(turn_labels.c.turn_id == turn_id)
-    rows = connection.execute(query.order_by(*_KEY).with_for_update(of=budgets)).mappings()
+    rows = connection.execute(_OF_LABELS, {"of_turn": turn_id}).mappings()
     return [_account(row) for row in rows]
 
 

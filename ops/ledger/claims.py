@@ -23,6 +23,8 @@ from ops.ledger.turn_rows import (
     stored_request,
 )
 
+_BEGUN = attempts.insert()  # made once, as in `turn_rows`
+
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
@@ -142,7 +144,7 @@ def begin_attempt(
         agent_version=agent_version,
     )
     values = {name: getattr(attempt, name) for name in Attempt.__dataclass_fields__}
-    connection.execute(attempts.insert().values(values))
+    connection.execute(_BEGUN, values)
     change(
         connection, claim.turn_id, attempt=attempt.attempt, host=host, session_id=session_id,
         place=places.at(host), started_at=row["started_at"] if row["started_at"] is not None else now,

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError,
 
 from ops.errors import LedgerUnavailable, SettingsError
 
+COUNTED = {"preserve_rowcount": True}  # SQLAlchemy drops the count for PostgreSQL unless it is told to keep it
 BUSY_S = 10.0  # how long a transaction waits for another one; each takes a millisecond or so
 
 # A worker that is frozen inside a transaction would hold its locks for good: the server ends its session.
@@ -82,18 +84,22 @@ class Database:
             raise LedgerUnavailable(f"ledger {self.name}: all of this process's connections are in use") from error
 
 
-def upsert(connection: Connection, table: Table) -> Any:
-    """An INSERT that can say ON CONFLICT, in the dialect at hand."""
-    if connection.dialect.name == "postgresql":
+def upsert(dialect: str, table: Table) -> Any:
+    """An INSERT that can say ON CONFLICT, in a dialect of that name."""
+    if dialect == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
 
 
 def insert_new(connection: Connection, table: Table, **values: Any) -> bool:
     """Insert a row unless its key is taken; returns whether it was inserted."""
-    statement = upsert(connection, table).values(values).on_conflict_do_nothing()
-    # SQLAlchemy drops the count for PostgreSQL unless it is told to keep it
-    return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount == 1
+    statement = _insert_new(connection.dialect.name, table)
+    return connection.execute(statement, values, execution_options=COUNTED).rowcount == 1
+
+
+@cache
+def _insert_new(dialect: str, table: Table) -> Any:
+    return upsert(dialect, table).on_conflict_do_nothing()
 
 
 def _parse(url: str) -> sa.URL:

@@ -35,7 +35,7 @@ def announce(connection: Connection, known: Mapping[str, Labels], now: float) ->
     mine = {(name, json.dumps(dict(labels), sort_keys=True)) for name, labels in known.items()}
     rows = [{"name": name, "labels": labels, "seen_at": now} for name, labels in sorted(mine - said)]
     if rows:
-        statement = upsert(connection, hosts)
+        statement = upsert(connection.dialect.name, hosts)
         update = statement.on_conflict_do_update(
             index_elements=["name", "labels"], set_={"seen_at": statement.excluded.seen_at}
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -11,6 +13,10 @@ from ops.ledger.database import insert_new, upsert
 from ops.ledger.records import Claim
 from ops.ledger.schema import sessions
 from ops.ledger.turn_rows import held
+
+# Made once, as in `turn_rows`.
+_HOLDER = sa.select(sessions.c.locked_by).where(sessions.c.session_id == sa.bindparam("this"))
+_UNLOCK = sessions.update().where(sessions.c.locked_by == sa.bindparam("of_turn"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +53,22 @@ def lock(
     held(connection, claim)
     row = SessionRow(session_id, agent, host, workspace, locked_by=claim.turn_id, updated_at=now)
     values = {name: getattr(row, name) for name in SessionRow.__dataclass_fields__}
-    statement = upsert(connection, sessions).values(values)
-    free = sa.or_(sessions.c.locked_by.is_(None), sessions.c.locked_by == claim.turn_id)
-    connection.execute(statement.on_conflict_do_update(index_elements=["session_id"], set_=values, where=free))
-    holder = connection.scalar(sa.select(sessions.c.locked_by).where(sessions.c.session_id == session_id))
+    connection.execute(_lock(connection.dialect.name), values)
+    holder = connection.scalar(_HOLDER, {"this": session_id})
     return row if holder == claim.turn_id else InUse(session_id, str(holder))
+
+
+@cache
+def _lock(dialect: str) -> Any:
+    new = upsert(dialect, sessions)
+    free = sa.or_(sessions.c.locked_by.is_(None), sessions.c.locked_by == new.excluded.locked_by)
+    moved = {name: new.excluded[name] for name in SessionRow.__dataclass_fields__}
+    return new.on_conflict_do_update(index_elements=["session_id"], set_=moved, where=free)
 
 
 def unlock(connection: Connection, turn_id: str, now: float) -> None:
     """Leave all sessions of a turn."""
-    ours = sessions.c.locked_by == turn_id
-    connection.execute(sessions.update().where(ours).values(locked_by=None, updated_at=now))
+    connection.execute(_UNLOCK, {"of_turn": turn_id, "locked_by": None, "updated_at": now})
 
 
 def remember(

@@ -18,7 +18,7 @@ from ops.ledger.database import insert_new
 from ops.ledger.records import AttemptEnd, Claim, State, Waiter
 from ops.ledger.schema import turns
 from ops.ledger.submission import Asked
-from ops.ledger.turn_rows import change, held, locked, open_attempt, stored_result
+from ops.ledger.turn_rows import change, fence, locked, open_attempt, stored_result
 
 _ASKED_AT_ONCE = 1_000  # turn ids in one statement
 
@@ -51,7 +51,7 @@ def settle(
     row = locked(connection, claim.turn_id)
     if row["state"] == State.SETTLED:
         return stored_result(connection, claim.turn_id)
-    held(connection, claim)
+    fence(row, claim)
     if ended is not None:
         book(connection, claim.turn_id, row["agent"], ended, now)
     still_open = open_attempt(connection, claim.turn_id)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from adapters.request import TurnRequest
@@ -15,6 +16,11 @@ from ops.ledger.database import insert_new
 from ops.ledger.records import State, Waiter
 from ops.ledger.schema import turn_labels, turns
 from ops.ledger.turn_rows import as_stored, locked, stored_result
+
+# Made once, as in `turn_rows`.
+_EXPIRES = turns.update().where(turns.c.turn_id == sa.bindparam("this"))
+_FOR_EVER = _EXPIRES.where(turns.c.expires_at.is_not(None)).values(expires_at=None)
+_UNTIL = _EXPIRES.where(turns.c.expires_at < sa.bindparam("until")).values(expires_at=sa.bindparam("until"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,10 @@ def submit(
 
 def prolong(connection: Connection, turn_id: str, expires_at: float | None) -> None:
     """Have a turn that is known begin until then, too; None: whenever it comes."""
-    sooner = turns.c.expires_at.is_not(None) if expires_at is None else turns.c.expires_at < expires_at
-    connection.execute(turns.update().where(turns.c.turn_id == turn_id, sooner).values(expires_at=expires_at))
+    if expires_at is None:
+        connection.execute(_FOR_EVER, {"this": turn_id})
+    else:
+        connection.execute(_UNTIL, {"this": turn_id, "until": expires_at})
 
 
 def admit(

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger import events
-from ops.ledger.database import upsert
+from ops.ledger.database import insert_new
 from ops.ledger.records import Claim
 from ops.ledger.schema import attempt_stderr, turns
 from ops.ledger.turn_rows import held
@@ -40,8 +40,7 @@ def keep_stderr(connection: Connection, claim: Claim, attempt: int, text: bytes)
     """Store what an agent wrote to stderr; what is stored already stays."""
     held(connection, claim)
     compressed = gzip.compress(text, mtime=0)
-    statement = upsert(connection, attempt_stderr).values(turn_id=claim.turn_id, attempt=attempt, text=compressed)
-    connection.execute(statement.on_conflict_do_nothing())
+    insert_new(connection, attempt_stderr, turn_id=claim.turn_id, attempt=attempt, text=compressed)
 
 
 def unarchived(

@@ -43,9 +43,14 @@ def locked(connection: Connection, turn_id: str) -> RowMapping:
 def held(connection: Connection, claim: Claim) -> RowMapping:
     """The turn's row, for its owner; raises StaleClaim. A lease that ran out is good until somebody claims."""
     row = locked(connection, claim.turn_id)
+    fence(row, claim)
+    return row
+
+
+def fence(row: RowMapping, claim: Claim) -> None:
+    """Raise StaleClaim unless the claim holds the turn of this row."""
     if (row["epoch"], row["owner"]) != (claim.epoch, claim.owner):
         raise StaleClaim(claim.turn_id, claim.epoch)
-    return row
 
 
 def change(connection: Connection, turn_id: str, **values: Any) -> None:
