@@ -1,6 +1,6 @@
 """Structured output and its JSON Schema, a producer's: what it costs to apply is not known before.
 
-Imports little: it is what a process of its own runs, see `workers.outputs`.
+Imports little: it is what a process of its own runs, see `workers.agents.output_validation`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from typing import Final
 
 from celery import Celery
 
-from workers import celery_command, serialization
-from workers.brokers import (
+from workers import celery_command
+from workers.brokers import serialization
+from workers.brokers.settings import (
     NO_RESULTS,
     QUEUE,
     results_url,
@@ -40,10 +41,10 @@ def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[
         result_serializer=serialization.NAME,
         event_serializer=serialization.NAME,
         accept_content=[serialization.CONTENT_TYPE],
-        # A message leaves the broker when the ledger has its turn (see `workers.reception`), not before.
+        # A message leaves the broker when the ledger has its turn (see `workers.worker.strategy`), not before.
         task_acks_late=True,
         worker_prefetch_multiplier=1,
-        worker_autoscaler="workers.pool:TurnAutoscaler",
+        worker_autoscaler="workers.worker.pool:TurnAutoscaler",
         worker_consumer="workers.celery_command:refuse_consumer",  # `runturn worker` has its own
         # A turn survives a lost broker connection; cancelling it would throw its work away.
         worker_cancel_long_running_tasks_on_connection_loss=False,
@@ -59,7 +60,8 @@ def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[
         broker_transport_options=transport_options(broker_url),
         redis_socket_timeout=5.0,  # of the result backend: one that hangs holds up threads, if no turn
         redis_socket_connect_timeout=5.0,
-        # Where it counts, we try again ourselves, and may be told to leave meanwhile (see `workers.delivery`).
+        # Where it counts, we try again ourselves, and may be told to leave meanwhile (see
+        # `workers.tasks.delivery`).
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
     celery_command.guard(app, has_results=app.conf.result_backend != NO_RESULTS)

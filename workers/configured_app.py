@@ -13,11 +13,12 @@ from celery.exceptions import ImproperlyConfigured
 from ops.errors import SettingsError
 from ops.settings import Settings, load_settings
 from ops.state_dir import StateDir
-from workers import celery_command, transit
+from workers import celery_command
 from workers.app import create_app
-from workers.brokers import results_url
+from workers.brokers import redis_transport
+from workers.brokers.embedded import EmbeddedBroker
+from workers.brokers.settings import results_url
 from workers.celery_command import BAD_INPUT
-from workers.embedded import EmbeddedBroker
 
 _MEANINGLESS = (ImproperlyConfigured, KeyError, ValueError, ImportError, AttributeError)  # what odd URLs raise
 # Celery reads these by itself, and they beat what an application says.
@@ -69,7 +70,7 @@ def installed_app() -> Celery:
             sys.exit(BAD_INPUT)
         raise
     app.set_default()
-    transit.install()  # `celery events`, when it is killed, would stay in the broker's table of bindings
+    redis_transport.install()  # `celery events`, when it is killed, would stay in the broker's table of bindings
     return app
 
 

@@ -1,7 +1,7 @@
 """Flower as runturn ships it: everything behind one login, buckets for long turns, nothing kept on disk.
 
 Flower is an extra (`runturn[flower]`). It sees what Celery's events tell: a prompt's first words at most, and no
-answer (see `workers.description`). A login to it can end turns, start turns and stop workers.
+answer (see `workers.redacted_request`). A login to it can end turns, start turns and stop workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tornado.web import RequestHandler
 
 from ops.errors import PortTaken, SettingsError
 from ops.metrics import TURN_BUCKETS_S
-from workers import transit
+from workers.brokers import redis_transport
 
 USER: Final = "runturn"
 
@@ -113,7 +113,7 @@ def _make_password(file: Path) -> None:
 
 def serve(app: Celery, address: str, port: int, password: str) -> None:
     """Serve Flower until SIGTERM or SIGINT. Raises PortTaken."""
-    transit.install()  # one that is killed would stay in the broker's table of bindings
+    redis_transport.install()  # one that is killed would stay in the broker's table of bindings
     _configure(password)
     loop = IOLoop.current()
     events = WorkersEvents(

@@ -12,7 +12,7 @@ from adapters.fold import TurnState, fold
 from adapters.transcript_view import Transcript, transcript_text
 from adapters.usage import ModelUsage, Tokens
 from tests.adapters.recordings import DATA
-from workers.lifecycle import AnyEvent, AttemptEnded, AttemptStarted, CheckFinished, TurnSettled, to_wire
+from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, CheckFinished, TurnSettled, to_wire
 
 BY_MODEL = {
     "sonnet": ModelUsage(Tokens(1000, 200, 30, 4), 0.02),

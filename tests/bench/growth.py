@@ -24,7 +24,7 @@ from tests.bench.books import NOW, fill, give_back, id_of, queued, settled, sett
 from tests.bench.rows import Row, Rows, at_least, at_most, informs
 from tests.waiting import until
 from tests.workers.fleet import Fleet
-from workers.transit import UNACKED
+from workers.brokers.redis_transport import UNACKED
 
 _DRAINED = (10, 100, 1_000)
 _CONCURRENCY = 10

@@ -31,7 +31,7 @@ from tests.bench.rows import Rows, at_least, at_most, informs
 from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet
-from workers.agents import build_registry
+from workers.agents.registry import build_registry
 
 _WARM_UP, _ROUNDS, _TURNS = 5, 5, 20
 _CROWDS, _QUEUED = 3, 100

@@ -41,7 +41,7 @@ from tests.model_api.cli import claude_binary, claude_environment
 from tests.ssh.sshd import Sshd
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet
-from workers.live import LiveTurn, Office
+from workers.live.conversation import LiveTurn, Office
 
 _WARM_UP, _ROUNDS, _TOOLS = 1, 7, 4
 _PACE_S = 0.08  # between two of the six or so events of an answer

@@ -25,7 +25,7 @@ from tests.bench.rows import Rows, at_most, informs
 from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import ssh_host, ssh_hosts
-from workers.brokers import events_exchange
+from workers.brokers.settings import events_exchange
 
 _SIZES = (10, 100, 1000)
 _WINDOW_S = 40.0  # of one event a second from every turn, in which everything is measured

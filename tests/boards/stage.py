@@ -22,7 +22,7 @@ from tests.workers.fleet import RUNTURN, Fleet, Worker
 from tests.workers.ssh_host import ssh_host, ssh_hosts
 from tests.workers.ssh_logins import Login
 from workers.app import QUEUE, create_app
-from workers.brokers import turn_queue
+from workers.brokers.settings import turn_queue
 
 _RULES = Path(__file__).parents[2] / "ops" / "prometheus" / "rules.yml"
 

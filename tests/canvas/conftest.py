@@ -14,7 +14,7 @@ from tests.canvas.company import Company
 from tests.workers.conftest import recording
 from tests.workers.fleet import Fleet
 from tests.workers.rabbit_fleet import RabbitFleet
-from workers.embedded import EmbeddedBroker
+from workers.brokers.embedded import EmbeddedBroker
 
 __all__ = ["rabbitmq", "recording", "vhost"]
 

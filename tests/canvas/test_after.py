@@ -19,7 +19,7 @@ from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
 from workers.app import SESSION_TASK, TASK, create_app
-from workers.signatures import turn, turn_after
+from workers.client.signatures import turn, turn_after
 
 
 @pytest.fixture

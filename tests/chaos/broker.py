@@ -16,8 +16,8 @@ from redis.retry import Retry
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.processes import gone_pid
 from tests.waiting import until
-from workers.embedded import EmbeddedBroker
-from workers.transit import ALIVE, UNACKED, UNACKED_INDEX
+from workers.brokers.embedded import EmbeddedBroker
+from workers.brokers.redis_transport import ALIVE, UNACKED, UNACKED_INDEX
 
 # Results, who is bound to what, a lock that expires, and who has a list of messages in transit: the lists count.
 # What the result backend keeps expires. A chord's task that is told again when its body was sent is counted anew.

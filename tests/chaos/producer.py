@@ -17,7 +17,7 @@ from tests.chaos.story import Story
 from tests.chaos.timeline import Timeline
 from tests.chaos.workload import Run, Sending, Turn, Way
 from workers.app import QUEUE, SESSION_TASK, TASK, create_app
-from workers.client import Client
+from workers.client.sync import Client
 
 _AGAIN_S = 1.0
 

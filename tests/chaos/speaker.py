@@ -13,7 +13,7 @@ from adapters.live import Control, ControlRequest, Verdict
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Ledger
 from tests.chaos.story import Story
-from workers.client import Client
+from workers.client.sync import Client
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
 
 _AGAIN_S = 0.5

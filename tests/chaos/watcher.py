@@ -9,7 +9,7 @@ from typing import Any
 
 from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
-from workers.client import Client
+from workers.client.sync import Client
 
 _AGAIN_S = 0.5
 

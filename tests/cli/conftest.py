@@ -14,8 +14,8 @@ import pytest
 
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
+from workers.brokers.embedded import EmbeddedBroker
 from workers.cli.main import run
-from workers.embedded import EmbeddedBroker
 
 
 class Said(NamedTuple):

@@ -14,8 +14,8 @@ from adapters.registry import BUILT_IN
 from ops.ledger import DeadLetter, Ledger
 from tests.cli.conftest import Cli
 from tests.cli.test_dead import ROW
-from workers.check import Check, bounded, unanswered
-from workers.embedded import EmbeddedBroker
+from workers.brokers.embedded import EmbeddedBroker
+from workers.doctor.check import Check, bounded, unanswered
 
 
 def _checks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -51,7 +51,7 @@ def test_fresh_machine_is_told_what_to_do_and_nothing_is_started(cli: Cli, tmp_p
 
 def test_worker_of_other_queues_is_told(fleet_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNTURN_QUEUES", '["turns"]')
-    monkeypatch.setattr("workers.doctor._PING_S", 2.0)
+    monkeypatch.setattr("workers.doctor.installation._PING_S", 2.0)
     check = _checks(fleet_cli("doctor", "--json").document)["worker"]
     assert not check["ok"]
     assert re.fullmatch(r"none that answers consumes turns: runturn@\S+ consumes runturn", check["detail"])

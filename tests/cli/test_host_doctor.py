@@ -36,12 +36,12 @@ from tests.ssh import keys
 from tests.ssh.accounts import account
 from tests.ssh.sshd import Sshd
 from tests.waiting import until
-from workers.agents import build_registry
-from workers.check import Check
-from workers.configured_hosts import configured_hosts
-from workers.host_checks import clock
-from workers.host_doctor import HostDoctor
-from workers.hosts import TurnHost
+from workers.agents.registry import build_registry
+from workers.doctor.check import Check
+from workers.doctor.host import HostDoctor
+from workers.doctor.host_checks import clock
+from workers.hosts.from_settings import configured_hosts
+from workers.hosts.inventory import TurnHost
 
 CONNECTION = ["reach", "host key", "login"]
 AGENTS = [f"agent {entry.name}" for entry in BUILT_IN]
@@ -369,7 +369,7 @@ async def _left_over(root: Path, *spool_ids: str) -> None:
 def test_ledger_that_hangs_does_not_keep_the_doctor_from_its_end(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.doctor.HostDoctor", partial(HostDoctor, limit_s=5.0))
+    monkeypatch.setattr("workers.doctor.installation.HostDoctor", partial(HostDoctor, limit_s=5.0))
     asyncio.run(_left_over(tmp_path, "unknown.1"))
     with (tmp_path / "state" / "ledger.sqlite3.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as somebody does who opens it

@@ -14,7 +14,7 @@ import pytest
 from adapters.result import Status
 from tests.cli.conftest import Cli
 from tests.workers.fleet import RUNTURN, Fleet
-from workers.embedded import EmbeddedBroker
+from workers.brokers.embedded import EmbeddedBroker
 
 NO_BROKER = "redis://:s3cret-word@127.0.0.1:1/0"
 EVERYTHING = (

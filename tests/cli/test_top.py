@@ -23,7 +23,7 @@ from tests.cli.conftest import Cli
 from tests.ops.accounts import a_request, a_usage, begun, claimed, completed
 from tests.waiting import until
 from workers.cli.survey import Survey
-from workers.lifecycle import AnyEvent, AttemptStarted, to_wire
+from workers.events.model import AnyEvent, AttemptStarted, to_wire
 
 HOUR_S = 3600.0
 NOON = 1_800_014_400.0  # of a day in UTC

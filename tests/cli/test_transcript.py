@@ -13,7 +13,7 @@ from ops.ledger import Ledger, TranscriptSource
 from ops.state_dir import StateDir
 from ops.transcripts import Archive, compose, read_lines
 from tests.cli.conftest import Cli
-from workers.outcome import refused
+from workers.results import refused
 
 SETTLED_AT = 1_763_812_800.0
 PLACE = {"agent": "scripted", "host": "build1", "agent_version": None}

@@ -15,7 +15,7 @@ from adapters.claude_code.adapter import ClaudeCode
 from adapters.fold import TurnState, fold
 from adapters.usage import ModelUsage, Tokens
 from workers.cli.view import TurnView, show_live
-from workers.lifecycle import AnyEvent, AttemptEnded, AttemptStarted, TurnSettled, to_wire
+from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, TurnSettled, to_wire
 
 START = 1_800_000_000.0
 MODEL = "claude-sonnet-4-5"

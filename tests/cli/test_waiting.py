@@ -20,7 +20,7 @@ from tests.ledgers import new_ledger
 from tests.waiting import until
 from workers.cli.view import show_live
 from workers.cli.waiting import reason_to_wait, with_notice
-from workers.lifecycle import AgentChosen, AttemptStarted
+from workers.events.model import AgentChosen, AttemptStarted
 
 NOW = 1_800_000_000.0
 WAIT_S = 60.0

@@ -18,7 +18,7 @@ import psutil
 from ops.state_dir import StateDir
 from tests.processes import of_turns
 from tests.waiting import until
-from workers.embedded import EmbeddedBroker
+from workers.brokers.embedded import EmbeddedBroker
 
 _START_S = 60.0
 _LEAVE_S = 20.0

@@ -16,9 +16,9 @@ from ops.settings import load_settings
 from ops.state_dir import StateDir
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page
 from tests.docs.sandbox import Sandbox, sandbox
-from workers.agents import build_registry
+from workers.agents.registry import build_registry
 from workers.cli.main import cli as group
-from workers.configured_hosts import configured_hosts
+from workers.hosts.from_settings import configured_hosts
 
 RUN_HERE = ("sh", "toml")
 NOT_RUN = ("text", "mermaid")  # what programs print, and pictures

@@ -24,9 +24,9 @@ from tests.waiting import until
 from tests.workers.conftest import RECORDINGS, claude_fleet
 from tests.workers.fleet import Fleet
 from workers.app import TASK
-from workers.brokers import QUEUE, events_exchange
-from workers.bus import routing_key
-from workers.transit import UNACKED
+from workers.brokers.redis_transport import UNACKED
+from workers.brokers.settings import QUEUE, events_exchange
+from workers.events.bus import routing_key
 
 CANVAS = ("Mend the parser.", "Check the parser.", "Read the API.", "Read the docs.", "Plan a release.")
 DOCUMENT = page("docs/producers.md")

@@ -33,7 +33,7 @@ from ops.metrics import LedgerCollector, SettledTurn, Vocabulary, WorkerMetrics,
 from ops.settings import Settings
 from tests.prometheus_server import Prometheus
 from tests.waiting import until
-from workers.agents import build_registry
+from workers.agents.registry import build_registry
 
 ROOT = Path(__file__).parent.parent.parent
 RULES = ROOT / "ops" / "prometheus" / "rules.yml"

@@ -47,7 +47,7 @@ def test_other_handlers_have_nothing_of_ours_with_a_secret_in_it() -> None:
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)  # as a monitor's is
-    structlog.get_logger("workers.run").warning("no answer", error="refused s3cr3t-s3cr3t", attempt=2)
+    structlog.get_logger("workers.turn.run").warning("no answer", error="refused s3cr3t-s3cr3t", attempt=2)
     (record,) = records
     assert "s3cr3t" not in record.getMessage()
     assert "'attempt': 2" in record.getMessage()
@@ -55,7 +55,7 @@ def test_other_handlers_have_nothing_of_ours_with_a_secret_in_it() -> None:
 
 def test_lines_are_json_away_from_a_terminal() -> None:
     configure_logging(Redactor({}), stream := io.StringIO())
-    structlog.get_logger("workers.run").info("turn settled", turn_id="t1", tokens=12)
+    structlog.get_logger("workers.turn.run").info("turn settled", turn_id="t1", tokens=12)
     logging.getLogger("celery").warning("lost %s", "broker", extra={"host": "h"})
     first, second = written(stream)
     assert first | {"timestamp": ""} == {
@@ -63,7 +63,7 @@ def test_lines_are_json_away_from_a_terminal() -> None:
         "turn_id": "t1",
         "tokens": 12,
         "level": "info",
-        "logger": "workers.run",
+        "logger": "workers.turn.run",
         "timestamp": "",
     }
     assert (second["event"], second["level"], second["logger"], second["host"]) == (
@@ -127,7 +127,7 @@ def test_key_that_is_not_known_here_is_redacted_by_its_looks() -> None:
 )
 def test_only_we_say_more_than_info(level: str, said: list[str]) -> None:
     configure_logging(Redactor({}), stream := io.StringIO(), level=level)
-    structlog.get_logger("workers.run").debug("ours")
+    structlog.get_logger("workers.turn.run").debug("ours")
     logging.getLogger("kombu.channel").debug("with the message and its prompt")
     structlog.get_logger("ops.ledger").info("ours info")
     logging.getLogger("kombu.channel").info("theirs info")

@@ -29,7 +29,7 @@ from ops.metrics import (
 from ops.settings import Settings
 from ops.status_server import StatusServer
 from tests.pages import page, scrape
-from workers.agents import build_registry
+from workers.agents.registry import build_registry
 
 AGENTS = build_registry(Settings())
 OPUS = "claude-opus-4-5"

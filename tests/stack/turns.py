@@ -10,7 +10,7 @@ from adapters.request import TurnRequest
 from ops.ledger import Ledger
 from tests.stack.stack import Stack
 from workers.app import create_app
-from workers.client import Client
+from workers.client.sync import Client
 
 _RECORDINGS = Path(__file__).parent.parent / "data" / "claude-code"
 # What most turns are like: tools, a subagent, a rate limit that passes; and one in six that fails.

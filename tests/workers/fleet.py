@@ -24,8 +24,8 @@ from tests.processes import agents, describe, end_turns, of_turns
 from tests.waiting import until
 from tests.workers.forked import Forked, done
 from workers.app import create_app
-from workers.client import Client
-from workers.embedded import EmbeddedBroker
+from workers.brokers.embedded import EmbeddedBroker
+from workers.client.sync import Client
 from workers.errors import TurnFailed
 
 WAIT_S = 90.0

@@ -24,9 +24,10 @@ from adapters.request import TurnRequest
 from adapters.scripted import Scripted
 from ops.settings import Settings
 from tests.waiting import lines_of
-from workers import agents, assembly
+from workers.agents import registry
 from workers.cli import context, options
 from workers.cli.main import main
+from workers.worker import bootstrap
 
 PERMISSION = Permission("Bash", "toolu_1", {"command": "rm -rf /", "env": {"KEY": "ghp_0123456789abcdefghij"}})
 ASK_S = 60.0
@@ -104,10 +105,10 @@ def with_talkative(settings: Settings) -> Registry:
     return Registry([*known, Talkative(known.get("claude-code"))])
 
 
-agents_of = agents.build_registry
+agents_of = registry.build_registry
 
 
 if __name__ == "__main__":
-    for module in (assembly, context, options):
+    for module in (bootstrap, context, options):
         module.build_registry = with_talkative  # type: ignore[attr-defined]
     main()

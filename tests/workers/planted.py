@@ -18,7 +18,7 @@ from tests.programs import python_program
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from workers.app import create_app
-from workers.client import Client
+from workers.client.sync import Client
 
 # By where they are planted. The values have no shape of their own, but where it says so.
 KEYS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.brokers.node import Vhost
 from tests.workers.fleet import Fleet
 from workers.app import create_app
-from workers.client import Client
+from workers.client.sync import Client
 
 
 class RabbitFleet(Fleet):

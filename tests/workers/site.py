@@ -26,13 +26,13 @@ from remote.local import LocalHost
 from tests.claiming import claim_turn
 from tests.ledgers import new_ledger
 from tests.waiting import lines_of
-from workers.agents import build_registry
-from workers.conclusion import Parked
-from workers.equipment import Equipment
-from workers.hosts import Hosts, TurnHost
-from workers.keeper import OWNER_TTL_S
-from workers.pump import EventPump
-from workers.run import RunOutcome, TurnRun
+from workers.agents.registry import build_registry
+from workers.context import Equipment
+from workers.events.writer import EventPump
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.settlement import Parked
+from workers.worker.claims import OWNER_TTL_S
 
 
 @functools.cache

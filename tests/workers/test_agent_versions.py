@@ -25,13 +25,14 @@ from ops.settings import AgentTable
 from remote.errors import HostUnreachable
 from remote.local import LocalHost
 from tests.workers.site import Site
-from workers import agent_check, agent_health
-from workers.agent_check import AgentReport
-from workers.agent_health import AgentHealth
-from workers.conclusion import Parked
-from workers.equipment import Equipment
-from workers.hosts import Hosts, TurnHost
-from workers.run import RunOutcome, TurnRun
+from workers.agents import health as agent_health
+from workers.agents import probe as agent_check
+from workers.agents.health import AgentHealth
+from workers.agents.probe import AgentReport
+from workers.context import Equipment
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.settlement import Parked
 
 VERSIONS = Versions(
     proved=("2.1.330",),

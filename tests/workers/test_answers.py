@@ -20,10 +20,10 @@ from ops.metrics import WorkerMetrics
 from tests.waiting import until
 from tests.workers.site import Hooked, Site
 from tests.workers.test_faults import running
-from workers.admission import Admitted
-from workers.delivery import Execution
-from workers.outcome import refused
-from workers.turn_tasks import TurnTasks
+from workers.results import refused
+from workers.tasks.delivery import Execution
+from workers.tasks.waiting import TurnTasks
+from workers.worker.admission import Admitted
 
 OPTIONS = {"lines": ["{}"]}
 TURNS = 6  # more than there are threads for answers

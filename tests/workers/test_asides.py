@@ -9,8 +9,8 @@ import pytest
 
 from adapters.events import AssistantText
 from ops.redaction import Redactor
-from workers.asides import Numbering, aside
-from workers.lifecycle import Aside, ControlRequested, to_wire
+from workers.events.asides import Numbering, aside
+from workers.events.model import Aside, ControlRequested, to_wire
 
 Line = tuple[int, bytes]
 

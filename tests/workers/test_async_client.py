@@ -19,11 +19,11 @@ from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Ledger
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.live_fleet import LiveFleet
-from workers import async_client
 from workers.app import create_app
-from workers.async_client import AsyncClient
+from workers.client import aio
+from workers.client.aio import AsyncClient
 from workers.errors import BrokerUnavailable, ResultTimeout
-from workers.outcome import refused
+from workers.results import refused
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -90,7 +90,7 @@ def test_many_turns_are_followed_at_once_without_gaps(fleet: Fleet, recording: P
 
 
 def test_events_and_results_are_live(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_client, "_POLL_S", 10 * WAIT_S)  # so that nothing but the broker brings news
+    monkeypatch.setattr(aio, "_POLL_S", 10 * WAIT_S)  # so that nothing but the broker brings news
 
     async def main(fleet: LiveFleet) -> None:
         async with a_client(fleet) as client:
@@ -113,7 +113,7 @@ def test_events_and_results_are_live(tmp_path: Path, recording: Path, monkeypatc
 def test_events_have_no_gaps_when_the_broker_restarts_or_the_reader_is_slow(
     fleet: Fleet, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_client, "_MOST_WAITING", 1)
+    monkeypatch.setattr(aio, "_MOST_WAITING", 1)
     slow = slow_recording(tmp_path / "slow.jsonl", recording, 200)
     fleet.start_worker()
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from workers.beat import Beat
+from workers.worker.loop_lag import Beat
 
 
 class Time:

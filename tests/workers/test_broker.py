@@ -15,7 +15,7 @@ from tests.processes import gone_pid
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
 from workers.app import QUEUE, create_app
-from workers.transit import UNACKED
+from workers.brokers.redis_transport import UNACKED
 
 
 def _kill_broker(fleet: Fleet) -> None:

@@ -7,13 +7,13 @@ import socket
 import pytest
 from kombu.exceptions import OperationalError
 
-from workers import broker_probe
-from workers.broker_probe import BrokerProbe
+from workers.brokers import health
+from workers.brokers.health import BrokerProbe
 
 
 @pytest.mark.parametrize("scheme", ["redis", "amqp"])
 def test_broker_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-    monkeypatch.setattr(broker_probe, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(health, "_ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         probe = BrokerProbe(f"{scheme}://127.0.0.1:{server.getsockname()[1]}/0")
         for _ in range(2):

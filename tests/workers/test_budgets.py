@@ -16,7 +16,7 @@ from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from tests.workers.site import Killed, Site
-from workers.budgets import exceeded
+from workers.turn.budget_messages import exceeded
 
 WEB = BudgetKey("project", "web", Period.TOTAL)  # no midnight can come in between
 LABELS = {"project": "web"}

@@ -17,7 +17,7 @@ from ops.ledger import Claim, State
 from tests.claiming import claim_turn
 from tests.workers.fleet import Fleet
 from workers.app import QUEUE, create_app
-from workers.client import Client
+from workers.client.sync import Client
 from workers.errors import BrokerUnavailable, ResultTimeout
 
 

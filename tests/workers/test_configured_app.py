@@ -6,7 +6,7 @@ import pytest
 
 from ops.errors import SettingsError
 from ops.settings import Settings
-from workers.brokers import queue_names
+from workers.brokers.settings import queue_names
 from workers.configured_app import configured_app
 
 URL = "redis://ours/0"

@@ -14,8 +14,8 @@ from ops.errors import SettingsError
 from ops.settings import Settings, SshHostSettings
 from ops.state_dir import StateDir
 from remote.errors import HostError
-from workers.configured_hosts import configured_hosts
-from workers.hosts import Hosts
+from workers.hosts.from_settings import configured_hosts
+from workers.hosts.inventory import Hosts
 
 
 def hosts(tmp_path: Path, *tables: dict[str, Any], **settings: Any) -> Hosts:

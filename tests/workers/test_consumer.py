@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from celery.worker.consumer import Consumer
 
-from workers import consumer
-from workers.consumer import TurnConsumer
+from workers.worker import consumer
+from workers.worker.consumer import TurnConsumer
 
 
 class Hub:

@@ -14,8 +14,8 @@ from tests.waiting import until
 from tests.workers.fleet import slow_recording
 from tests.workers.live_fleet import LiveFleet, Talking
 from workers.app import create_app
+from workers.client.control import Saying, message
 from workers.errors import ControlFailed, ControlRefused
-from workers.saying import Saying, message
 
 INTERRUPT = ControlRequest(Control.INTERRUPT)
 

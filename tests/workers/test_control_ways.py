@@ -23,10 +23,10 @@ from tests.waiting import until
 from tests.workers.live_fleet import LiveFleet, LiveRabbitFleet, Talking
 from tests.workers.test_pool import events_of
 from workers.app import create_app
-from workers.async_client import AsyncClient
+from workers.client.aio import AsyncClient
+from workers.client.control import message
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
-from workers.live_messages import decode, encode
-from workers.saying import message
+from workers.live.messages import decode, encode
 
 __all__ = ["cli"]  # a fixture
 

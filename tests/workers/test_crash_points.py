@@ -20,8 +20,8 @@ from tests.processes import of_turns
 from tests.waiting import until
 from tests.workers.site import Killed, Site
 from tests.workers.test_ends import FOR_EVER, hanging
-from workers.run import Lost, TurnRun
-from workers.tidying import tidy
+from workers.maintenance.host_cleanup import tidy
+from workers.turn.run import Lost, TurnRun
 
 # Where a worker is killed in its thread that writes events, that thread ends as the whole process would.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -166,7 +166,7 @@ def test_command_that_no_shell_could_run_is_refused(
 def test_agent_whose_output_cannot_be_read_is_ended(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.attempt.follow", partial(follow, max_line=100_000))
+    monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, max_line=100_000))
     endless = tmp_path / "endless.jsonl"
     endless.write_text("y" * 200_000 + f"\n{FOR_EVER}\n")
     turn_id = site.queue(options={"recording": str(endless)}, max_attempts=1)

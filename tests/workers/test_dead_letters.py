@@ -24,9 +24,9 @@ from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import QUEUE
-from workers.brokers import dead_queue, turn_queue
-from workers.dead_letters import dead_letter
-from workers.transit import UNACKED
+from workers.brokers.redis_transport import UNACKED
+from workers.brokers.settings import dead_queue, turn_queue
+from workers.worker.dead_letters import dead_letter
 
 DEAD = dead_queue(QUEUE)
 JSON = "application/json"

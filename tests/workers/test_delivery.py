@@ -25,16 +25,16 @@ from ops.ledger import Waiter
 from ops.redaction import Redactor
 from tests.workers.site import Site
 from workers.app import TASK, create_app
-from workers.celery_internals import ShownRequest
-from workers.celery_worker import leave_logging_alone
-from workers.delivery import Execution, Outcome
-from workers.embedded import EmbeddedBroker
-from workers.errands import Errands
-from workers.execution import Executor
-from workers.kept import keep
-from workers.outcome import refused
-from workers.tasks import define
-from workers.turn_tasks import TurnTasks
+from workers.brokers.embedded import EmbeddedBroker
+from workers.results import refused
+from workers.tasks.celery_internals import ShownRequest
+from workers.tasks.definitions import define
+from workers.tasks.delivery import Execution, Outcome
+from workers.tasks.execution import Executor
+from workers.tasks.hub import Errands
+from workers.tasks.kept_message import keep
+from workers.tasks.waiting import TurnTasks
+from workers.worker.process import leave_logging_alone
 
 FAILED = TurnResult(turn_id="t1", status=Status.FAILED)
 

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.request import TurnRequest
 from ops.redaction import Redactor
-from workers.description import described
+from workers.redacted_request import described
 
 KNOWN = Redactor({"DATABASE_PASSWORD": "hunter22 and more"})
 KEY = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"

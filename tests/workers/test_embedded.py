@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.embedded import EmbeddedBroker
+from workers.brokers.embedded import EmbeddedBroker
 from workers.errors import BrokerUnavailable
 
 

@@ -16,10 +16,10 @@ from ops.ledger import Attempt, Claim
 from remote.follower import Follower
 from remote.spool import Exit
 from tests.ops.accounts import a_request
-from workers.ending import Ending
-from workers.limits import Limits, Watch
-from workers.live import LiveTurn
-from workers.patience import Detached
+from workers.ledger_calls import Detached
+from workers.live.conversation import LiveTurn
+from workers.turn.limits import Limits, Watch
+from workers.turn.termination import Ending
 
 START = 1_000_000.0
 LIMITS = Limits(

@@ -34,23 +34,23 @@ from tests.processes import end_turns, keepers, of_turns
 from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
-from workers.admission import Admitted, Arrival, Outcome, Unreadable
 from workers.app import create_app
-from workers.beat import Beat
-from workers.conclusion import Parked
-from workers.equipment import Equipment
-from workers.errands import Errands
+from workers.context import Equipment
 from workers.errors import TurnFailed
-from workers.execution import Executor
-from workers.fencing import Hold
-from workers.hosts import Hosts, TurnHost
-from workers.keeper import Keeper
-from workers.limits import Watch
-from workers.run import RunOutcome, TurnRun
-from workers.runtime import Runtime
-from workers.tasks import define
-from workers.tidying import tidy
-from workers.turn_tasks import TurnTasks
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.maintenance.host_cleanup import tidy
+from workers.tasks.definitions import define
+from workers.tasks.execution import Executor
+from workers.tasks.hub import Errands
+from workers.tasks.waiting import TurnTasks
+from workers.turn.leases import Hold
+from workers.turn.limits import Watch
+from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.settlement import Parked
+from workers.worker.admission import Admitted, Arrival, Outcome, Unreadable
+from workers.worker.claims import Keeper
+from workers.worker.loop_lag import Beat
+from workers.worker.runtime import Runtime
 
 SPENT = Usage({"opus": ModelUsage(Tokens(100, 20), 0.25)}, UsageSource.RESULT)
 
@@ -163,7 +163,7 @@ def test_end_whose_usage_the_host_cannot_tell_is_booked_and_its_spool_kept(
     async def fails(*_: object) -> None:
         raise HostError("local", "read_session_files failed with exit 2")
 
-    monkeypatch.setattr("workers.run.judge", fails)
+    monkeypatch.setattr("workers.turn.run.judge", fails)
     turn_id = site.queue(options={"recording": str(recording)}, max_attempts=1)
     result = asyncio.run(site.work(turn_id))
     assert isinstance(result, TurnResult)
@@ -175,8 +175,8 @@ def test_end_whose_usage_the_host_cannot_tell_is_booked_and_its_spool_kept(
 def test_output_that_cannot_be_read_is_kept_until_the_host_is_tidied(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.attempt.follow", partial(follow, max_line=100_000))
-    monkeypatch.setattr("workers.late_usage.follow", partial(follow, max_line=100_000))
+    monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, max_line=100_000))
+    monkeypatch.setattr("workers.maintenance.late_usage.follow", partial(follow, max_line=100_000))
     endless = tmp_path / "endless.jsonl"
     endless.write_text("y" * 200_000 + "\n")
     turn_id = site.queue(options={"recording": str(endless)})
@@ -206,7 +206,7 @@ def test_spool_shorter_than_what_was_read_is_kept(
     async def remove(*spool: object) -> None:
         removed.append(spool)
 
-    monkeypatch.setattr("workers.conclusion.remove_spool", remove)
+    monkeypatch.setattr("workers.turn.settlement.remove_spool", remove)
     turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))}, on_host_lost="never")
 
     async def lose_output() -> None:
@@ -230,7 +230,7 @@ def test_agent_that_was_lost_before_its_first_line_may_have_spent_something(
     async def lost(*_: object) -> Judgement:
         return Judgement(HostLost("the turn's supervisor on the host was killed"), NO_USAGE)
 
-    monkeypatch.setattr("workers.run.judge", lost)
+    monkeypatch.setattr("workers.turn.run.judge", lost)
     turn_id = site.queue(options={"lines": ["{}"]}, on_host_lost="never")
     result = asyncio.run(site.work(turn_id))
     assert isinstance(result, TurnResult)
@@ -246,7 +246,7 @@ def test_turn_on_a_host_that_only_others_know_is_parked_at_once(
     async def wait(seconds: float) -> None:
         raise AssertionError(f"it waits {seconds} s")
 
-    monkeypatch.setattr("workers.attempt.follow", partial(follow, sleep=wait))
+    monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, sleep=wait))
     turn_id = begun(site, host="gone")
     outcome = asyncio.run(site.work(turn_id))
     assert isinstance(outcome, Parked)
@@ -333,7 +333,7 @@ class running:
         known = {host.name: host.labels for host in equipment.hosts}
         self.keeper = Keeper(site.ledger, known, tasks.give_late, site.now)
         self.runtime = Runtime(equipment, tasks, self.keeper, Beat())
-        self._untidy = mock.patch("workers.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
+        self._untidy = mock.patch("workers.worker.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
 
     def __enter__(self) -> Self:
         self._untidy.start()
@@ -468,7 +468,7 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
 
     async def race() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("workers.attempt.follow", racing)
+            patch.setattr("workers.turn.attempt.follow", racing)
             runs.append(TurnRun(site.worker(), site.claim(turn_id)))
             site.ledger.cancel(turn_id, site.now())
             outcome = await runs[0].drive()

@@ -13,7 +13,7 @@ from ops.ledger import Attempt
 from ops.settings import AgentSettings
 from remote.follower import follow
 from tests.workers.site import Site
-from workers.fencing import Hold
+from workers.turn.leases import Hold
 
 SETTINGS = AgentSettings(lease_ms=120_000, stop_grace_ms=5_000)
 
@@ -56,7 +56,7 @@ def test_turn_is_held_with_the_lease_of_its_attempt(
         patiences.append(patience)
         return follow(*args, lease=lease, patience=patience, **kwargs)
 
-    monkeypatch.setattr("workers.attempt.follow", partial(spy))
+    monkeypatch.setattr("workers.turn.attempt.follow", partial(spy))
     site = Site(tmp_path)
     turn_id = site.queue(options={"recording": str(recording)})
     site.ledger.begin_attempt(

@@ -22,7 +22,7 @@ from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
 from tests.workers.impatient import IMPATIENT
 from tests.workers.rabbit_fleet import RabbitFleet
-from workers.transit import UNACKED
+from workers.brokers.redis_transport import UNACKED
 
 RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 SETTINGS = {"include": json.dumps([included.__name__]), "queues": '["runturn", "own"]'}

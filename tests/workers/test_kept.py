@@ -12,9 +12,9 @@ from celery.canvas import Signature
 
 from ops.ledger import Waiter
 from workers.app import TASK
-from workers.celery_internals import ShownRequest
-from workers.kept import Kept, keep
-from workers.serialization import dumps, loads
+from workers.brokers.serialization import dumps, loads
+from workers.tasks.celery_internals import ShownRequest
+from workers.tasks.kept_message import Kept, keep
 
 LONG = 2**70
 APP = Celery("company", set_as_current=False)

@@ -23,11 +23,11 @@ from tests.processes import signed
 from tests.waiting import until
 from tests.workers.live_worker import Talkative, noted
 from tests.workers.site import Site
-from workers import live
-from workers.conclusion import Parked
-from workers.live import LiveTurn, Office
-from workers.live_messages import Said
-from workers.run import TurnRun
+from workers.live import conversation
+from workers.live.conversation import LiveTurn, Office
+from workers.live.messages import Said
+from workers.turn.run import TurnRun
+from workers.turn.settlement import Parked
 
 
 class Listening:
@@ -48,7 +48,7 @@ class Listening:
 
 
 def test_link_cut_while_a_conversation_is_taken_over_ends_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(conversation, "_AGAIN_S", 0.0)
     faults = [HostUnreachable("h1", "cut off by the test")] * 2
     failures: list[TurnError] = []
     opened = asyncio.Event()

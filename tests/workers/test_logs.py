@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import until
 from tests.workers.fleet import Fleet, Worker
-from workers.client import Client
+from workers.client.sync import Client
 
 OF_AN_ATTEMPT = ("attempt", "host", "session_id")
 

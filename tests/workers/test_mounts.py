@@ -11,7 +11,7 @@ import pytest
 
 from adapters.errors import InvalidRequest
 from adapters.workspace import HostMount
-from workers.mounts import check_mounts, chosen
+from workers.workspaces.mounts import check_mounts, chosen
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_what_lies_elsewhere_or_nowhere_is_refused(allowed: Path, path: str) -> 
 
 
 def test_links_that_multiply_come_to_an_end(allowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.mounts._MOST", 1000)
+    monkeypatch.setattr("workers.workspaces.mounts._MOST", 1000)
     for depth in range(30):  # 2**30 ways down
         (allowed / f"d{depth}").mkdir()
         for name in "ab":

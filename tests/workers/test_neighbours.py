@@ -19,7 +19,7 @@ from tests.waiting import lines_of, until
 from tests.workers import foreign_app
 from tests.workers.fleet import Fleet
 from tests.workers.impatient import IMPATIENT, TIMEOUT_S
-from workers.transit import UNACKED, UNACKED_INDEX
+from workers.brokers.redis_transport import UNACKED, UNACKED_INDEX
 
 COUNTDOWN_S = 12.0  # workers look every ten seconds
 SENT = {

@@ -27,8 +27,8 @@ from tests.workers.fleet import Fleet, slow_recording
 from tests.workers.impatient import IMPATIENT, TIMEOUT_S
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import QUEUE, create_app
-from workers.brokers import dead_queue
-from workers.messages import send
+from workers.brokers.settings import dead_queue
+from workers.client.publish import send
 
 SEED = 20261122
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "3"))

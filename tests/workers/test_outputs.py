@@ -13,8 +13,8 @@ from adapters.output_schema import MOST_LEVELS
 from adapters.result import TurnResult
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Site
-from workers.outputs import Outputs
-from workers.run import TurnRun
+from workers.agents.output_validation import Outputs
+from workers.turn.run import TurnRun
 
 PATTERN = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^[a-z]+$"}}}
 _LEVEL = {"n": {"$ref": "#/$defs/level"}}

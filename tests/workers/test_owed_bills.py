@@ -21,10 +21,10 @@ from remote.errors import HostError, HostUnreachable
 from tests.adapters.version_recordings import Recording
 from tests.waiting import lines_of
 from tests.workers.site import Site
-from workers import verdict
-from workers.equipment import Equipment
-from workers.run import TurnRun
-from workers.tidying import tidy
+from workers.context import Equipment
+from workers.maintenance.host_cleanup import tidy
+from workers.turn import judgement
+from workers.turn.run import TurnRun
 
 RECORDING = Recording("codex", "0.150.1", "success")
 # Adds its records to the rollout, and prints its output.
@@ -82,7 +82,7 @@ def test_success_is_not_bought_again_for_want_of_its_bill(
 
     turn_id = site.queue(agent="replayed")
     with monkeypatch.context() as patched:
-        patched.setattr(verdict, "read_session_files", away)
+        patched.setattr(judgement, "read_session_files", away)
         result = asyncio.run(TurnRun(worker(site), site.claim(turn_id)).drive())
     assert isinstance(result, TurnResult)
     assert (result.status, result.attempts, result.usage_complete) == ("completed", 1, False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
-from workers.pool import TurnPool, pool_of
+from workers.worker.pool import TurnPool, pool_of
 
 
 class Turns:

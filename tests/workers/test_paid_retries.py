@@ -18,7 +18,7 @@ from tests.waiting import until
 from tests.workers.conftest import RECORDINGS, claude_fleet
 from tests.workers.site import Killed, Site
 from tests.workers.test_ends import FOR_EVER
-from workers.conclusion import Parked
+from workers.turn.settlement import Parked
 
 SONNET = "claude-sonnet-4-5"
 STALL_MS = 3_000  # the machine is shared: an agent that works has to print within this

@@ -16,10 +16,10 @@ from remote.errors import HostAuthFailed
 from remote.host import Channel
 from remote.local import LocalHost
 from tests.workers.site import Site
-from workers.conclusion import Parked
-from workers.equipment import Equipment
-from workers.hosts import Hosts, TurnHost
-from workers.run import TurnRun
+from workers.context import Equipment
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.turn.run import TurnRun
+from workers.turn.settlement import Parked
 
 ONE_LINE = {"lines": ["{}"]}
 

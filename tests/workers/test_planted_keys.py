@@ -25,7 +25,7 @@ from tests.workers.flower_stage import FlowerServer, flower
 from tests.workers.planted import ASKED_FOR, IN_PROMPTS, KEYS, PlantedFleet
 from tests.workers.test_exported_money import exporter
 from tests.workers.test_ssh_secrets import Evidence, all_command_lines, broker_traffic
-from workers.bus import Subscription
+from workers.events.bus import Subscription
 
 pytestmark = pytest.mark.usefixtures("unforked")  # what /proc shows of workers counts, too
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from adapters.live import Permission, Verdict
 from ops.redaction import Redactor
-from workers.equipment import Equipment
-from workers.lifecycle import AnyEvent, to_wire
-from workers.live_messages import Reply, Said
-from workers.narrator import Narrator
-from workers.questions import Questions
+from workers.context import Equipment
+from workers.events.model import AnyEvent, to_wire
+from workers.events.recorder import Narrator
+from workers.live.messages import Reply, Said
+from workers.live.permissions import Questions
 
 
 class SlowPump:

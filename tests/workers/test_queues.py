@@ -22,9 +22,9 @@ from tests.workers.fleet import Fleet
 from tests.workers.impatient import IMPATIENT
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import TASK, create_app
-from workers.brokers import dead_queue, turn_queue
-from workers.client import Client
-from workers.transit import UNACKED
+from workers.brokers.redis_transport import UNACKED
+from workers.brokers.settings import dead_queue, turn_queue
+from workers.client.sync import Client
 
 QUEUES = ("first", "second", "third")
 NAMES = json.dumps(QUEUES)

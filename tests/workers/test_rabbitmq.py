@@ -20,7 +20,7 @@ from tests.waiting import until
 from tests.workers.fleet import WAIT_S, slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
 from workers.app import QUEUE, TASK
-from workers.brokers import dead_queue
+from workers.brokers.settings import dead_queue
 
 DEAD = dead_queue(QUEUE)
 

@@ -17,7 +17,7 @@ from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.live_fleet import LiveFleet
 from tests.workers.test_ends import hanging
 from workers.app import create_app
-from workers.embedded import EmbeddedBroker
+from workers.brokers.embedded import EmbeddedBroker
 
 
 def _assert_answered(fleet: Fleet, turn_id: str, status: Status) -> None:

@@ -23,11 +23,11 @@ from tests.brokers.fixtures import rabbitmq, vhost
 from tests.brokers.node import Vhost
 from tests.workers.site import Site
 from tests.workers.test_delivery import FAILED, Bench, Sqlite, Valkey, server, valkey
-from workers import celery_internals, delivery
 from workers.app import TASK, create_app
-from workers.celery_internals import ShownRequest
-from workers.kept import keep
-from workers.turn_tasks import TurnTasks
+from workers.tasks import celery_internals, delivery
+from workers.tasks.celery_internals import ShownRequest
+from workers.tasks.kept_message import keep
+from workers.tasks.waiting import TurnTasks
 
 __all__ = ["rabbitmq", "server", "valkey", "vhost"]
 
@@ -260,7 +260,7 @@ def test_task_that_asks_for_a_turn_while_that_runs_for_a_session_is_told(bench: 
 def test_too_many_ends_at_once_are_told_by_others_at_once(
     bench: Bench, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.turn_tasks._MOST", 0)
+    monkeypatch.setattr("workers.tasks.waiting._MOST", 0)
     bench.turn().apply_async()
     (waiter,) = bench.waiters()
     claim = claimed(site, message=waiter.message)

@@ -16,9 +16,9 @@ from ops.ledger import Forgotten, Ledger
 from ops.settings import Settings
 from tests.workers.fleet import Fleet
 from tests.workers.site import Site
-from workers.equipment import Equipment
-from workers.outcome import refused
-from workers.retention import forget_old, keep_forgetting
+from workers.context import Equipment
+from workers.maintenance.retention import forget_old, keep_forgetting
+from workers.results import refused
 
 DAY_S = 86_400.0
 HOUR_S = 3_600.0

@@ -23,11 +23,11 @@ from adapters.scripted import Scripted
 from ops.settings import AgentTable
 from remote.local import LocalHost
 from tests.workers.site import Killed, Site
-from workers.agent_check import AgentReport
-from workers.agent_health import AgentHealth
-from workers.equipment import Equipment
-from workers.hosts import Hosts, TurnHost
-from workers.run import TurnRun
+from workers.agents.health import AgentHealth
+from workers.agents.probe import AgentReport
+from workers.context import Equipment
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.turn.run import TurnRun
 
 PLAIN = Capabilities(resume=True, structured_output=False, cost_cap=False, live_output_tokens=False)
 

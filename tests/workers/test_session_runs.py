@@ -26,11 +26,11 @@ from tests.waiting import lines_of, until
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
 from tests.workers.test_faults import running
-from workers.admission import Admitted, Arrival, Outcome
 from workers.app import SESSION_TASK
-from workers.conclusion import Parked
-from workers.keeper import OWNER_TTL_S
-from workers.run import Left, Lost, TurnRun
+from workers.turn.run import Left, Lost, TurnRun
+from workers.turn.settlement import Parked
+from workers.worker.admission import Admitted, Arrival, Outcome
+from workers.worker.claims import OWNER_TTL_S
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -300,7 +300,7 @@ def test_host_that_cannot_be_reached_for_the_tests_has_them_run_later(
             raise fault.pop()
         return await run_check(*args, **options)
 
-    monkeypatch.setattr("workers.checks.run_check", cut_off_once)
+    monkeypatch.setattr("workers.turn.test_commands.run_check", cut_off_once)
 
     async def come_back() -> SessionResult:
         assert isinstance(await site.work(f"{RUN}.1"), Parked)

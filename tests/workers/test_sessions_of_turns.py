@@ -21,7 +21,7 @@ from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet, told
 from tests.workers.test_session_runs import passes_at
 from workers.app import SESSION_TASK, create_app
-from workers.async_client import AsyncClient
+from workers.client.aio import AsyncClient
 
 RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 SESSION = "55335d49-1cc1-427c-9557-f27b71f9023c"  # in it

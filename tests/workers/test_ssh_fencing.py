@@ -30,11 +30,11 @@ from tests.workers.site import Killed, Site
 from tests.workers.ssh_logins import Login, Witness
 from tests.workers.test_crash_points import Death
 from tests.workers.test_ends import hanging
-from workers.conclusion import Parked
-from workers.equipment import Equipment
-from workers.fencing import OWNER_TTL_S, Hold
-from workers.hosts import Hosts, TurnHost
-from workers.run import RunOutcome, TurnRun
+from workers.context import Equipment
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.turn.leases import OWNER_TTL_S, Hold
+from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.settlement import Parked
 
 _BEATS_A_LEASE = 12
 
@@ -57,7 +57,7 @@ class TwoHosts:
                 TurnHost(replace(local, name="elsewhere"), str(site.spool)),
             ]
         )
-        monkeypatch.setattr("workers.attempt.follow", partial(follow, clock=site.now, sleep=self._pause))
+        monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, clock=site.now, sleep=self._pause))
 
     @property
     def fence_s(self) -> float:

@@ -28,7 +28,7 @@ from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet
 from tests.workers.ssh_host import Gate, ssh_hosts
 from tests.workers.ssh_logins import Login
-from workers.bus import Subscription
+from workers.events.bus import Subscription
 
 pytestmark = pytest.mark.usefixtures("unforked")  # what /proc shows of workers counts, too
 

@@ -18,7 +18,7 @@ from tests.workers.test_ends import hanging
 from tests.workers.test_pool import app, endless, events_of, running, send, told_of  # noqa: F401  # a fixture
 from tests.workers.test_sessions_of_turns import document
 from workers.app import SESSION_TASK, TASK
-from workers.brokers import priority_of
+from workers.brokers.settings import priority_of
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.site import Site
 from tests.workers.test_faults import running
-from workers.admission import Admitted
-from workers.bus import Publisher, Subscription
-from workers.fanout import RedisFanout
+from workers.events.bus import Publisher, Subscription
+from workers.events.fanout import RedisFanout
+from workers.worker.admission import Admitted
 
 SAID = [AssistantText("hello")]
 OPTIONS = {"lines": ["{}"]}

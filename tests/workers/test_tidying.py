@@ -38,10 +38,10 @@ from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
-from workers.equipment import Equipment
-from workers.hosts import Hosts, TurnHost
-from workers.outcome import refused
-from workers.tidying import keep_tidy, tidy
+from workers.context import Equipment
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.maintenance.host_cleanup import keep_tidy, tidy
+from workers.results import refused
 
 DAY = 86_400
 SESSION = "2b8cf377-4039-40ad-8a81-408238c68a23"
@@ -524,7 +524,7 @@ class Log:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     log = Log()
-    monkeypatch.setattr("workers.tidying.log", log)
+    monkeypatch.setattr("workers.maintenance.host_cleanup.log", log)
     return log
 
 
@@ -565,7 +565,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(host.host, Fleetwide)
         host.host.connects.append(host.host.now)
 
-    monkeypatch.setattr("workers.tidying.tidy", visit)
+    monkeypatch.setattr("workers.maintenance.host_cleanup.tidy", visit)
 
 
 @pytest.mark.usefixtures("answering")
@@ -624,7 +624,7 @@ def test_hosts_that_do_not_answer_stop_no_other(stage: Stage, log: Log) -> None:
 def test_visit_to_a_host_that_never_answers_comes_to_an_end(
     stage: Stage, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.tidying._VISIT_S", 0.01)
+    monkeypatch.setattr("workers.maintenance.host_cleanup._VISIT_S", 0.01)
     worker = replace(stage.worker(), hosts=Hosts([TurnHost(Fleetwide(), "/spool")]))
     asyncio.run(until_asleep(worker, 1))
     assert log.lines == [("warning", "a host was not tidied up: {'host': 'far', 'error': 'it took too long'}")]

@@ -17,7 +17,7 @@ from tests.waiting import until
 from tests.workers.fleet import Fleet, Worker
 from tests.workers.ssh_host import ssh_host, ssh_hosts
 from workers.app import TASK
-from workers.brokers import QUEUE
+from workers.brokers.settings import QUEUE
 
 PRODUCER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 FOR_EVER = {"lines": ["{}", '{"after_ms":600000}']}

@@ -27,12 +27,12 @@ from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.site import Killed, Site, claude_code
 from tests.workers.test_crash_points import Death
-from workers import transcripts
-from workers.equipment import Equipment
-from workers.outcome import refused
-from workers.run import TurnRun
-from workers.stderr import _BYTES, _CUT, _MARGIN_BYTES, kept
-from workers.transcripts import Archivist
+from workers.context import Equipment
+from workers.maintenance import transcripts
+from workers.maintenance.transcripts import Archivist
+from workers.results import refused
+from workers.turn.run import TurnRun
+from workers.turn.stderr import _BYTES, _CUT, _MARGIN_BYTES, kept
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 

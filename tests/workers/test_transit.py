@@ -20,9 +20,9 @@ from kombu import transport as kombu_transport
 from kombu.exceptions import ContentDisallowed
 
 from tests.waiting import until
-from workers import transit
-from workers.embedded import EmbeddedBroker
-from workers.transit import ALIVE, UNACKED
+from workers.brokers import redis_transport
+from workers.brokers.embedded import EmbeddedBroker
+from workers.brokers.redis_transport import ALIVE, UNACKED
 
 QUEUE = "jobs"
 SILENT_S = 3  # the visibility timeout
@@ -90,7 +90,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a worker, for the time of a test."""
     monkeypatch.setattr(kombu_transport, "TRANSPORT_ALIASES", dict(kombu_transport.TRANSPORT_ALIASES))
     monkeypatch.setattr(kombu_transport, "_transport_cache", {})
-    transit.install()
+    redis_transport.install()
 
 
 @pytest.fixture

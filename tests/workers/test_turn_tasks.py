@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
-from workers.delivery import Execution
-from workers.turn_tasks import TurnTasks
+from workers.tasks.delivery import Execution
+from workers.tasks.waiting import TurnTasks
 
 
 class Executor:
@@ -53,7 +53,7 @@ class Turns:
 
 
 def test_turn_that_comes_back_at_once_lets_its_last_execution_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.turn_tasks._ORDERLY_S", 600.0)
+    monkeypatch.setattr("workers.tasks.waiting._ORDERLY_S", 600.0)
     turns = Turns()
     executor = turns.executor
     turns.start("parked")
@@ -68,7 +68,7 @@ def test_turn_that_comes_back_at_once_lets_its_last_execution_end_first(monkeypa
 
 
 def test_turn_waits_for_its_last_execution_no_longer_than_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.turn_tasks._ORDERLY_S", 0.01)
+    monkeypatch.setattr("workers.tasks.waiting._ORDERLY_S", 0.01)
     turns = Turns()
     for _ in range(2):
         turns.start("parked")

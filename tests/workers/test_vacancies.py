@@ -8,8 +8,8 @@ from typing import NoReturn
 import pytest
 
 from ops.ledger import Seen
-from workers.hosts import Hosts, TurnHost
-from workers.vacancies import Vacancies
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.worker.eligibility import Vacancies
 
 
 @dataclass(frozen=True)

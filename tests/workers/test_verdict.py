@@ -17,7 +17,7 @@ from remote.host import Channel
 from remote.local import LocalHost
 from remote.spool import Spool
 from tests.adapters.recordings import folded, load
-from workers.verdict import observe
+from workers.turn.judgement import observe
 
 WHOLE = load("subagents/whole")
 

@@ -35,10 +35,10 @@ from tests.workers.fleet import Fleet
 from tests.workers.site import Counted, Killed, Site
 from tests.workers.ssh_logins import Login, logins, ssh_fleet
 from tests.workers.test_crash_points import Death
-from workers.conclusion import Parked
-from workers.placement import Placement
-from workers.run import Left, RunOutcome, TurnRun
-from workers.tidying import tidy
+from workers.maintenance.host_cleanup import tidy
+from workers.turn.placement import Placement
+from workers.turn.run import Left, RunOutcome, TurnRun
+from workers.turn.settlement import Parked
 
 # Where a worker is killed in its thread that writes events, that thread ends as the whole process would.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -366,7 +366,7 @@ def test_turn_cancelled_as_its_attempt_begins_makes_no_workspace(
         raise AssertionError("a workspace is made")
 
     monkeypatch.setattr(Placement, "begin", begin_and_cancel)
-    monkeypatch.setattr("workers.workspaces.make_of_files", no_upload)
+    monkeypatch.setattr("workers.workspaces.lifecycle.make_of_files", no_upload)
     result = asyncio.run(run.drive())
     assert isinstance(result, TurnResult)
     assert (result.status, stage.starts) == (Status.CANCELLED, 0)

@@ -14,12 +14,12 @@ from adapters.errors import InvalidRequest
 from ops import secret_files
 from ops.state_dir import StateDir
 from remote.ssh.daemon import DaemonExecutor
-from workers.agent_check import AgentReport, logins, look_safely
+from workers.agents.probe import AgentReport, logins, look_safely
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
 from workers.cli.show import print_json, print_mark, printable
-from workers.configured_hosts import configured_hosts
-from workers.hosts import Hosts, TurnHost
+from workers.hosts.from_settings import configured_hosts
+from workers.hosts.inventory import Hosts, TurnHost
 
 _CLOSE_S = 3.0
 

@@ -13,10 +13,10 @@ from adapters.documents import invalid
 from adapters.errors import InvalidRequest
 from adapters.request import Label, Name
 from ops.ledger import Budget, BudgetKey, Period
-from workers.budgets import PER, moment, usd
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair
 from workers.cli.show import print_json, print_table
+from workers.turn.budget_messages import PER, moment, usd
 
 _RESERVE_USD = 1.0  # the default, unless the limit is lower
 

@@ -17,14 +17,14 @@ from adapters.usage import Tokens
 from ops.ledger import Ledger
 from ops.settings import Settings, load_settings
 from ops.state_dir import StateDir
-from workers.agents import build_registry
-from workers.brokers import connection_errors
+from workers.agents.registry import build_registry
+from workers.brokers.embedded import EmbeddedBroker
+from workers.brokers.ping import roll_call
+from workers.brokers.settings import connection_errors
 from workers.cli.waiting import reason_to_wait
-from workers.client import Client
+from workers.client.sync import Client
 from workers.configured_app import configured_app
-from workers.embedded import EmbeddedBroker
 from workers.errors import BrokerUnavailable, NoWorker
-from workers.roll_call import roll_call
 
 _CONNECT_S = 4.0
 _PING_S = 5.0

@@ -14,8 +14,8 @@ from ops.ledger import DeadLetter, DeadLetterRow
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
 from workers.cli.show import number, print_json, print_table, printable
-from workers.dead_letters import send_again
 from workers.errors import BrokerUnavailable
+from workers.worker.dead_letters import send_again
 
 _ALL = 10_000
 _SHOWN_BYTES = 4096

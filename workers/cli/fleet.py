@@ -20,18 +20,18 @@ from ops.metrics import Dependencies, LedgerCollector, Vocabulary, new_registry
 from ops.redaction import Redactor
 from ops.settings import Settings
 from ops.status_server import StatusServer
-from workers.assembly import build_worker
-from workers.broker_probe import BrokerProbe
-from workers.check import Check
+from workers.brokers.health import BrokerProbe
+from workers.brokers.ping import NODES
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
 from workers.cli.show import print_json, print_mark, printable
 from workers.cli.status import COMPLETED, FAILED
-from workers.consumer import install
-from workers.dead_letters import DeadLetters
-from workers.doctor import examine
-from workers.inclusion import include
-from workers.roll_call import NODES
+from workers.doctor.check import Check
+from workers.doctor.installation import examine
+from workers.worker.bootstrap import build_worker
+from workers.worker.consumer import install
+from workers.worker.dead_letters import DeadLetters
+from workers.worker.operator_modules import include
 
 log = structlog.get_logger(__name__)
 

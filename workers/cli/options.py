@@ -14,7 +14,7 @@ from adapters.errors import InvalidRequest
 from adapters.request import AUTO, TurnRequest
 from adapters.session_request import SessionRequest
 from ops.settings import Settings
-from workers.agents import build_registry
+from workers.agents.registry import build_registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,10 +12,10 @@ from adapters.fold import TurnState, fold
 from adapters.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.settings import load_settings
-from workers.agents import build_registry
+from workers.agents.registry import build_registry
 from workers.cli.options import json_option
 from workers.cli.show import print_result
-from workers.outcome import finished
+from workers.results import finished
 
 _EXISTING = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _CHUNK = 1000  # lines folded at a time, so that a recording of any size fits

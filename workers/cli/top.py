@@ -22,11 +22,11 @@ from rich.text import Text
 
 from ops.errors import LedgerUnavailable
 from ops.ledger import Spending
-from workers.budgets import usd
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
 from workers.cli.show import money, number, print_json, printable
 from workers.cli.survey import HostLine, Overview, Survey, TurnLine
+from workers.turn.budget_messages import usd
 
 _MOST = 100  # turns, where there is no screen to fill
 _FIXED_LINES = 8  # of the screen, beside hosts, budgets and turns

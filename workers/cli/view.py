@@ -21,7 +21,7 @@ from adapters.usage import Tokens
 from ops.errors import OpsError
 from workers.cli.show import STYLES, money, number, printable
 from workers.cli.waiting import with_notice
-from workers.lifecycle import AttemptEnded, TurnSettled
+from workers.events.model import AttemptEnded, TurnSettled
 
 Price = Callable[[str, str, Tokens], float | None]  # what tokens of an agent's model cost in US dollars
 

@@ -10,7 +10,7 @@ from typing import Any
 from adapters.errors import meaning
 from ops.ledger import State
 from ops.ledger.reader import LedgerReader
-from workers.lifecycle import AgentChosen
+from workers.events.model import AgentChosen
 
 PATIENCE_S = 2.0  # a turn that starts at once has no need to be explained
 

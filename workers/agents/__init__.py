@@ -1,0 +1,1 @@
+"""Configured agents: prices, versions, health."""

@@ -1,0 +1,169 @@
+"""What there is of an agent on a host: its program, its version, what it logs in with, who is billed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from adapters.billing import billing_modes
+from adapters.contract import Adapter, Billing, Capabilities, Exit, Health
+from adapters.errors import TurnError
+from adapters.versions import NO_VERDICT, Verdict, listed, verdict_on
+from ops.settings import AgentTable, Settings
+from remote.errors import HostError
+from remote.upkeep import environment_names, probe
+from workers.doctor.check import LIMIT_S, Check
+from workers.hosts.inventory import TurnHost
+
+_PROBE_S = 8.0
+# Prints where a program is, as the host would find it.
+_WHERE = ("sh", "-c", 'command -v -- "$1"', "sh")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Names of the variables that an agent logs in with, by where they are. Never a value."""
+
+    forwarded: tuple[str, ...] = ()  # from the worker's environment
+    there: tuple[str, ...] = ()  # set on the host
+    withheld: tuple[str, ...] = ()  # the worker has them, and its host's settings do not name them
+    known: bool = True  # whether the agent has any at all
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """Those that the agent sees."""
+        return self.forwarded + self.there
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """One agent on one host."""
+
+    agent: str
+    host: str
+    program: str
+    health: Health
+    capabilities: Capabilities
+    reached: bool = True  # whether the host could be asked at all
+    path: str | None = None  # of the program there; None: it was not found
+    verdict: Verdict = NO_VERDICT  # on its version
+    credentials: Credentials = field(default_factory=Credentials)
+    billing: tuple[Billing, ...] = ()  # the modes it knows, the one that holds first
+
+    @property
+    def usable(self) -> bool:
+        """Whether turns can run with it."""
+        return self.health.healthy and not self.verdict.refused
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be used, and what to do; None: it can."""
+        return self.health.problem or self.refusal
+
+    @property
+    def refusal(self) -> str | None:
+        """Why its version is refused, and what to do; None: it is not."""
+        if not self.verdict.refused:
+            return None
+        return f"version {self.verdict.words}; {self.version_remedy}"
+
+    @property
+    def version_remedy(self) -> str:
+        """What to do about a version that is refused."""
+        proved = self.capabilities.versions.proved if self.capabilities.versions is not None else ()
+        better = f"one that was proved ({listed(proved)})" if proved else "another version"
+        allowing = f'allow_versions = ["{self.health.version}"] in the table {self.agent}'
+        return f"install {better} on {self.host}, or run this one all the same: {allowing}"
+
+
+async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings) -> AgentReport:
+    """Look at an agent on a host. `environ` is the worker's. Raises HostError; TurnError of a faulty adapter."""
+    argv = host.program(adapter.name, adapter.probe())
+    there, output, where = await asyncio.gather(
+        environment_names(host.host), probe(host.host, argv, _PROBE_S), probe(host.host, (*_WHERE, argv[0]))
+    )
+    end = Exit(output.exit, output.stderr.decode(errors="replace"))
+    health = adapter.health(end, output.stdout.decode(errors="replace"))
+    credentials = _credentials(host, adapter, environ, there)
+    table, versions = settings.agents.get(adapter.name, AgentTable()), adapter.capabilities.versions
+    return AgentReport(
+        adapter.name,
+        host.name,
+        argv[0],
+        health,
+        adapter.capabilities,
+        path=where.stdout.decode(errors="replace").strip() or None,
+        verdict=NO_VERDICT if versions is None else verdict_on(health.version, versions, table.allow_versions),
+        credentials=credentials,
+        billing=billing_modes(table.billing, adapter.capabilities, credentials.found),
+    )
+
+
+async def look_safely(
+    host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings, timeout_s: float = LIMIT_S
+) -> AgentReport:
+    """The same, never raising and never taking longer: what goes wrong is what is wrong with the agent there."""
+    reached = True
+    try:
+        return await asyncio.wait_for(look(host, adapter, environ, settings), timeout_s)
+    except TimeoutError:
+        reached, problem = False, f"no answer within {timeout_s:g} s"
+    except HostError as error:
+        reached, problem = False, error.message
+    except TurnError as error:
+        problem = error.message
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+    health, program = Health(False, problem=problem), host.programs.get(adapter.name, "")
+    return AgentReport(adapter.name, host.name, program, health, adapter.capabilities, reached)
+
+
+def checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
+    """The report as a check of the doctor. Only an agent that is needed has to be there."""
+    name, health = f"agent {report.agent}", report.health
+    spared = "" if needed else "; only turns that ask for it need it"
+    if not health.healthy:
+        remedy = f"{health.problem}; if it lies elsewhere, {_setting(host, report)}"
+        return Check(name, not needed, f"{report.program} is not usable{spared}", remedy)
+    words = report.verdict.words
+    if report.verdict.refused:
+        return Check(name, not needed, f"version {words}{spared}", report.version_remedy, warning=not needed)
+    found = f"version {health.version}" if health.version else "usable"
+    detail = "; ".join([found, *([words] if words else []), *logins(report)])
+    return Check(name, True, detail, warning=words is not None)
+
+
+def logins(report: AgentReport) -> list[str]:
+    """What an agent logs in with, in words."""
+    credentials = report.credentials
+    groups = {
+        "credentials in the worker's environment": credentials.forwarded,
+        f"credentials in the environment of {report.host}": credentials.there,
+        f"not forwarded, since env of {report.host} does not name them": credentials.withheld,
+    }
+    said = [f"{where}: {', '.join(names)}" for where, names in groups.items() if names]
+    if credentials.known and not credentials.found:
+        said.append("no credentials in its environment, so it needs a login of its own")
+    return said
+
+
+def _setting(host: TurnHost, report: AgentReport) -> str:
+    if host.launcher != "local":
+        return f"set agents or path of {host.name} in ssh_hosts"
+    return f"set RUNTURN_AGENT__COMMAND, or command in the table {report.agent}"
+
+
+def _credentials(
+    host: TurnHost, adapter: Adapter, environ: Mapping[str, str], there: Collection[str]
+) -> Credentials:
+    own = adapter.credentials(environ)
+    asked = {*host.forward_env, *(own if host.forward_credentials else ())}
+    forwarded = {name: environ[name] for name in asked if name in environ}
+    names = adapter.credentials({**dict.fromkeys(there, "set there"), **forwarded})
+    return Credentials(
+        forwarded=tuple(name for name in names if name in forwarded),
+        there=tuple(name for name in names if name in there and name not in forwarded),
+        withheld=tuple(name for name in own if name in environ and name not in forwarded),
+        known=bool(names),
+    )

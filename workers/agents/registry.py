@@ -1,0 +1,64 @@
+"""The agents of this installation, configured: our own, and those of all packages that bring some."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+
+import structlog
+
+from adapters.contract import AgentConfig
+from adapters.nearby import meant
+from adapters.prices import PriceTable
+from adapters.registry import BUILT_IN, GROUP, Registry, discover
+from ops.errors import SettingsError
+from ops.settings import AgentTable, Settings
+from workers.agents.prices import price_table
+
+log = structlog.get_logger(__name__)
+
+
+def build_registry(settings: Settings) -> Registry:
+    """All agents, with the operator's defaults. Raises SettingsError with the faulty option named."""
+    built_in = [entry.name for entry in BUILT_IN]
+    registry = discover([*BUILT_IN, *_installed()], partial(_config, settings, price_table(settings)), built_in)
+    for failed in registry.failed:
+        if failed.options_refused or (failed.name in built_in and failed.name not in registry.names):
+            raise SettingsError(failed.reason.removeprefix("options."), field=failed.name, where="settings")
+    broken = {failed.name for failed in registry.failed}
+    for name in settings.agents.keys() - broken:
+        _check_table(settings, registry, name)
+    return registry
+
+
+def report_failed(registry: Registry) -> None:
+    """Log what could not be loaded: turns of the other agents do not suffer from it."""
+    for failed in registry.failed:
+        log.warning("an agent could not be loaded", agent=failed.name, source=failed.source, reason=failed.reason)
+
+
+def _installed() -> list[EntryPoint]:
+    """Those of other packages, in an order that does not change from start to start."""
+    return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+
+
+def _config(settings: Settings, prices: PriceTable, name: str) -> AgentConfig:
+    table, agent = settings.agents.get(name, AgentTable()), settings.agent
+    return AgentConfig(
+        command=(agent.command if name == agent.kind else None) or table.command,
+        options=table.options,
+        stop_grace_s=agent.stop_grace_ms / 1000,
+        prices=prices,
+        tools=settings.tools,
+    )
+
+
+def _check_table(settings: Settings, registry: Registry, name: str) -> None:
+    """Raises SettingsError for the table of no agent, and for billing that its agent does not know."""
+    if name not in registry.names:
+        near = meant(name, [*registry.names, *Settings.model_fields]) or f"; agents: {', '.join(registry.names)}"
+        raise SettingsError(f"there is no such agent or setting{near}", field=name, where="settings")
+    billing, possible = settings.agents[name].billing, registry.get(name).capabilities.billing
+    if billing is not None and billing not in possible:
+        text = f"agent {name} knows only {', '.join(sorted(possible))}"
+        raise SettingsError(text, field=f"{name}.billing", where="settings")

@@ -1,0 +1,49 @@
+"""Whether the broker answers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from kombu import Connection
+
+from workers.brokers.settings import speaks_redis
+
+_ANSWER_S = 4.0
+_ALWAYS_THERE = "amq.direct"
+
+
+class BrokerProbe:
+    """Asks over a connection of its own, which it keeps. Belongs to one thread."""
+
+    def __init__(self, broker_url: str) -> None:
+        self._url = broker_url
+        self._connection: Connection | None = None
+
+    def ask(self) -> None:
+        """Raise whatever is wrong."""
+        try:
+            self._ping(self._channel())
+        except Exception:
+            self._hang_up()
+            raise
+
+    def _channel(self) -> Any:
+        if self._connection is None:
+            redis = speaks_redis(self._url)
+            names = ("socket_timeout", "socket_connect_timeout") if redis else ("read_timeout", "write_timeout")
+            options = dict.fromkeys(names, _ANSWER_S)
+            self._connection = Connection(self._url, connect_timeout=_ANSWER_S, transport_options=options)
+        return self._connection.default_channel
+
+    def _ping(self, channel: Any) -> None:
+        if speaks_redis(self._url):
+            channel.client.ping()
+        else:
+            channel.exchange_declare(_ALWAYS_THERE, "direct", passive=True)
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):  # what was wrong is known
+                connection.collect()

@@ -1,0 +1,73 @@
+"""The messages that bring turns to workers: many over one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amqp.exceptions import MessageNacked, PreconditionFailed
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from adapters.request import TurnRequest
+from adapters.session_request import SessionRequest
+from workers.app import SESSION_TASK, TASK
+from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors, publish_options, queue_names
+from workers.errors import BrokerUnavailable
+from workers.redacted_request import described
+
+Request = TurnRequest | SessionRequest
+
+
+def send(app: Celery, requests: Sequence[Request]) -> None:
+    """Send the messages of these turns, or sessions. Raises BrokerUnavailable: some of them may have been sent.
+
+    Not Celery's `send_task`: with Redis, it subscribes to the result of every task that it sends, for as long as
+    the process lives, whether anybody wants it or not.
+    """
+    with app.producer_or_acquire() as producer:
+        faults = (OperationalError, OSError, MessageNacked, *connection_errors(producer.connection))
+        options = publish_options(app.conf.broker_url) | {"queue": queue_names(app)[0]}
+        for sent, request in enumerate(requests):
+            try:
+                app.amqp.send_task_message(producer, task_of(request), _message(app, request), **options)
+            except PreconditionFailed as error:
+                why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
+                raise BrokerUnavailable(_explained(why, sent, len(requests))) from error
+            except faults as error:
+                raise BrokerUnavailable(_explained(str(error) or repr(error), sent, len(requests))) from error
+
+
+def task_of(request: Request) -> str:
+    """Return the name of the task that runs it."""
+    return SESSION_TASK if isinstance(request, SessionRequest) else TASK
+
+
+def id_of(request: Request) -> str:
+    """Return its idempotency key."""
+    return request.run_id if isinstance(request, SessionRequest) else request.turn_id
+
+
+def document_of(request: Request) -> dict[str, Any]:
+    """Return it as JSON values."""
+    if isinstance(request, SessionRequest):
+        return request.document()
+    # The agent is always named: workers put their own default in its place if it is not.
+    named = {"turn_id": request.turn_id, "agent": request.agent}
+    return request.model_dump(mode="json", exclude_defaults=True) | named
+
+
+def _message(app: Celery, request: Request) -> Any:
+    return app.amqp.create_task_message(
+        id_of(request),
+        task_of(request),
+        args=[document_of(request)],
+        argsrepr=described(request.turn if isinstance(request, SessionRequest) else request),
+        create_sent_event=True,
+    )
+
+
+def _explained(why: str, sent: int, count: int) -> str:
+    if count == 1:
+        return f"the turn could not be queued: {why}"
+    return f"{sent} of {count} turns were queued, then: {why}; queue all of them again, none runs twice"

@@ -1,0 +1,195 @@
+"""The producer's side: enqueue turns, follow them, fetch results, cancel. For asyncio: `workers.client.aio`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterable
+from itertools import islice
+from typing import Any
+
+from celery import Celery
+
+from adapters.errors import TurnCancelled
+from adapters.live import ControlRequest, Verdict
+from adapters.request import TurnRequest
+from adapters.result import TurnResult
+from adapters.session_request import SessionRequest
+from adapters.session_result import SessionResult
+from adapters.session_run import turn_id as turn_of
+from adapters.transcript_view import Transcript
+from ops.errors import UnknownTurn
+from ops.ledger import Ledger, SessionRun, State
+from ops.tracing import traced
+from workers.client.control import TIMEOUT_S, Saying, message
+from workers.client.publish import send
+from workers.errors import ResultTimeout
+from workers.events.bus import Subscription
+from workers.events.follow import follow, watch
+from workers.live.messages import Said
+from workers.results import refused
+
+_POLL_S = 1.0
+_TOGETHER = 100  # turns in one transaction: others wait for it
+
+
+class Client:
+    """Talks to the broker and the ledger; safe to share between threads.
+
+    A turn's id is its idempotency key: whatever is repeated with the same id, the turn runs once. So after an
+    error, call again. All methods raise LedgerUnavailable while the ledger is away.
+    """
+
+    def __init__(self, app: Celery, ledger: Ledger) -> None:
+        self._app = app
+        self._ledger = ledger
+
+    def enqueue(self, request: TurnRequest) -> str:
+        """Queue a turn; returns its id. Raises BrokerUnavailable."""
+        (turn_id,) = self.enqueue_many((request,))
+        return turn_id
+
+    def enqueue_many(self, requests: Iterable[TurnRequest]) -> list[str]:
+        """Queue turns over one connection and in few transactions; returns their ids, as the requests are ordered.
+
+        Raises BrokerUnavailable: some may have been queued, and the error says how many; call again with all.
+        """
+        turn_ids: list[str] = []
+        for batch in _batches(map(traced, requests)):
+            # The message goes first: a producer killed before the ledger knows of the turn has queued it all the
+            # same, for the worker enters it as well.
+            send(self._app, batch)
+            self._ledger.submit_many(batch, time.time())
+            turn_ids += (request.turn_id for request in batch)
+        return turn_ids
+
+    def result(self, turn_id: str, timeout_s: float | None = None) -> TurnResult:
+        """Wait for a turn's result. Raises ResultTimeout; the turn goes on."""
+        stored = self._ledger.result(turn_id)
+        if stored is not None:
+            return stored
+        ends = time.monotonic() + timeout_s if timeout_s is not None else math.inf
+        with Subscription(self._app.conf.broker_url, turn_id) as subscription:
+            while (stored := self._ledger.result(turn_id)) is None:
+                left = ends - time.monotonic()
+                if left <= 0:
+                    raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on")
+                # Any event is reason to look again; the ledger decides, so a lost one costs a second.
+                list(subscription.batches(min(left, _POLL_S)))
+        return stored
+
+    def events(self, turn_id: str, after: int = 0) -> Generator[dict[str, Any], None, None]:
+        """A turn's events from number `after` + 1 on, live, without gaps, until it is settled."""
+        return watch(self._ledger, self._app.conf.broker_url, turn_id, after)
+
+    def transcript(self, turn_id: str) -> Generator[str, None, None]:
+        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        session = self._ledger.session_run(turn_id)
+        for each in (turn_id,) if session is None else self.session_turns(turn_id):
+            yield from filter(None, map(Transcript().text, self.events(each)))
+
+    def enqueue_session(self, request: SessionRequest) -> str:
+        """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        request = request.model_copy(update={"turn": traced(request.turn)})
+        send(self._app, (request,))
+        self._ledger.submit_session(request, time.time())
+        return request.run_id
+
+    def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
+        """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
+        ends = time.monotonic() + timeout_s if timeout_s is not None else math.inf
+        while (session := self._session(run_id)).result is None:
+            try:
+                self.result(session.turn or "", None if ends == math.inf else ends - time.monotonic())
+            except ResultTimeout as error:
+                raise ResultTimeout(f"session {run_id} has not ended within {timeout_s} s; it goes on") from error
+        return session.result
+
+    def run_session(self, request: SessionRequest, timeout_s: float | None = None) -> SessionResult:
+        """Queue a session of turns and wait for its result. Raises BrokerUnavailable, ResultTimeout."""
+        return self.session_result(self.enqueue_session(request), timeout_s)
+
+    def session_turns(self, run_id: str) -> Generator[str, None, None]:
+        """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
+        number = 1
+        while True:
+            session = self._session(run_id)
+            last = session.number
+            yield from (turn_of(run_id, each) for each in range(number, last + 1))
+            number = last + 1
+            if session.result is not None:
+                return
+            self.result(session.turn or "")
+
+    def _session(self, run_id: str) -> SessionRun:
+        session = self._ledger.session_run(run_id)
+        if session is None:
+            raise UnknownTurn(run_id)
+        return session
+
+    def cancel(self, turn_id: str) -> bool:
+        """Ask for the end of a turn, or of a session of turns; returns whether there is anything left to cancel.
+
+        Raises UnknownTurn. A turn that no agent runs for is settled here and now; workers answer those who wait at
+        the result backend.
+        """
+        session = self._ledger.session_run(turn_id)
+        if session is not None:
+            turn_id = self._ledger.cancel_session(turn_id, time.time()) or ""
+            if not turn_id:
+                return False
+        # A session ends with this turn, even if that has just ended by itself.
+        state = self._ledger.cancel(turn_id, time.time())
+        if state in (State.QUEUED, State.WAITING):
+            usages = self._ledger.usage_of(turn_id)
+            why = TurnCancelled("cancelled while it waited")
+            cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
+            self._ledger.settle_unclaimed(turn_id, cancelled, time.time())
+        return session is not None or state is not State.SETTLED
+
+    def control(
+        self,
+        turn_id: str,
+        request: ControlRequest,
+        *,
+        request_id: str | None = None,
+        by: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Ask something of a turn's agent while it runs; returns the agent's answer.
+
+        `by` says who asks, in the ledger; left out, the user and the machine. Asked twice with one `request_id`,
+        it is done once, and answered twice. Raises UnknownTurn, InvalidRequest, ControlRefused, ControlFailed,
+        BrokerUnavailable, and ControlTimeout: whether it was done is not known, so ask again with that id.
+        """
+        return self._say(message(turn_id, request, request_id, by, timeout_s))
+
+    def answer(
+        self,
+        turn_id: str,
+        request_id: str,
+        verdict: Verdict,
+        *,
+        by: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Answer an agent's question (event `permission_requested`); returns what the ledger has of the answer.
+
+        The first answer stands. Raises UnknownTurn, BrokerUnavailable, ControlTimeout, and ControlRefused: another
+        answer was given before, or nobody asks that.
+        """
+        return self._say(message(turn_id, verdict, request_id, by, timeout_s))
+
+    def _say(self, said: Said) -> dict[str, Any]:
+        saying = Saying(self._app, self._ledger, said)
+        with Subscription(self._app.conf.broker_url, said.turn_id) as subscription:
+            if not saying.say():
+                events = follow(self._ledger, subscription, said.turn_id, saying.seen, saying.wait_s)
+                any(saying.heard(event) for event in events)
+        return saying.answer()
+
+
+def _batches(requests: Iterable[TurnRequest]) -> Generator[tuple[TurnRequest, ...], None, None]:
+    remaining = iter(requests)
+    while batch := tuple(islice(remaining, _TOGETHER)):
+        yield batch

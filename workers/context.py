@@ -1,0 +1,60 @@
+"""What every run of a turn is given by its worker."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from adapters.contract import Adapter
+from adapters.registry import Registry
+from adapters.request import TurnRequest
+from ops.ledger import Ledger
+from ops.metrics import WorkerMetrics
+from ops.redaction import Redactor
+from ops.settings import Settings
+from ops.tracing import Tracing
+from ops.transcripts import Archive
+from workers.agents.health import AgentHealth
+from workers.agents.output_validation import Outputs
+from workers.agents.probe import AgentReport, look_safely
+from workers.events.writer import EventPump
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """The books, the agents, the hosts, and the clocks."""
+
+    settings: Settings
+    ledger: Ledger
+    registry: Registry
+    hosts: Hosts
+    pump: EventPump
+    metrics: WorkerMetrics
+    environ: Mapping[str, str]  # the worker's, to forward from
+    archive: Archive | None = None  # of transcripts; None: none are kept
+    tracing: Tracing | None = None  # None: no collector is named
+    # What the worker knows: its agents run as the same user, and may look into it.
+    secrets: Redactor = field(default_factory=lambda: Redactor({}))
+    health: AgentHealth = field(default_factory=AgentHealth)
+    outputs: Outputs = field(default_factory=Outputs)
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    rng: random.Random = field(default_factory=random.SystemRandom)
+
+    async def look(self, host: TurnHost, adapter: Adapter) -> AgentReport:
+        """Look at an agent on a host: neither raises nor takes long."""
+        return await look_safely(host, adapter, self.environ, self.settings)
+
+    def policy(self, request: TurnRequest) -> RetryPolicy:
+        """Return a request's retry policy; what it leaves out is the operator's default."""
+        agent, paid = self.settings.agent, request.max_paid_retries
+        return RetryPolicy(
+            max_attempts=request.max_attempts or agent.max_attempts,
+            max_paid_retries=agent.max_paid_retries if paid is None else paid,
+            base_s=agent.retry_backoff_ms / 1000,
+            max_s=(request.max_retry_backoff_ms or agent.max_retry_backoff_ms) / 1000,
+        )

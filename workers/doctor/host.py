@@ -1,0 +1,99 @@
+"""The examination of one host: what is checked there, in which order, and when it is of no use to go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from adapters.contract import Adapter
+from adapters.registry import Registry
+from ops.ledger import Ledger
+from ops.settings import Settings
+from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
+from workers.agents.probe import checked, look
+from workers.doctor import host_checks
+from workers.doctor.check import LIMIT_S, Check, unanswered
+from workers.hosts.inventory import Hosts, TurnHost
+
+_CLOSE_S = 3.0  # for the end of the connections: a frozen host does not hear of it
+_VITAL = ("reach", "host key", "login", "tools")  # without them, nothing else can be asked
+_LOST = (HostUnreachable, HostAuthFailed, HostKeyChanged)
+
+_Step = Callable[[], Awaitable[Check]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostDoctor:
+    """Examines one host. One that has fallen silent is asked nothing more."""
+
+    host: TurnHost
+    settings: Settings
+    registry: Registry
+    ledger: Callable[[], Ledger]  # may raise what opening it raises
+    environ: Mapping[str, str]  # the worker's, to forward from
+    in_use: bool  # whether turns run here that have not asked for it
+    limit_s: float = LIMIT_S  # for each check
+
+    def examine(self, runner: asyncio.Runner) -> Iterator[Check]:
+        """All checks. The host's connections, which belong to the runner's loop, are closed at the end."""
+        try:
+            for name, step in self._steps():
+                check, go_on = runner.run(self._outcome(name, step))
+                yield replace(check, host=self.host.name)
+                if not go_on:
+                    return
+        finally:
+            runner.run(self._close())
+
+    def _steps(self) -> Iterator[tuple[str, _Step]]:
+        host, over_ssh = self.host, self.host.launcher == "ssh"
+        if over_ssh:
+            yield "reach", partial(host_checks.reach, host)
+            yield "host key", partial(host_checks.host_key, self.settings.ssh.host_keys)
+            yield "login", host_checks.login
+        yield "tools", partial(host_checks.tools, host)
+        yield "spool directory", partial(host_checks.spool_directory, host)
+        for root in host.workspace_roots:
+            yield f"workspaces {root}", partial(host_checks.workspaces, host, root)
+        for adapter in self.registry:
+            needed = self.in_use and adapter.name == self.settings.agent.kind
+            yield f"agent {adapter.name}", partial(self._agent, adapter, needed)
+        if over_ssh:
+            yield "channels", partial(host_checks.channels, host)
+            yield "clock", partial(host_checks.clock, host)
+        yield "spools", partial(host_checks.spools, host, self.ledger)
+
+    async def _agent(self, adapter: Adapter, needed: bool) -> Check:
+        return checked(await look(self.host, adapter, self.environ, self.settings), self.host, needed)
+
+    async def _outcome(self, name: str, step: _Step) -> tuple[Check, bool]:
+        """What a step has found, and whether to go on to the next one."""
+        task = asyncio.ensure_future(step())
+        await asyncio.wait({task}, timeout=self.limit_s)
+        if not task.done():
+            task.add_done_callback(_forget)
+            task.cancel()  # and not waited for: a channel takes its time to close
+            return unanswered(name, self.limit_s, host_checks.remedy_for_silence(self.host, name)), False
+        error = task.exception()
+        if error is None:
+            check = task.result()
+        elif isinstance(error, HostError):
+            remedy = f"mend what it says on {self.host.name}; then: runturn doctor --host {self.host.name}"
+            check = Check(name, False, error.message, remedy)
+        else:  # a doctor that dies of an illness helps nobody
+            check = Check(name, False, str(error) or type(error).__name__)
+        return check, check.ok or not (name in _VITAL or isinstance(error, _LOST))
+
+    async def _close(self) -> None:
+        closing = asyncio.ensure_future(Hosts([self.host]).close())
+        closing.add_done_callback(_forget)
+        await asyncio.wait({closing}, timeout=_CLOSE_S)
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    """Take note of how something has ended that nobody looks at; asyncio complains if nobody does."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,219 @@
+"""Checks of everything a turn needs, each with what to do about it. Nothing they find raises or lasts for long."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from typing import Protocol
+
+from celery import Celery
+
+from adapters.errors import InvalidRequest
+from adapters.registry import Registry
+from adapters.tool_functions import Toolbox
+from ops.errors import ArchiveUnavailable
+from ops.ledger import Ledger
+from ops.settings import Settings
+from ops.state_dir import StateDir
+from ops.transcripts import Archive
+from remote.ssh.daemon import DaemonExecutor
+from workers.brokers.check import broker_check
+from workers.brokers.embedded import EmbeddedBroker
+from workers.brokers.ping import roll_call
+from workers.brokers.settings import queue_names
+from workers.doctor.check import Check, bounded
+from workers.doctor.host import HostDoctor
+from workers.hosts.from_settings import configured_hosts
+from workers.hosts.inventory import Hosts, TurnHost
+
+_PING_S = 5.0
+_OVERDUE_S = 600.0  # of a transcript
+_MANY = 1_000
+
+
+class Installation(Protocol):
+    """What is examined; looking at a part of it may raise anything."""
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration."""
+
+    @property
+    def registry(self) -> Registry:
+        """The agents."""
+
+    @property
+    def state(self) -> StateDir:
+        """The state directory."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The books."""
+
+    @property
+    def embedded(self) -> EmbeddedBroker | None:
+        """Our own broker, if it is the one."""
+
+    @property
+    def app(self) -> Celery:
+        """The application, on a broker that answers."""
+
+
+def examine(installation: Installation, only: str | None = None) -> Iterator[Check]:
+    """All checks, in the order in which to mend things. What needs something that is broken is left out.
+
+    `only` names a host, and all others are left out with the installation itself. Raises InvalidRequest if there
+    is none of that name, before any check is given out.
+    """
+    configuration = bounded("configuration", partial(_configuration, installation))
+    if only is None or not configuration.ok:
+        yield configuration
+    if not configuration.ok:
+        return
+    if only is None:
+        yield from _own(installation)
+    yield from _of_hosts(installation, only)
+
+
+def _own(installation: Installation) -> Iterator[Check]:
+    if installation.registry.failed:
+        yield _unloadable(installation.registry)
+    if installation.settings.tools:
+        yield bounded("tool functions", partial(_tool_functions, installation.settings))
+    if installation.settings.include:
+        yield bounded("included modules", partial(_included, installation.settings))
+    yield (state := bounded("state directory", partial(_state_dir, installation)))
+    if not state.ok:
+        return
+    yield (ledger := bounded("ledger", partial(_ledger, installation)))
+    if ledger.ok:
+        yield bounded("dead letters", partial(_dead_letters, installation))
+        if installation.settings.transcripts_url is not None:
+            yield bounded("transcripts", partial(_transcripts, installation))
+    yield (broker := bounded("broker", partial(_broker, installation)))
+    if broker.ok:
+        yield bounded("worker", partial(_worker, installation))
+
+
+def _of_hosts(installation: Installation, only: str | None) -> Iterator[Check]:
+    hosts = _hosts(installation)
+    chosen = [host for host in hosts if only in (None, host.name)]
+    if not chosen:
+        known = ", ".join(sorted(host.name for host in hosts))
+        raise InvalidRequest(f"there is no host {only!r}; known: {known}", field="host")
+    with asyncio.Runner() as runner:  # one for all: hosts may share a jump host's connection
+        runner.get_loop().set_default_executor(DaemonExecutor())  # what hangs there must not hold up the end
+        for host in chosen:
+            yield from _host_doctor(installation, host, only).examine(runner)
+
+
+def _host_doctor(installation: Installation, host: TurnHost, only: str | None) -> HostDoctor:
+    settings = installation.settings
+    return HostDoctor(
+        host,
+        settings,
+        installation.registry,
+        lambda: installation.ledger,
+        os.environ,
+        in_use=host.launcher == "ssh" or host.name == only or not settings.ssh_hosts,
+    )
+
+
+def _hosts(installation: Installation) -> Hosts:
+    """The hosts, even if the state directory is broken: then it is what the checks tell."""
+    return configured_hosts(installation.settings, StateDir(installation.settings.state_dir))
+
+
+def _configuration(installation: Installation) -> Check:
+    settings = installation.settings
+    _hosts(installation)
+    if settings.agent.kind in installation.registry.names:
+        return Check("configuration", True, f"valid; the agent is {settings.agent.kind}")
+    known = ", ".join(installation.registry.names)
+    detail = f"agent.kind: there is no agent {settings.agent.kind!r}"
+    return Check("configuration", False, detail, f"set RUNTURN_AGENT__KIND to one of: {known}")
+
+
+def _unloadable(registry: Registry) -> Check:
+    reasons = "; ".join(f"{failed.name} of {failed.source}: {failed.reason}" for failed in registry.failed)
+    return Check("agents", False, f"not loaded: {reasons}", "mend or uninstall the packages that bring them")
+
+
+def _state_dir(installation: Installation) -> Check:
+    return Check("state directory", True, str(installation.state.root))
+
+
+def _broker(installation: Installation) -> Check:
+    if installation.embedded is not None and not installation.embedded.running():
+        remedy = "start it, with a worker: runturn up; or set RUNTURN_BROKER_URL to one of your own"
+        return Check("broker", False, "the embedded one is not running", remedy)
+    return broker_check(installation.app)
+
+
+def _worker(installation: Installation) -> Check:
+    app = installation.app
+    own = queue_names(app)[0]
+    heard = roll_call(app, _PING_S, limit=1)
+    if any(own not in queues for queues in heard.values()):
+        heard = roll_call(app, _PING_S)  # the first one may be another fleet's
+    able = sorted(name for name, queues in heard.items() if own in queues)
+    if able:
+        return Check("worker", True, ", ".join(able))
+    if not heard:
+        return Check("worker", False, "none answers", "start one: runturn up, or runturn worker")
+    known = "; ".join(f"{name} consumes {', '.join(queues)}" for name, queues in sorted(heard.items()))
+    remedy = "give workers and producers the same RUNTURN_QUEUES"
+    return Check("worker", False, f"none that answers consumes {own}: {known}", remedy)
+
+
+def _dead_letters(installation: Installation) -> Check:
+    waiting = installation.ledger.dead_letters.count()
+    remedy = "see what they are, and retry or remove them: runturn dead list" if waiting else ""
+    return Check("dead letters", not waiting, f"{waiting} waiting", remedy)
+
+
+def _included(settings: Settings) -> Check:
+    """They are not imported: they may do anything."""
+    for name in settings.include:
+        try:
+            found = find_spec(name) is not None
+        except ImportError:
+            found = False
+        if not found:
+            remedy = "install it for the workers, or correct RUNTURN_INCLUDE"
+            return Check("included modules", False, f"there is no module {name}", remedy)
+    return Check("included modules", True, ", ".join(settings.include))
+
+
+def _tool_functions(settings: Settings) -> Check:
+    toolbox = Toolbox.installed(settings.tools)
+    try:
+        toolbox.load(toolbox.names)
+    except InvalidRequest as error:
+        remedy = "install the package that has it for the workers, or correct the setting tools"
+        return Check("tool functions", False, error.message.removeprefix("options.tools: "), remedy)
+    return Check("tool functions", True, ", ".join(toolbox.names))
+
+
+def _transcripts(installation: Installation) -> Check:
+    url = installation.settings.transcripts_url
+    assert url is not None  # noqa: S101  # as was asked
+    archive = Archive.at(url.get_secret_value())
+    try:
+        archive.check()
+    except ArchiveUnavailable as error:
+        remedy = "the ledger keeps what is to go there; mend it, or correct RUNTURN_TRANSCRIPTS_URL"
+        return Check("transcripts", False, str(error), remedy)
+    waiting = len(installation.ledger.unarchived(time.time() - _OVERDUE_S, limit=_MANY))
+    count = f"{waiting} or more" if waiting == _MANY else str(waiting)
+    remedy = "workers with the same RUNTURN_TRANSCRIPTS_URL write them; see their logs" if waiting else ""
+    return Check("transcripts", not waiting, f"{archive.name}: {count} overdue", remedy)
+
+
+def _ledger(installation: Installation) -> Check:
+    depths = ", ".join(f"{count} {state}" for state, count in installation.ledger.queue_depths().items())
+    return Check("ledger", True, depths)

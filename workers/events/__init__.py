@@ -1,0 +1,1 @@
+"""Events of a turn: recorded, stored, published, followed."""

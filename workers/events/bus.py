@@ -1,0 +1,193 @@
+"""Live events over the broker: one exchange, one routing key a turn.
+
+A message is one JSON object, {"turn_id", "first_seq", "events": […]}, its events numbered on from `first_seq`.
+Nothing here is durable; who needs every event reads the missing ones from the ledger (see
+`workers.events.follow`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import structlog
+from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.exceptions import OperationalError
+from kombu.utils.uuid import uuid
+
+from workers.brokers.settings import connection_errors, events_exchange, speaks_redis, unlist
+from workers.events.fanout import RedisFanout
+
+_MOST_WAITING = 10_000  # batches, while the broker hangs
+_MOST_AT_ONCE = 100  # in one trip to the broker
+_SUBSCRIBE_S = 0.001
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some events of a turn, in order and without gaps."""
+
+    turn_id: str
+    first_seq: int
+    events: list[dict[str, Any]]
+
+
+def routing_key(turn_id: str) -> str:
+    """Where a turn's events are published. Dots would make it several words of a topic."""
+    return f"turn.{turn_id.replace('.', '_')}"
+
+
+class Publisher:
+    """Publishes batches from any thread, through one connection of its own. A broker that is away costs events
+    their liveness, never their place in the ledger."""
+
+    def __init__(self, broker_url: str) -> None:
+        self._url = broker_url
+        self._exchange = events_exchange(broker_url)
+        self._queue: queue.Queue[tuple[str, bytes] | None] = queue.Queue(_MOST_WAITING)
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="events-publisher", daemon=True)
+        self._thread.start()
+
+    def publish(self, turn_id: str, first_seq: int, events: list[bytes]) -> None:
+        """Send JSON objects on their way; returns at once."""
+        body = b'{"turn_id":%b,"first_seq":%d,"events":[%b]}' % (
+            orjson.dumps(turn_id),
+            first_seq,
+            b",".join(events),
+        )
+        with contextlib.suppress(queue.Full):  # the broker hangs; those who watch read the ledger
+            self._queue.put_nowait((routing_key(turn_id), body))
+
+    def close(self) -> None:
+        """Send what is waiting, then stop."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put(None, timeout=2)
+        self._thread.join(timeout=2)
+
+    def _run(self) -> None:
+        connection = Connection(self._url, connect_timeout=5)
+        sender: RedisFanout | _Sender | None = None
+        while waiting := self._next():
+            try:
+                sender = sender or self._sender(connection)
+                sender.send(waiting)
+            except Exception as error:  # transports raise what their servers' clients raise
+                log.debug("events were not published", error=repr(error))
+                sender = None  # the next batch opens the connection anew
+                with contextlib.suppress(Exception):
+                    connection.close()
+        connection.close()
+
+    def _next(self) -> list[tuple[str, bytes]]:
+        """Wait for something, and take it with what has come meanwhile; nothing at the end."""
+        waiting: list[tuple[str, bytes]] = []
+        with contextlib.suppress(queue.Empty):
+            while not self._over and len(waiting) < _MOST_AT_ONCE:
+                item = self._queue.get(block=not waiting)
+                if item is None:
+                    self._over = True
+                else:
+                    waiting.append(item)
+        return waiting
+
+    def _sender(self, connection: Connection) -> RedisFanout | _Sender:
+        kind = RedisFanout if speaks_redis(self._url) else _Sender
+        return kind(connection, self._exchange)
+
+
+class _Sender:
+    """Sends as kombu does."""
+
+    def __init__(self, connection: Connection, exchange: Exchange) -> None:
+        self._producer = Producer(connection, exchange=exchange, auto_declare=True)
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Send JSON documents, each with its routing key. Raises what the transport does."""
+        for key, body in messages:
+            self._producer.publish(
+                body, routing_key=key, content_type="application/json", content_encoding="utf-8", retry=False
+            )
+
+
+class Subscription:
+    """Receives one turn's batches from the moment it is entered. While the broker is away, there are none."""
+
+    def __init__(self, broker_url: str, turn_id: str) -> None:
+        self._url = broker_url
+        self._queue = Queue(
+            uuid(),
+            exchange=events_exchange(broker_url),
+            routing_key=routing_key(turn_id),
+            exclusive=True,
+            auto_delete=True,
+            durable=False,
+        )
+        self._connection: Connection | None = None  # None: nothing is received
+        self._received: list[Batch] = []
+        broker = Connection(broker_url)
+        self._faults = (OperationalError, OSError, *connection_errors(broker), *broker.channel_errors)
+
+    def __enter__(self) -> Subscription:
+        with contextlib.suppress(*self._faults):
+            self._subscribed()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._abandon()
+        else:
+            self._close()
+
+    def batches(self, timeout_s: float) -> Iterator[Batch]:
+        """What arrives within `timeout_s`; ends after the first arrivals."""
+        try:
+            connection = self._subscribed()
+            with contextlib.suppress(TimeoutError):
+                connection.drain_events(timeout=timeout_s)
+        except self._faults:
+            self._close()  # the next call connects anew
+            time.sleep(timeout_s)
+        received, self._received = self._received, []
+        yield from received
+
+    def _subscribed(self) -> Connection:
+        if self._connection is None:
+            connection = Connection(self._url, connect_timeout=5)
+            try:
+                consumer = Consumer(
+                    connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
+                )
+                consumer.consume()
+                unlist(consumer, self._url)  # before anybody can see it, and kill it
+                with contextlib.suppress(TimeoutError):
+                    connection.drain_events(timeout=_SUBSCRIBE_S)  # with Redis, this is what subscribes
+            except self._faults:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _abandon(self) -> None:
+        """Leave a connection in whatever state an interrupt may have caught it.
+
+        Interrupted between asking and noting that it has asked, kombu's Redis transport would wait for an answer
+        for ever when it is closed.
+        """
+        self._connection = None
+
+    def _receive(self, body: dict[str, Any], _: object) -> None:
+        self._received.append(Batch(body["turn_id"], body["first_seq"], body["events"]))

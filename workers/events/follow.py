@@ -1,0 +1,64 @@
+"""All events of one turn, in order and without gaps: missed ones from the ledger, new ones from the broker."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import orjson
+
+from ops.ledger import Ledger
+from workers.events.bus import Batch, Subscription
+
+_POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
+
+
+def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Generator[dict[str, Any], None, None]:
+    """Yield events numbered from `after` + 1 on until the turn is settled and its last event was yielded.
+
+    A batch from the broker that does not follow on what was seen shows a gap (we came late, or the broker was
+    away); the ledger, written a moment later, closes it.
+    """
+    with Subscription(broker_url, turn_id) as subscription:
+        yield from follow(ledger, subscription, turn_id, after)
+
+
+def follow(
+    ledger: Ledger, subscription: Subscription, turn_id: str, after: int, within_s: float = math.inf
+) -> Generator[dict[str, Any], None, None]:
+    """The same, over a subscription; ends when `within_s` seconds have passed, too."""
+    seen, ends = after, time.monotonic() + within_s
+    while time.monotonic() < ends:
+        for event in stored(ledger, turn_id, seen):
+            seen = event["seq"]
+            yield event
+        if ledger.result(turn_id) is not None:
+            yield from stored(ledger, turn_id, seen)
+            return
+        while live := list(subscription.batches(max(0.0, min(_POLL_S, ends - time.monotonic())))):
+            for event in following(live, seen):
+                seen = event["seq"]
+                yield event
+            if live[-1].first_seq > seen + 1 or is_last(live[-1]):
+                break
+
+
+def stored(ledger: Ledger, turn_id: str, after: int) -> Iterator[dict[str, Any]]:
+    """The events that the ledger has after a number."""
+    return (orjson.loads(line) for _, line in ledger.events(turn_id, after))
+
+
+def following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:
+    """The events of these batches that come next, up to a gap."""
+    for batch in batches:
+        for event in batch.events:
+            if event["seq"] == seen + 1:
+                seen += 1
+                yield event
+
+
+def is_last(batch: Batch) -> bool:
+    """Whether the turn is settled with it."""
+    return bool(batch.events) and batch.events[-1]["event"] == "turn_settled"

@@ -1,0 +1,83 @@
+"""Tells of one attempt: numbers its events and hands them on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ops.ledger import Attempt, Claim
+from ops.redaction import Redactor
+from workers.context import Equipment
+from workers.events.asides import Numbering, aside
+from workers.events.model import AnyEvent, Aside, AsideEvent
+from workers.ledger_calls import Patience
+
+
+class Narrator:
+    """Belongs to the loop that runs the turn."""
+
+    def __init__(self, equipment: Equipment, claim: Claim, attempt: Attempt, redactor: Redactor) -> None:
+        self._pump = equipment.pump
+        self._clock = equipment.clock
+        self._claim = claim
+        self._redactor = redactor
+        self._numbers = Numbering(attempt.first_seq)
+        self._asides: list[Aside] = []  # that wait for what is read again
+        self._caught_up = asyncio.Event()
+        self._patiently = Patience()
+        self._closed = False
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the attempt's next event."""
+        return self._numbers.next_seq
+
+    def resume(self, stored: Iterable[tuple[int, bytes]]) -> list[Mapping[str, Any]]:
+        """Go on where a worker before us was, which has stored these events; returns the asides among them."""
+        return self._numbers.resume(stored)
+
+    def go_on_from(self, seq: int) -> None:
+        """The next event has this number: a worker before us has stored those below."""
+        self._numbers.next_seq = seq
+
+    def tell(self, events: Sequence[AnyEvent]) -> None:
+        """The agent's events, in the order of its stream."""
+        for first_seq, part in self._numbers.number(events) if events else ():
+            self._pump.emit(self._claim, first_seq, part, self._clock())
+        self._pass_on()
+
+    def aside(self, event: AsideEvent) -> None:
+        """An event beside them. Secrets that are known are blotted out."""
+        self._asides.append(aside(event, self._redactor))
+        self._pass_on()
+
+    async def record(self, event: AsideEvent) -> None:
+        """An aside that nobody hears of before the ledger has it: so what is told stands. Raises StaleClaim."""
+        self._pass_on()  # those before it have their numbers first
+        await self._caught_up.wait()
+        if self._closed:
+            return
+        at = self._clock()
+        ((seq, part),) = self._numbers.number([aside(event, self._redactor)])
+        self._pump.store(self._claim, seq, part, at)
+        await self._patiently(self._pump.flush, self._claim.turn_id)
+        self._pump.publish(self._claim.turn_id, seq, part, at)
+
+    def close(self) -> None:
+        """The attempt is over, or another worker's: what is told of it now has other numbers."""
+        self._closed = True
+
+    async def recorded(self) -> None:
+        """Until the ledger has all of them. Raises StaleClaim."""
+        await self._caught_up.wait()
+        await self._patiently(self._pump.flush, self._claim.turn_id)
+
+    def _pass_on(self) -> None:
+        if self._closed or not self._numbers.caught_up:
+            return
+        self._caught_up.set()
+        if self._asides:
+            asides, self._asides = self._asides, []
+            for first_seq, part in self._numbers.number(asides):
+                self._pump.emit(self._claim, first_seq, part, self._clock())

@@ -1,0 +1,97 @@
+"""The hosts of an installation, made from its settings."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+from ops.errors import SettingsError
+from ops.metrics import WorkerMetrics
+from ops.redaction import scrubbed
+from ops.settings import Settings, SshHostSettings
+from ops.state_dir import StateDir
+from remote.local import LocalHost
+from remote.ssh.connector import Connector
+from remote.ssh.host import SshHost
+from remote.ssh.host_keys import HostKeyPolicy, HostKeys
+from remote.ssh.pool import Pool
+from remote.ssh.target import Target, hops
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.hosts.observer import HostObserver
+
+# Where ssh itself looks, beside the file of our own.
+_KNOWN_HOSTS = (Path("~/.ssh/known_hosts"), Path("~/.ssh/known_hosts2"), Path("/etc/ssh/ssh_known_hosts"))
+
+
+def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics | None = None) -> Hosts:
+    """This machine, and all that are reached over SSH. With any of those, turns run here only if they ask for it.
+
+    `metrics` are told how hosts fare. Raises SettingsError with the faulty setting named.
+    """
+    if settings.host_name in {host.name for host in settings.ssh_hosts}:
+        text = f"{settings.host_name} is the worker's own machine; set another name, or another host_name"
+        raise SettingsError(text, field="ssh_hosts", where="settings")
+    targets = [_target(host) for host in settings.ssh_hosts]
+    connector = Connector(
+        targets,
+        _host_keys(settings, state),
+        config_file=settings.ssh.config_file,
+        timeout_s=settings.ssh.connect_timeout_ms / 1000,
+    )
+    this_machine = LocalHost(scrubbed(os.environ, keep=()), settings.host_name)
+    local = TurnHost(this_machine, str(state.spool), workspaces_dir=str(state.workspaces))
+    observer = HostObserver(metrics) if metrics is not None else None
+    remote = [SshHost(target, Pool(target, connector, observer=observer)) for target in targets]
+    entries = [_ssh_host(host, given) for host, given in zip(remote, settings.ssh_hosts, strict=True)]
+    if metrics is not None:
+        metrics.watch_host(local.name, None, lambda: True)
+        for host, entry in zip(remote, entries, strict=True):
+            metrics.watch_host(host.name, entry.slots, partial(_is_up, host))
+            metrics.watch_connections(host.name, partial(getattr, host, "connections"))
+    return Hosts([local, *entries], default=[entry.name for entry in entries] or None)
+
+
+def _target(host: SshHostSettings) -> Target:
+    try:
+        place = hops(host.address or host.name)[0]
+        before = {hop.name for hop in hops(host.jump)} if host.jump is not None else set()
+    except ValueError as error:
+        raise SettingsError(str(error), field=f"ssh_hosts.{host.name}", where="settings") from None
+    if host.name in before:
+        raise SettingsError(
+            "a host cannot be the way to itself", field=f"ssh_hosts.{host.name}.jump", where="settings"
+        )
+    return Target(
+        name=host.name,
+        address=place.address,
+        user=host.user or place.user,
+        port=host.port or place.port,
+        identity=host.identity,
+        jump=host.jump,
+        path=":".join(host.path),
+    )
+
+
+def _host_keys(settings: Settings, state: StateDir) -> HostKeys:
+    own = settings.ssh.known_hosts or state.root / "known_hosts"
+    return HostKeys(own, [path.expanduser() for path in _KNOWN_HOSTS], HostKeyPolicy(settings.ssh.host_keys))
+
+
+def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
+    return TurnHost(
+        host,
+        settings.spool_dir,
+        launcher="ssh",
+        slots=settings.max_concurrent_agents,
+        labels=settings.labels,
+        programs=settings.agents,
+        forward_env=settings.env,
+        forward_credentials=False,
+        workspace_roots=settings.workspace_roots,
+        workspaces_dir=settings.workspaces_dir,
+    )
+
+
+def _is_up(host: SshHost) -> bool:
+    return not host.failing

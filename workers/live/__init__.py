@@ -1,0 +1,1 @@
+"""Conversation with a running agent."""

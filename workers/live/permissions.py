@@ -1,0 +1,120 @@
+"""What one attempt's agent asks its producer: whether it may use a tool that its rules leave open.
+
+A question has the id of the tool's call. So a worker that takes over, whose agent still waits, takes the answer
+that stands in the ledger, or asks again under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+from uuid import uuid4
+
+from pydantic import JsonValue
+
+from adapters.live import Permission, Verdict
+from ops.redaction import without_keys
+from workers.events.model import PermissionAnswered, PermissionRequested, own_fields
+from workers.events.recorder import Narrator
+from workers.live.messages import Reply, Said
+
+_LONGEST = 4_000  # characters of one text in a tool's input that are shown
+_SILENCE = "nobody has answered in time"
+_WITHDRAWN = "the agent does not wait for the answer any more"
+
+
+class Questions:
+    """Belongs to the loop that runs the turn, but for `reply`."""
+
+    def __init__(self, narrator: Narrator, clock: Callable[[], float]) -> None:
+        self._narrator = narrator
+        self._clock = clock
+        self._open: dict[str, asyncio.Future[tuple[Verdict, str]]] = {}
+        self._answers: dict[str, Mapping[str, Any]] = {}
+        self._expected: set[str] = set()  # asked of a worker before us
+        self._left = False
+
+    def resume(self, asides: Iterable[Mapping[str, Any]]) -> None:
+        """Take over from a worker that was lost."""
+        for event in asides:
+            if event["event"] == PermissionRequested.name:
+                self._expected.add(event["request_id"])
+            elif event["event"] == PermissionAnswered.name:
+                self._answers[event["request_id"]] = own_fields(event)
+
+    async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
+        """Ask, and wait for the answer; None: nobody has answered in time. See `adapters.live.Desk`."""
+        request_id = permission.tool_use_id or uuid4().hex
+        if (known := self._answers.get(request_id)) is not None:
+            return _verdict(known)
+        self._open[request_id] = asyncio.get_running_loop().create_future()
+        self._narrator.aside(
+            PermissionRequested(
+                request_id,
+                permission.tool,
+                permission.tool_use_id,
+                {name: _shown(value) for name, value in permission.input.items()},
+                self._clock() + timeout_s,
+            )
+        )
+        try:
+            answered = await self._answered(request_id, timeout_s)
+            await self._narrator.record(answered)  # before anybody knows: whoever takes over does not ask again
+            self._answers[request_id] = asdict(answered)
+        finally:
+            del self._open[request_id]
+        return _verdict(self._answers[request_id])
+
+    async def _answered(self, request_id: str, timeout_s: float) -> PermissionAnswered:
+        try:
+            async with asyncio.timeout(timeout_s):
+                verdict, by = await self._open[request_id]
+        except TimeoutError:
+            return PermissionAnswered(request_id, None, _SILENCE, None)
+        except asyncio.CancelledError:
+            if not self._left:
+                withdrawn = PermissionAnswered(request_id, None, _WITHDRAWN, None)
+                self._answers[request_id] = asdict(withdrawn)
+                self._narrator.aside(withdrawn)
+            raise
+        return PermissionAnswered(request_id, verdict.allowed, verdict.reason, by)
+
+    def leave(self) -> None:
+        """The agent, and what it waits for, is left to the next worker."""
+        self._left = True
+
+    def reply(self, said: Said) -> Reply | None:
+        """What the producer is told at once; None: it is about to be asked again. From any thread."""
+        if (known := self._answers.get(said.request_id)) is not None:
+            return Reply(outcome=known)
+        if said.request_id in self._open:
+            return Reply()
+        if said.request_id in self._expected:
+            return None
+        return Reply(refused=f"it asks no question {said.request_id}")
+
+    def take(self, said: Said, verdict: Verdict) -> None:
+        """The producer's answer; the first one stands."""
+        answer = self._open.get(said.request_id)
+        if answer is not None and not answer.done():
+            answer.set_result((verdict, said.by))
+
+
+def _verdict(answered: Mapping[str, Any]) -> Verdict | None:
+    return None if answered["allowed"] is None else Verdict(answered["allowed"], answered["reason"])
+
+
+def _shown(value: JsonValue) -> JsonValue:
+    """A tool's input without what looks like a key, and with its long texts cut."""
+    match value:
+        case str():
+            text = without_keys(value)
+            more = len(text) - _LONGEST
+            return text if more <= 0 else f"{text[:_LONGEST]}… ({more} more characters)"
+        case list():
+            return [_shown(each) for each in value]
+        case dict():
+            return {name: _shown(each) for name, each in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""Periodic upkeep of hosts and ledger."""

@@ -1,0 +1,85 @@
+"""Books what an attempt used, when its host was out of reach until the attempt was closed.
+
+The spool is still there, and with it all that the agent printed. The ledger takes observed usage once, so any
+number of workers may read the same spool, and one that is killed before it removes the spool has done no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from adapters.contract import Adapter, Exit, Session
+from adapters.errors import InvalidRequest
+from adapters.fold import TurnState, fold
+from adapters.usage import Usage, UsageSource
+from ops.ledger import Ledger, SpoolRow
+from remote.backoff import Patience
+from remote.errors import LineTooLong
+from remote.follower import follow
+from remote.host import Host
+from remote.spool import Spool
+from workers.context import Equipment
+from workers.hosts.inventory import TurnHost
+from workers.turn.judgement import observe
+from workers.turn.leases import ANSWER_S
+
+_ONE_TRY = Patience(answer_s=ANSWER_S, enter_s=0.0, give_up_s=0.0)
+
+log = structlog.get_logger(__name__)
+
+
+async def book_late_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: SpoolRow) -> None:
+    """Read a spool whose agent is dead, and replace the estimate that its attempt was booked with.
+
+    Nothing changes if the spool knows no better. Raises HostError, LedgerError, and InvalidRequest for a request
+    that this worker cannot read or build a command from.
+    """
+    usage, orphaned = await _read_usage(equipment, host, spool_id, row)
+    if usage.source is UsageSource.SESSION_FILES and await asyncio.to_thread(_resumed, equipment.ledger, row):
+        log.warning("late usage is not told apart from that of later turns", turn_id=row.turn_id, host=host.name)
+        return
+    if await asyncio.to_thread(equipment.ledger.amend_usage, row.turn_id, row.attempt, usage):
+        log.info("late usage was booked", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
+        if orphaned:
+            equipment.metrics.orphan_ended()
+
+
+async def _read_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: SpoolRow) -> tuple[Usage, bool]:
+    """What an attempt used, as far as its host can tell; and whether it ended because nobody followed it."""
+    if row.request is None:
+        raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
+    adapter, spool = equipment.registry.get(row.agent), host.spool(spool_id)
+    request = row.request if row.workspace is None else row.request.working_in(row.workspace)
+    command = adapter.build(request, Session(row.session_id or "", row.resume))
+    state, end, reason = await _replay(adapter, host.host, spool, resumed=row.resume)
+    judged = await observe(adapter, state, end, command, host.host, spool)
+    return judged.usage, reason == "lease"
+
+
+async def _replay(adapter: Adapter, host: Host, spool: Spool, *, resumed: bool) -> tuple[TurnState, Exit, str]:
+    """Fold what an agent has printed. Attaching ends what a supervisor that was killed has left running."""
+    parser, state = adapter.parser(), TurnState(resumed=resumed)
+    async with follow(host, spool, patience=_ONE_TRY) as turn:
+        try:
+            async for batch in turn:
+                fold(parser, state, [line for line in batch.lines if line])
+        except LineTooLong:  # the session files may tell the rest
+            return state, Exit(None), ""
+    return (state, Exit(turn.exit.code), turn.exit.reason) if turn.exit else (state, Exit(None), "")
+
+
+def _resumed(ledger: Ledger, row: SpoolRow) -> bool:
+    """Whether an agent may have gone on in the session since: its part of the files would pass for this one's.
+
+    To be asked after the files were read: a session is entered before the agent starts.
+    """
+    session = ledger.session(row.session_id) if row.session_id else None
+    if session is None:
+        return False
+    turn = ledger.turn(row.turn_id)
+    if turn.attempts > row.attempt and turn.session_id == row.session_id:
+        return True
+    left_at = max(row.ended_at or 0.0, turn.settled_at or 0.0)  # a turn that settles leaves its sessions then
+    return session.locked_by not in (None, row.turn_id) or session.updated_at > left_at

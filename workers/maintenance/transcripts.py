@@ -1,0 +1,133 @@
+"""Puts the transcripts of settled turns into the archive.
+
+Whoever settles a turn writes its transcript right after, beside all other work: an archive that is away, or hangs,
+holds up nothing. The ledger knows which turns have none yet, so what a killed worker or an archive that was away
+has left undone, any worker finds in its rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+
+from ops.errors import ArchiveUnavailable, LedgerUnavailable
+from ops.logs import turn_logging
+from ops.transcripts import Archive, compose
+from workers.context import Equipment
+from workers.threads import DaemonPool
+
+_ROUND_S = 30.0
+_AGE_S = 60.0  # of a settled turn whose worker ought to have written its transcript
+_CLEAN_S = 3600.0
+_PATIENCE_S = 60.0  # with the archive, for one transcript
+_FRESH = 1_000  # turns; those that are too many are found in a round
+_PAGE = 100
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+class Archivist:
+    """Belongs to one loop."""
+
+    def __init__(self, equipment: Equipment, archive: Archive) -> None:
+        self._equipment = equipment
+        self._ledger = equipment.ledger
+        self._archive = archive
+        self._thread = DaemonPool(1, "transcripts")  # of its own: the archive may hang
+        self._in_hand: Future[Any] | None = None
+        self._fresh: deque[str] = deque(maxlen=_FRESH)
+        self._nudged = asyncio.Event()
+        self._away = False
+
+    def settled(self, turn_id: str) -> None:
+        """A turn has been settled here; returns at once."""
+        if not self._away:
+            self._fresh.append(turn_id)
+            self._nudged.set()
+
+    async def run(self) -> None:
+        """Archive, until cancelled."""
+        equipment = self._equipment
+        # The workers of a fleet may all have been started at once.
+        next_round = equipment.monotonic() + equipment.rng.uniform(0.0, _ROUND_S)
+        next_cleaning = equipment.monotonic() + equipment.rng.uniform(0.0, _CLEAN_S)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._nudged.wait(), max(0.0, next_round - equipment.monotonic()))
+            self._nudged.clear()
+            await self._quietly(self._write_fresh)
+            if equipment.monotonic() >= next_round:
+                await self._quietly(self.make_round)
+                next_round = equipment.monotonic() + _ROUND_S * equipment.rng.uniform(0.5, 1.5)
+            if equipment.monotonic() >= next_cleaning:
+                await self._quietly(self.clean)
+                next_cleaning = equipment.monotonic() + _CLEAN_S * equipment.rng.uniform(0.5, 1.5)
+
+    async def make_round(self) -> None:
+        """Write what others have left undone. Raises ArchiveUnavailable, LedgerUnavailable."""
+        settled_before, after = self._equipment.clock() - _AGE_S, (0.0, "")
+        while page := await asyncio.to_thread(self._ledger.unarchived, settled_before, after, _PAGE):
+            after = page[-1]
+            turn_ids = [turn_id for _, turn_id in page]
+            self._equipment.rng.shuffle(turn_ids)  # others may be at the same ones
+            await self._write(turn_ids)
+        self._away = False
+
+    async def clean(self) -> None:
+        """Remove what is too old. Raises ArchiveUnavailable."""
+        retention_s = self._equipment.settings.transcripts_retention_ms / 1000
+        if days := await self._call(lambda: self._archive.remove_before(self._equipment.clock() - retention_s)):
+            log.info("old transcripts are removed", days=days)
+
+    async def _write_fresh(self) -> None:
+        while self._fresh:
+            await self._write([self._fresh.popleft()])
+
+    async def _write(self, turn_ids: Iterable[str]) -> None:
+        """Raises ArchiveUnavailable, LedgerUnavailable: the others would fare no better."""
+        for turn_id in turn_ids:
+            with turn_logging(turn_id):
+                try:
+                    await self._call(partial(self._store, turn_id))
+                except (ArchiveUnavailable, LedgerUnavailable):
+                    raise
+                except Exception:
+                    log.exception("a transcript could not be written")  # it must not hold up the others
+
+    def _store(self, turn_id: str) -> None:
+        source = self._ledger.transcript_source(turn_id)
+        if source is not None:
+            if source.events:
+                self._archive.write(turn_id, source.settled_at, compose(source))
+            self._ledger.archived(turn_id, self._equipment.clock())
+
+    async def _call(self, operation: Callable[[], T]) -> T:
+        """Raises ArchiveUnavailable, also when the archive does not answer; its thread may hang on."""
+        if self._in_hand is not None and not self._in_hand.done():
+            raise ArchiveUnavailable(f"transcripts at {self._archive.name}: it has yet to answer the last call")
+        self._in_hand = future = self._thread.submit(operation)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), _PATIENCE_S)
+        except TimeoutError:
+            text = f"transcripts at {self._archive.name}: no answer for {_PATIENCE_S:.0f} s"
+            raise ArchiveUnavailable(text) from None
+
+    async def _quietly(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except ArchiveUnavailable as error:
+            log.warning("transcripts wait for the archive", error=str(error))
+            self._away = True  # till a round gets through
+            self._fresh.clear()
+        except LedgerUnavailable as error:
+            log.warning("transcripts wait for the ledger", error=str(error))
+        except Exception:
+            log.exception("transcripts could not be seen to")  # the next time, it may go well

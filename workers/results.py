@@ -1,0 +1,82 @@
+"""How a turn's result is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from adapters.errors import TurnCancelled, TurnError, TurnExpired
+from adapters.fold import TurnState
+from adapters.plan import Plan
+from adapters.result import ErrorInfo, Status, TurnResult, totals
+from adapters.usage import Usage, combine
+from workers.events.model import AttemptStarted
+
+if TYPE_CHECKING:  # `runturn replay` puts a result together without the ledger's library
+    from ops.ledger import Attempt
+
+
+def status_of(error: TurnError | None) -> Status:
+    """The status that goes with an error, or with none."""
+    if error is None:
+        return Status.COMPLETED
+    return Status.CANCELLED if isinstance(error, TurnCancelled | TurnExpired) else Status.FAILED
+
+
+def refused(turn_id: str, error: TurnError, attempts: int = 0, usages: Iterable[Usage] = ()) -> TurnResult:
+    """The result of a turn whose next attempt could not begin; `usages` are those of the attempts before."""
+    usage = combine(usages)
+    return TurnResult(
+        turn_id=turn_id,
+        status=status_of(error),
+        error=ErrorInfo.of(error),
+        usage=totals(usage),
+        usage_source=usage.source,
+        usage_complete=usage.complete,
+        cost_usd=usage.cost_usd,
+        attempts=attempts,
+    )
+
+
+def attempt_started(attempt: Attempt, agent: str) -> AttemptStarted:
+    """The event that an attempt begins with, as its ledger has it: whoever tells it again tells the same."""
+    return AttemptStarted(attempt.attempt, agent, attempt.host, attempt.agent_version)
+
+
+def finished(
+    turn_id: str,
+    state: TurnState,
+    error: TurnError | None,
+    *,
+    usages: Iterable[Usage],
+    host: str | None,
+    agent_version: str | None,
+    attempts: int,
+    exit_code: int | None,
+    plan: Plan | None = None,
+) -> TurnResult:
+    """The result of a turn whose last attempt is over; `usages` are those of all attempts."""
+    usage = combine(usages)
+    report = state.report
+    return TurnResult(
+        turn_id=turn_id,
+        session_id=state.session_id,
+        status=status_of(error),
+        error=ErrorInfo.of(error) if error else None,
+        text=(report.text if report else "") or state.text,
+        structured_output=report.structured_output if report and state.expects_output else None,
+        plan=plan,
+        usage=totals(usage),
+        usage_source=usage.source,
+        usage_complete=usage.complete,
+        cost_usd=usage.cost_usd,
+        not_understood=report.unread if report else (),
+        num_turns=report.num_turns if report else None,
+        duration_ms=report.duration_ms if report else None,
+        duration_api_ms=report.duration_api_ms if report else None,
+        host=host,
+        agent_version=agent_version,
+        attempts=attempts,
+        exit_code=exit_code,
+        denied_tools=report.denied_tools if report else (),
+    )

@@ -1,0 +1,1 @@
+"""Celery tasks that wrap RunTurn: execute them, and deliver their ends."""

@@ -1,0 +1,73 @@
+"""The Celery tasks that wrap a turn: what a worker runs for `runturn.run_turn` and `runturn.run_session`.
+
+A message only brings a turn into the ledger (see `workers.worker.strategy`). When the turn has been taken from
+there, Celery itself executes its task (see `execution`): it sends the signals and the events, keeps the state, and
+publishes what is to follow. The bodies here are what it calls, in a thread of the turn's own. They wait for
+`TurnRun.drive` (see `workers.turn.run`), which runs the turn on the worker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from celery import Celery
+from celery.app.task import Task
+from celery.exceptions import Ignore, Retry
+
+from adapters.result import Status, TurnResult
+from adapters.session_result import SessionResult, SessionStatus
+from workers.app import SESSION_TASK, TASK
+from workers.errors import TurnFailed, TurnParked
+from workers.tasks import delivery
+from workers.tasks.delivery import Cancelled, Result
+from workers.turn.settlement import Parked
+
+
+class TurnTask(Task):  # type: ignore[misc]  # Celery has no types
+    """A task of a turn, as Celery's tracer calls it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body. Celery's own has what follows on it in a variable, and monitors of errors show those."""
+        return self.run(*args, **kwargs)
+
+
+def define(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
+    """Define the tasks on the application; only workers need them. `strategy` receives their messages."""
+    options = {"base": TurnTask, "acks_late": True, "typing": False, "shared": False, "Strategy": strategy}
+
+    @app.task(name=TASK, **options)  # type: ignore[untyped-decorator]
+    def run_turn(request: object) -> Result:
+        """Run one turn; `request` is a TurnRequest as a JSON object. Returns its TurnResult.
+
+        Raises TurnFailed, Retry while the turn is parked, Cancelled, and Ignore if another worker goes on with it.
+        """
+        return _run()
+
+    @app.task(name=SESSION_TASK, **options)  # type: ignore[untyped-decorator]
+    def run_session(request: object) -> Result:
+        """Run turns until a task is done; `request` is a SessionRequest as a JSON object. See `run_turn`."""
+        return _run()
+
+
+def _run() -> Result:
+    """Do the work of the task that this thread executes (see `waiting`), and tell Celery of its end."""
+    execution = delivery.current()
+    if execution is None:
+        raise RuntimeError("turns are executed by `runturn worker` only: send the task to its queue")
+    match outcome := execution.work():
+        case None:
+            raise Ignore
+        case Parked(reason, due_at):
+            kind = reason.partition(":")[0]  # the rest may be an agent's words
+            when = datetime.fromtimestamp(due_at, UTC)
+            raise Retry(kind, TurnParked(kind, when.isoformat(timespec="seconds")), when)
+        case TurnResult(status=Status.CANCELLED):
+            raise Cancelled(outcome.error and outcome.error.kind)
+        case SessionResult(status=SessionStatus.CANCELLED):
+            raise Cancelled(outcome.reason)
+        case TurnResult(status=Status.FAILED) | SessionResult(status=SessionStatus.FAILED) if execution.raises:
+            raise TurnFailed.of(outcome)
+        case _:
+            return outcome

@@ -1,0 +1,115 @@
+"""Has Celery execute the tasks that the ledger keeps: its own request and tracer, with all they do.
+
+When a turn is taken, its message is long gone from the broker (see `workers.worker.strategy`). What mattered of it
+stands in the ledger. From that, Celery's request is made once more, and its tracer calls the body in
+`workers.tasks.definitions`. A task whose end Celery could not deliver stays in the ledger, and is executed again:
+its body returns the result at once then, and what was not sent yet is sent, under the same task ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+from celery import Celery, states
+
+from ops.ledger import Waiter
+from ops.redaction import Redactor
+from workers.errors import Undelivered
+from workers.redacted_request import described, named
+from workers.tasks import celery_internals, delivery
+from workers.tasks.celery_internals import KeptRequest, ShownRequest
+from workers.tasks.delivery import Execution, Outcome
+from workers.tasks.hub import Errands
+from workers.tasks.kept_message import Kept
+
+log = structlog.get_logger(__name__)
+
+
+class Executor:
+    """Executes tasks in the threads that call it."""
+
+    def __init__(self, app: Celery, errands: Errands, redactor: Redactor) -> None:
+        """`redactor` knows the secrets of this process."""
+        self._app = app
+        self.consumer: Any = None  # Celery's, once it is connected; on its thread
+        self._errands = errands
+        self._redactor = redactor
+        self._hostname = ""
+        self._tracers: Mapping[str, Any] = {}
+        celery_internals.prepare(app)
+        delivery.install(app)
+
+    def prepare(self, hostname: str) -> None:
+        """Have the tasks traced; once they are defined and instrumented, and before any is executed."""
+        self._hostname = hostname
+        self._tracers = celery_internals.turn_tracers(self._app, hostname)
+
+    def show(self, request: ShownRequest, asked: object) -> None:
+        """Have monitors see a task without secrets; `asked` is its request, or what was sent in place of one."""
+        name = named(request.request_dict.get("shadow"), request.type, self._redactor)
+        request.show(name, described(asked, self._redactor))
+
+    def execute(
+        self,
+        waiter: Waiter,
+        work: Callable[[], Outcome],
+        asked: object = None,
+        *,
+        headers: Mapping[str, object] | None = None,
+    ) -> Execution:
+        """Have a task executed. Unless it is `done` then, it has to be executed again.
+
+        `asked` is the request of its turn if that runs here. `headers` replace those of its message.
+        """
+        execution = Execution(work, sent=set(waiter.sent))
+        try:
+            kept = Kept.read(waiter)
+            execution.raises, execution.follows = kept.failures_raise, kept.follows
+            with delivery.executing(execution):
+                self._request(
+                    waiter, replace(kept, headers={**kept.headers, **(headers or {})}), asked
+                ).execute_here(self._tracers)
+            execution.done = True
+        except (Undelivered, Exception) as error:
+            why = delivery.summary(error)
+            log.warning("a task is told later", task_id=waiter.task_id, turn_id=waiter.turn_id, error=why)
+        return execution
+
+    def _request(self, waiter: Waiter, kept: Kept, asked: object) -> KeptRequest:
+        """Make Celery's request once more."""
+        shown: list[object] = [{"turn_id": waiter.turn_id}]
+        request = KeptRequest(self._app, self._hostname, kept, shown, self._errands.post, self._send)
+        if asked is not None:
+            self.show(request, asked)
+            self._errands.post(lambda: self._look(request))
+        return request
+
+    def started(self, waiter: Waiter, where: Mapping[str, object]) -> None:
+        """Show that the work of a task has begun, and where, if the result backend can."""
+        if Kept.read(waiter).headers.get("ignore_result"):
+            return
+        try:
+            self._app.backend.store_result(waiter.task_id, dict(where), states.STARTED)
+        except Exception as error:  # backends raise what they like; the turn goes on
+            log.warning("a task's state could not be stored", error=delivery.summary(error))
+
+    def _look(self, request: KeptRequest) -> None:
+        """Autoscaling looks whether the pool is full now."""
+        if self.consumer is not None:
+            for look in self.consumer.on_task_message:
+                look(request)
+
+    def _send(self, event: str, **fields: Any) -> None:
+        """Post an event, without secrets that this process knows, to Celery's loop."""
+        redact = self._redactor.text
+        safe = {name: redact(value) if isinstance(value, str) else value for name, value in fields.items()}
+
+        def send() -> None:
+            dispatcher = self.consumer and self.consumer.event_dispatcher
+            if dispatcher and dispatcher.enabled:
+                dispatcher.send(event, **safe)
+
+        self._errands.post(send)

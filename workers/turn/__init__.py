@@ -1,0 +1,1 @@
+"""One claimed turn, from its claim to its result."""

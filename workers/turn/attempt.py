@@ -1,0 +1,294 @@
+"""One attempt, followed: from its first line, or from where another worker left it, to its exit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from adapters import errors
+from adapters.command import Command
+from adapters.contract import Adapter
+from adapters.errors import TurnError
+from adapters.events import HEARTBEAT, AgentStatus, ApiRetry
+from adapters.fold import TurnState, fold
+from adapters.registry import Registry
+from ops.ledger import Attempt, Claim
+from ops.redaction import Redactor
+from remote.backoff import Patience
+from remote.errors import LineTooLong, SpawnRefused
+from remote.follower import Follower, Lease, follow
+from remote.spool import Batch, Exit
+from remote.upkeep import STDERR_TAIL_BYTES, read_input, read_stderr_tail
+from workers.context import Equipment
+from workers.events.recorder import Narrator
+from workers.hosts.errors import turn_error
+from workers.hosts.inventory import TurnHost
+from workers.live.conversation import LiveTurn, Office
+from workers.live.dialogue import Talk
+from workers.results import attempt_started
+from workers.turn.leases import ANSWER_S, Hold
+from workers.turn.limits import Limits, Watch
+from workers.turn.metrics import Tally
+from workers.turn.termination import Ending
+
+_FIRST_LOOK_S = 30.0  # how long a host is tried that nothing was started on yet
+_SECOND_LOOK_S = 10.0  # and one that was out of reach the last time
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over."""
+
+    exit: Exit
+    asked: TurnError | None  # why we ended it, or asked it to end; None: it ended by itself
+
+
+class AttemptRun:
+    """Follows one attempt, on one loop, until its `ending` has it left or the agent has ended."""
+
+    def __init__(
+        self,
+        equipment: Equipment,
+        claim: Claim,
+        attempt: Attempt,
+        adapter: Adapter,
+        redactor: Redactor,
+        held: Callable[[], bool],
+    ) -> None:
+        """`held` says whether the claim is ours for certain."""
+        self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
+        self.narrator = Narrator(equipment, claim, attempt, redactor)
+        self.talk = Talk(self.narrator, equipment.clock, _refusal(adapter, equipment.registry))
+        self._equipment = equipment
+        self._claim = claim
+        self._attempt = attempt
+        self._adapter = adapter
+        self._parser = adapter.parser()
+        self.redactor = redactor
+        self._held = held
+        self._hold = Hold.on(attempt, equipment.settings.agent)
+        can = adapter.capabilities
+        limits = Limits.of(
+            claim.request,
+            equipment.settings.agent,
+            caps_cost_itself=can.cost_cap,
+            ends_by_itself=can.live or adapter.soft_stop("") is not None,
+        )
+        self._watch = Watch(limits, attempt.started_at, equipment.clock())
+        self.ending = Ending(claim, adapter, self._watch, equipment.clock)
+        self._follower: Follower | None = None
+        self._reached = False
+        self._stderr_tail: bytes | None = None
+        self._tally = Tally(equipment, claim, attempt)
+        self._live = LiveTurn(adapter, claim.request, self._office()) if adapter.capabilities.live else None
+        self._host: TurnHost | None = None
+        self._command: Command | None = None
+
+    @property
+    def next_seq(self) -> int:
+        """The number of its next event."""
+        return self.narrator.next_seq
+
+    @property
+    def output_schema(self) -> dict[str, JsonValue] | None:
+        """JSON Schema of the output that its agent was asked for."""
+        return self._claim.request.output_schema
+
+    @property
+    def held(self) -> bool:
+        """Whether its claim is ours for certain."""
+        return self._held()
+
+    @property
+    def over(self) -> bool:
+        """Whether the host has told of its end."""
+        return self._follower is not None and self._follower.exit is not None
+
+    @property
+    def heard(self) -> bool:
+        """Whether the host has heard of us since: it was attached to, or may have been told to start the agent."""
+        return self._reached or (self._follower is not None and self._follower.asked)
+
+    @property
+    def idle_s(self) -> float:
+        """For how long the agent has said nothing; 0 while its host is not attached to, or it has ended."""
+        follower = self._follower
+        if follower is None or not follower.attached or follower.exit is not None:
+            return 0.0
+        return self._watch.silence_s(self._equipment.clock())
+
+    @property
+    def out_of_reach_s(self) -> float:
+        """For how many seconds the host has not been attached to."""
+        return self._follower.out_of_reach_s if self._follower is not None else 0.0
+
+    async def run(self, host: TurnHost, command: Command | None) -> Ended:
+        """Start the agent unless it is there already (`command` None: it must be), and follow it to its end.
+
+        Its channel stays open then, for what is asked after the end: until `close`.
+        Raises Detached; TurnError when there is nothing to follow, because of a command that no shell could run or
+        because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
+        refuses or stays away.
+        """
+        self.narrator.tell([attempt_started(self._attempt, self._claim.request.agent)])
+        if self._live is not None:
+            self.narrator.tell([AgentStatus("provisioning")])
+        self._tally.launcher = host.launcher
+        self._host, self._command = host, command
+        follower = self._follower = follow(
+            host.host,
+            host.spool(self._attempt.spool_id),
+            command,
+            workspace_roots=host.workspace_roots,
+            lease=self._lease(),
+            patience=self._patience(),
+        )
+        try:
+            async with self.ending.seen_to(follower, self._live), self._attached(follower):
+                await self._read(follower)
+        except SpawnRefused as refusal:
+            if self._live is not None:
+                self.narrator.tell([AgentStatus("error", turn_error(refusal).message)])
+            raise
+        finally:
+            if follower.exit is None:
+                await follower.detach()
+            self.talk.close(ended=follower.exit is not None)
+            if self._live is not None:
+                await self._live.close(ended=follower.exit is not None)
+            self.narrator.close()
+        if follower.exit is None:
+            raise self.ending.left()
+        self._tally.ended(follower.exit)
+        return Ended(follower.exit, self.ending.of(follower.exit))
+
+    async def stderr_tail(self) -> bytes:
+        """The end of what the agent wrote to stderr, after its end. Raises HostError."""
+        assert self._follower is not None  # noqa: S101 - there was an end
+        if self._stderr_tail is None:
+            self._stderr_tail = await self._follower.stderr_tail()
+        return self._stderr_tail
+
+    async def stderr(self, max_bytes: int) -> bytes:
+        """More of it, if there is more. Raises HostError."""
+        tail = await self.stderr_tail()
+        if len(tail) < STDERR_TAIL_BYTES:
+            return tail
+        host = self._equipment.hosts.get(self._attempt.host)
+        return await read_stderr_tail(host.host, host.spool(self._attempt.spool_id), max_bytes)
+
+    async def remove_spool(self) -> None:
+        """Remove what its host keeps of it, after its end. Raises HostError."""
+        assert self._follower is not None  # noqa: S101 - there was an end
+        await self._follower.remove_spool()
+
+    async def close(self) -> None:
+        """Nothing more is asked."""
+        if self._follower is not None:
+            await self._follower.detach()
+
+    def redacted(self, data: bytes) -> str:
+        """Text of this attempt without its secrets."""
+        return self.redactor.line(data).decode(errors="replace")
+
+    @contextlib.asynccontextmanager
+    async def _attached(self, follower: Follower) -> AsyncIterator[None]:
+        try:
+            await follower.__aenter__()
+        except ValueError as error:
+            raise errors.InvalidRequest(str(error)) from error
+        self._reached = follower.attached
+        if self._reached:
+            self._tally.attached()
+        self._watch.attached(self._equipment.clock())
+        if self._live is not None and self._reached:
+            self._live.begin(follower)
+        yield
+
+    def _lease(self) -> Lease:
+        """How the turn is held. Where it may be given up for lost, only while nobody else can think it is."""
+        waits = self._claim.request.on_host_lost == "same_host"
+        may_hold = (lambda: True) if waits else self._held
+        return Lease(
+            self._hold.lease_s,
+            self._hold.beat_s,
+            may_start=self._held,
+            may_hold=may_hold,
+            epoch=self._claim.epoch,
+        )
+
+    def _patience(self) -> Patience:
+        """How long a host out of reach is tried at a stretch: as long as an agent may live there."""
+        as_long_as_it_lives_s = enter_s = self._hold.lease_s + ANSWER_S
+        if self._attempt.unreachable_since is not None:
+            enter_s = _SECOND_LOOK_S
+        elif self._claim.open is None:
+            enter_s = _FIRST_LOOK_S
+        return Patience(answer_s=ANSWER_S, enter_s=enter_s, give_up_s=as_long_as_it_lives_s)
+
+    async def _read(self, follower: Follower) -> None:
+        try:
+            async for batch in follower:
+                self._tally.links_lost(follower.reattachments)
+                self._take(batch)
+        except LineTooLong:
+            await follower.cancel()  # nobody can read on
+            raise
+
+    def _take(self, batch: Batch) -> None:
+        lines = [self.redactor.line(line) for line in batch.lines if line]
+        # Of lines that were printed before we looked, nobody knows when.
+        at = None if batch.replayed else self._equipment.monotonic()
+        happened = fold(self._parser, self.state, lines, at)
+        self._tally.saw(happened, replayed=batch.replayed)
+        if any(type(event) is not ApiRetry for event in happened):
+            self._watch.alive(self._equipment.clock())
+        self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
+        self.narrator.tell([event for event in happened if event is not HEARTBEAT])
+        if self._live is not None:
+            # As printed, and last: its gates look at the limits, which know of these lines now.
+            self._live.heard(batch.lines)
+
+    def _office(self) -> Office:
+        return Office(
+            refusal=self.ending.refusal,
+            remaining_tokens=self._remaining_tokens,
+            ask=self.talk.ask,
+            opened=self.talk.open,
+            failed=self.ending.stop,
+            said=self._said,
+        )
+
+    def _remaining_tokens(self) -> int | None:
+        limit = self._claim.request.max_total_tokens
+        return None if limit is None else max(0, limit - self.state.seen_tokens.total)
+
+    async def _said(self) -> Sequence[bytes]:
+        """What the agent of a live turn was told. Raises HostError."""
+        assert self._follower is not None and self._host is not None  # noqa: S101 - it is attached to
+        if self._follower.said is None:
+            return ()
+        if self._command is not None and self._claim.open is None:
+            return _lines(self._command.stdin)  # this very attempt is ours from its first line
+        return _lines(await read_input(self._host.host, self._host.spool(self._attempt.spool_id)))
+
+    def _known_cost_usd(self) -> float:
+        price = self._adapter.price
+        return sum(price(model, tokens) or 0.0 for model, tokens in self.state.seen.items())
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Without their newlines; a carriage return ends none."""
+    return data.split(b"\n")[:-1]
+
+
+def _refusal(adapter: Adapter, registry: Registry) -> str | None:
+    """Why this agent cannot be talked to while it runs."""
+    if adapter.capabilities.live:
+        return None
+    live = ", ".join(other.name for other in registry if other.capabilities.live)
+    instead = f", or run such turns with an agent that takes requests: {live}" if live else ""
+    return f"the agent {adapter.name} takes no requests while it runs; end it (runturn cancel){instead}"

@@ -1,0 +1,74 @@
+"""What becomes of an attempt whose host fails: it is over with that, given up for lost, or waited for."""
+
+from __future__ import annotations
+
+from adapters import errors
+from adapters.contract import Judgement
+from adapters.errors import TurnError
+from adapters.result import TurnResult
+from adapters.usage import NO_USAGE
+from ops.ledger import Attempt, Claim
+from remote.errors import HostError, LineTooLong, SpawnRefused
+from workers.context import Equipment
+from workers.hosts.errors import turn_error
+from workers.retry import RetryDecision
+from workers.turn.attempt import AttemptRun
+from workers.turn.leases import Hold
+from workers.turn.settlement import Conclusion, Parked
+
+FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
+
+
+class HostFaults:
+    """Of one claim."""
+
+    def __init__(self, equipment: Equipment, claim: Claim, conclusion: Conclusion) -> None:
+        self._equipment = equipment
+        self._claim = claim
+        self._conclusion = conclusion
+
+    async def dealt_with(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
+        """Book the attempt if it is over, and park or settle its turn. Raises Detached and StaleClaim."""
+        if _is_final(fault, run):
+            return await self._unread(run, attempt, fault)
+        return await self._out_of_reach(run, attempt, fault)
+
+    async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
+        """The host answers, and there is nothing more to be read of the attempt; it may never have started it."""
+        started = not isinstance(fault, SpawnRefused) or fault.code == "spool_missing"
+        return await self._conclusion.of_unread(attempt, run.ending.why or turn_error(fault), started=started)
+
+    async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
+        """The host does not let us in. What may be running there is left to its lease, and to our coming back."""
+        now = self._equipment.clock()
+        if self._claim.open is None and not run.heard:
+            # The host has never heard of this attempt.
+            unheard = Judgement(run.ending.why or turn_error(fault), NO_USAGE)
+            return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, unheard, spool_stays=True)
+        since = attempt.unreachable_since if not run.heard else None
+        since = now - run.out_of_reach_s if since is None else since
+        over = self._given_up(run, attempt, now - since, fault)
+        if over is not None:
+            return await self._conclusion.of_unread(attempt, over)
+        later = RetryDecision(now + FAULT_PAUSE_S, counts=False)
+        return await self._conclusion.park(turn_error(fault), later, unreachable_since=since)
+
+    def _given_up(
+        self, run: AttemptRun, attempt: Attempt, out_of_reach_s: float, fault: HostError
+    ) -> TurnError | None:
+        """Why the attempt is not waited for any longer, its agent having been ended by its host for certain."""
+        if out_of_reach_s < Hold.on(attempt, self._equipment.settings.agent).fence_s:
+            return None
+        if run.ending.why is not None:
+            return run.ending.why
+        if self._claim.request.on_host_lost == "same_host":
+            return None
+        return errors.HostLost(f"out of reach for longer than its lease; {fault}")
+
+
+def _is_final(fault: HostError, run: AttemptRun) -> bool:
+    """Whether an attempt is over with a fault of its host. Whatever only keeps us out lets the agent run on."""
+    if isinstance(fault, SpawnRefused | LineTooLong):
+        return True
+    # A host that has told of the end, and then could not tell the usage, may never be able to.
+    return run.over and type(fault) is HostError

@@ -1,0 +1,63 @@
+"""Counts what happens in one attempt, for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adapters.events import ApiRetry, Event, SessionStarted, ToolFinished
+from ops.ledger import Attempt, Claim
+from remote.spool import Exit
+from workers.context import Equipment
+
+
+class Tally:
+    """What another worker may have counted before it was killed is not counted again.
+
+    So of turns that are taken over, what nobody followed is missing. Money and tokens do not come from here.
+    """
+
+    def __init__(self, equipment: Equipment, claim: Claim, attempt: Attempt) -> None:
+        self.launcher = "none"  # of its host
+        self._equipment = equipment
+        self._metrics = equipment.metrics
+        self._claim = claim
+        self._attempt = attempt
+        self._agent = claim.request.agent
+        self._taken_over = claim.open is not None
+        self._heard = self._taken_over
+        self._links_lost = 0
+
+    def attached(self) -> None:
+        """The host has been reached."""
+        if self._taken_over:
+            self._metrics.reattached("worker" if self._attempt.unreachable_since is None else "link")
+
+    def links_lost(self, count: int) -> None:
+        """So many times, the attempt has been attached to again."""
+        for _ in range(count - self._links_lost):
+            self._metrics.reattached("link")
+        self._links_lost = count
+
+    def saw(self, events: Sequence[Event], *, replayed: bool) -> None:
+        """The agent printed this; `replayed`: before we looked."""
+        if not self._heard and events:
+            self._heard = True
+            seconds = self._equipment.clock() - self._attempt.started_at
+            self._metrics.first_event(self._claim.turn_id, self.launcher, max(0.0, seconds))
+        if replayed and self._taken_over:
+            return
+        for event in events:
+            match event:
+                case ToolFinished():
+                    took_s = None if event.duration_ms is None else event.duration_ms / 1000
+                    failed = event.error is not None
+                    self._metrics.tool_ended(self._agent, event.tool, failed=failed, seconds=took_s)
+                case SessionStarted() if event.agent_version is not None:
+                    self._metrics.agent_seen(self._agent, self._attempt.host, event.agent_version)
+                case ApiRetry():
+                    self._metrics.api_retried(self._agent, event.status)
+
+    def ended(self, end: Exit) -> None:
+        """The attempt is over."""
+        if end.reason == "lease":
+            self._metrics.orphan_ended()

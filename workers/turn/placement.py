@@ -1,0 +1,136 @@
+"""Where a turn's next attempt runs: a host that the request allows, with a free slot, and its session there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from adapters import errors
+from adapters.contract import Session
+from adapters.errors import TurnError
+from ops.ledger import Attempt, Claim, OverBudget
+from workers.agents.probe import AgentReport
+from workers.context import Equipment
+from workers.hosts.inventory import Hosts, TurnHost
+from workers.ledger_calls import Patience
+from workers.turn import budget_messages
+from workers.turn.leases import Hold
+from workers.turn.sessions import Sessions
+
+# What one host lacks, another may have. None of these has started an agent.
+_HOSTS_OWN = (
+    errors.AgentNotFound,
+    errors.AgentVersionUnsupported,  # if the agent says so itself; else it is found out before an attempt
+    errors.HostAuthFailed,
+    errors.HostKeyChanged,
+    errors.InvalidWorkspace,
+    errors.SpoolUnwritable,
+)
+_HOSTS_OWN_KINDS = frozenset(error.kind for error in _HOSTS_OWN)
+
+
+def another_may_run(hosts: Hosts, claim: Claim, attempt: Attempt, error: TurnError) -> bool:
+    """Whether `attempt` failed for want of something on its host, and its turn fits one that was not tried yet."""
+    if not isinstance(error, _HOSTS_OWN) or attempt.resume:
+        return False
+    try:
+        candidates = hosts.candidates(claim.request)
+    except errors.InvalidRequest:
+        return False  # another worker, with another configuration, began it
+    return not {host.name for host in candidates} <= _refusing(claim.attempts) | {attempt.host}
+
+
+def _refusing(attempts: Iterable[Attempt]) -> frozenset[str]:
+    """The hosts of attempts that failed for want of something there."""
+    return frozenset(attempt.host for attempt in attempts if attempt.outcome in _HOSTS_OWN_KINDS)
+
+
+class Placement:
+    """Chooses for one claimed turn."""
+
+    def __init__(self, equipment: Equipment, claim: Claim, sessions: Sessions, patiently: Patience) -> None:
+        self._equipment = equipment
+        self._claim = claim
+        self._sessions = sessions
+        self._patiently = patiently
+
+    async def begin(self) -> Attempt:
+        """Take a slot and record the attempt. Raises TurnError: HostBusy if all that may run it are full.
+
+        AgentVersionUnsupported if none of them has a version of its agent that is known to work, BudgetExceeded if
+        a budget of its labels does not let it start.
+        """
+        home = await self._sessions.home()
+        candidates = self._equipment.hosts.candidates(self._claim.request)
+        if home is not None:
+            candidates = tuple(host for host in candidates if host.name == home)
+            if not candidates:
+                raise errors.SessionNotFound(
+                    f"its session is on host {home}, which the request does not allow or this worker does not know"
+                )
+        refusals: dict[str, str] = {}  # by host
+        for host in await self._with_room(candidates):
+            seen = await self._seen(host)
+            if seen is not None and seen.refusal is not None:
+                refusals[host.name] = seen.refusal
+                continue
+            session = await self._sessions.enter(host.name)
+            begun = await self._begin(host, session, seen.health.version if seen is not None else None)
+            if isinstance(begun, Attempt):
+                return begun
+            if isinstance(begun, OverBudget):
+                self._equipment.metrics.budget_denied(begun.budget.key)
+                raise budget_messages.exceeded(begun)
+        raise self._none_left([host.name for host in candidates if host.name not in refusals], refusals)
+
+    def _none_left(self, able: Sequence[str], refusals: Mapping[str, str]) -> TurnError:
+        """Why no host has taken the turn: those that are `able` to run it are full."""
+        if not able:
+            agent = self._claim.request.agent
+            reasons = "; ".join(f"agent {agent} on {host}: {refusal}" for host, refusal in refusals.items())
+            return errors.AgentVersionUnsupported(reasons)
+        only = able[0] if len(able) == 1 else None
+        return errors.HostBusy(f"all slots are taken on {', '.join(able)}", only=only, others_free=bool(refusals))
+
+    async def _seen(self, host: TurnHost) -> AgentReport | None:
+        """What is known of the agent there; None: nothing."""
+        equipment, name = self._equipment, self._claim.request.agent
+        adapter = equipment.registry.get(name)
+        if adapter.capabilities.versions is None:
+            return None
+        seen = await equipment.health.at_start(host, adapter, equipment.look)
+        if seen is not None and seen.health.version is not None:
+            equipment.metrics.agent_seen(name, host.name, seen.health.version)
+        return seen
+
+    async def _begin(self, host: TurnHost, session: Session, agent_version: str | None) -> object:
+        number = self._claim.last.attempt + 1 if self._claim.last else 1
+        hold = Hold.by(self._equipment.settings.agent)
+        return await self._patiently(
+            self._equipment.ledger.begin_attempt,
+            self._claim,
+            host=host.name,
+            spool_id=f"{self._claim.turn_id}.{number}",
+            session_id=session.session_id or None,
+            resume=session.resume,
+            now=self._equipment.clock(),
+            slots=host.slots,
+            lease_s=hold.lease_s,
+            stop_grace_s=hold.stop_grace_s,
+            agent_version=agent_version,
+        )
+
+    async def _with_room(self, candidates: tuple[TurnHost, ...]) -> list[TurnHost]:
+        """Those that seem to have a free slot, the least loaded first; and before them those that lack nothing."""
+        if len(candidates) == 1 and candidates[0].slots is None:
+            return list(candidates)
+        taken = await self._patiently(self._equipment.ledger.open_attempts)
+        refusing, workspace = _refusing(self._claim.attempts), self._claim.request.directory
+
+        def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:
+            count = taken.get(host.name, 0)
+            lacks = self._equipment.health.lacks(host.name, self._claim.request.agent)
+            lacking = (host.name in refusing or lacks, not host.admits(workspace), host.host.rest_s > 0)
+            return *lacking, count / host.slots if host.slots else 0.0, count
+
+        free = (host for host in candidates if host.slots is None or taken.get(host.name, 0) < host.slots)
+        return sorted(free, key=load)

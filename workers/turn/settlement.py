@@ -1,0 +1,264 @@
+"""How the work on a claim ends: an attempt is booked, and its turn is settled or comes back later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+import structlog
+
+from adapters import errors
+from adapters.contract import Judgement
+from adapters.errors import Retry, TurnError
+from adapters.fold import TurnState
+from adapters.plan import Plan, read_plan
+from adapters.result import TurnResult
+from adapters.session_result import Check
+from adapters.usage import Usage
+from ops.ledger import Attempt, AttemptEnd, Claim
+from ops.metrics import SettledTurn
+from remote.upkeep import remove_spool
+from workers.context import Equipment
+from workers.events.model import AttemptEnded, TurnSettled
+from workers.ledger_calls import Patience
+from workers.results import attempt_started, finished, refused
+from workers.retry import Final, PastAttempt, RetryDecision, too_dear
+from workers.turn.attempt import AttemptRun
+from workers.turn.judgement import tolerant
+from workers.turn.placement import another_may_run
+from workers.turn.replay import at_least, recall
+from workers.turn.stderr import keep_stderr
+from workers.workspaces.lifecycle import Workspaces
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The turn comes back later; the ledger brings it."""
+
+    reason: str
+    due_at: float  # Unix time in seconds
+
+
+class Conclusion:
+    """Of one claim. All methods raise Detached and StaleClaim."""
+
+    def __init__(
+        self, equipment: Equipment, claim: Claim, patiently: Patience, workspaces: Workspaces, claimed_at: float
+    ) -> None:
+        """`claimed_at` is by the monotonic clock."""
+        self._equipment = equipment
+        self._ledger = equipment.ledger
+        self._claim = claim
+        self._patiently = patiently
+        self._workspaces = workspaces
+        self._claimed_at = claimed_at
+
+    async def of_attempt(
+        self,
+        attempt: Attempt,
+        state: TurnState,
+        seq: int,
+        judged: Judgement,
+        code: int | None = None,
+        *,
+        spool_stays: bool = False,
+        run: AttemptRun | None = None,
+        checks: Sequence[Check] = (),
+    ) -> TurnResult | Parked:
+        """Book an attempt that is over, and park or settle its turn.
+
+        `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied. The
+        `run` that has seen the attempt's end has the channel to remove it over.
+        """
+        if run is not None:
+            await keep_stderr(self._equipment, self._claim, attempt, run, self._patiently)
+        equipment = self._equipment
+        plan, failure = self._planned(state, judged.error)
+        error = self._by_policy(attempt, failure)
+        booked = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
+        usages = {**booked, attempt.attempt: judged.usage}
+        error, decision = self._decided(error, attempt, usages)
+        self._emit_end(attempt, seq, error, decision)
+        equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
+        ended = AttemptEnd(
+            attempt.attempt,
+            judged.usage,
+            error.kind if error else "completed",
+            code,
+            session_id=state.session_id,
+            agent_version=state.agent_version,
+        )
+        outcome: TurnResult | Parked
+        if error is not None and decision is not None:
+            outcome = await self.park(error, decision, ended)
+        else:
+            result = finished(
+                self._claim.turn_id,
+                state,
+                error,
+                usages=usages.values(),
+                host=attempt.host,
+                agent_version=state.agent_version or attempt.agent_version,
+                attempts=attempt.attempt,
+                exit_code=code,
+                plan=plan,
+            )
+            outcome = await self._settle(result, seq + 1, ended, checks)
+        if not spool_stays:
+            host = equipment.hosts.get(attempt.host)
+            removing = run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id))
+            await tolerant(removing, None)
+        return outcome
+
+    async def of_unread(self, attempt: Attempt, error: TurnError, *, started: bool = True) -> TurnResult | Parked:
+        """Book an attempt that nobody can read to its end, with what is stored of it.
+
+        If its agent has `started`, it may have used more: its spool stays, to be read later.
+        """
+        state, seq = await self._recall(attempt)
+        if seq == attempt.first_seq:  # its end came before anybody could set out to start its agent
+            begun = attempt_started(attempt, self._claim.request.agent)
+            self._equipment.pump.emit(self._claim, seq, [begun], self._equipment.clock())
+            seq += 1
+        judged = Judgement(error, at_least(state.estimate) if started else state.estimate)
+        return await self.of_attempt(attempt, state, seq, judged, spool_stays=started)
+
+    async def of_turn(self, error: TurnError) -> TurnResult | Parked:
+        """Park or settle a turn that cannot have another attempt now."""
+        number = self._claim.last.attempt if self._claim.last else 0
+        decision = self._decide(error, max(number, 1))
+        if isinstance(decision, RetryDecision):
+            return await self.park(error, decision)
+        usages = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
+        result = refused(self._claim.turn_id, error, attempts=number, usages=usages.values())
+        return await self._settle(result, await self._next_seq(), None)
+
+    async def park(
+        self,
+        error: TurnError,
+        decision: RetryDecision,
+        ended: AttemptEnd | None = None,
+        *,
+        unreachable_since: float | None = None,
+    ) -> Parked:
+        """Have the turn come back; an attempt that has not ended stays open."""
+        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
+        await self._patiently(
+            self._ledger.wait,
+            self._claim,
+            decision.due_at,
+            error.kind,
+            self._equipment.clock(),
+            ended,
+            unreachable_since=unreachable_since,
+            host=error.only if isinstance(error, errors.HostBusy) else None,
+        )
+        log.info(
+            "a turn is parked", reason=error.kind, due_in_s=round(decision.due_at - self._equipment.clock(), 1)
+        )
+        if ended is not None:
+            self._equipment.metrics.turn_retried(self._claim.turn_id, self._claim.request.agent, error.kind)
+        return Parked(f"{error.kind}: {error.message}", decision.due_at)
+
+    async def _recall(self, attempt: Attempt) -> tuple[TurnState, int]:
+        """What is stored of an attempt: a worker before us may have seen more of it."""
+        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
+        stored = await self._patiently(self._ledger.events, self._claim.turn_id, attempt.first_seq - 1)
+        return recall(attempt.first_seq, (line for _, line in stored))
+
+    def _planned(self, state: TurnState, error: TurnError | None) -> tuple[Plan | None, TurnError | None]:
+        """The plan of a plan turn whose agent reports success, or why there is none."""
+        if error is not None or not self._claim.request.plan:
+            return None, error
+        report = state.report
+        try:
+            structured, text = (report.structured_output, report.text) if report else (None, "")
+            return read_plan(structured, text or state.text), None
+        except TurnError as fault:
+            return None, fault
+
+    def _emit_end(
+        self, attempt: Attempt, seq: int, error: TurnError | None, decision: RetryDecision | None
+    ) -> None:
+        kind, message = (error.kind, error.message) if error else (None, None)
+        last = AttemptEnded(attempt.attempt, kind, message, decision.due_at if decision else None)
+        self._equipment.pump.emit(self._claim, seq, [last], self._equipment.clock())
+
+    async def _settle(
+        self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
+    ) -> TurnResult:
+        """Store the last event, settle, and only then tell who watches."""
+        result = await self._workspaces.complete(result)
+        equipment, now = self._equipment, self._equipment.clock()
+        last = TurnSettled(result.status, result.error.kind if result.error else None)
+        equipment.pump.store(self._claim, seq, [last], now)
+        await self._patiently(equipment.pump.flush, self._claim.turn_id)
+
+        def settle() -> TurnResult:
+            # The time when the ledger answers: from then on, this worker has the turn's task for itself.
+            return self._ledger.settle(self._claim, result, equipment.clock(), ended, checks)
+
+        settled = await self._patiently(settle)
+        equipment.pump.publish(self._claim.turn_id, seq, [last], now)
+        outcome = settled.error.kind if settled.error else str(settled.status)
+        log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
+        try:
+            equipment.metrics.turn_settled(self._counted(settled))
+            if equipment.tracing is not None:
+                equipment.tracing.turn_settled(self._claim, settled, now)
+        except Exception:
+            log.exception(
+                "a turn is in the books, but in no metric or trace"
+            )  # it must have its answer all the same
+        await self._workspaces.remove()
+        return settled
+
+    def _counted(self, result: TurnResult) -> SettledTurn:
+        return SettledTurn(
+            turn_id=result.turn_id,
+            agent=self._claim.request.agent,
+            launcher=self._equipment.hosts.get(result.host).launcher if result.host else "none",
+            outcome=result.error.kind if result.error else str(result.status),
+            seconds=self._equipment.monotonic() - self._claimed_at,
+            api_seconds=None if result.duration_api_ms is None else result.duration_api_ms / 1000,
+            cost_usd=result.cost_usd,
+        )
+
+    async def _next_seq(self) -> int:
+        """The number of the turn's last event, which a worker killed before it could settle may have stored."""
+        last = await self._patiently(self._ledger.last_seq, self._claim.turn_id)
+        stored = await self._patiently(self._ledger.events, self._claim.turn_id, last - 1)
+        settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
+        return last if settling else last + 1
+
+    def _by_policy(self, attempt: Attempt, error: TurnError | None) -> TurnError | None:
+        """The error as it is to be retried: as the request wants it, or because there is another host to try."""
+        if isinstance(error, errors.HostLost) and self._claim.request.on_host_lost == "never":
+            return errors.HostLost(error.message, retry=Retry.NEVER)
+        if isinstance(error, errors.SessionNotFound) and self._claim.request.session_id is None:
+            # An earlier attempt's, which the agent has not kept: the next one begins anew.
+            return errors.SessionNotFound(error.message, retry=Retry.BACKOFF)
+        if error is not None and another_may_run(self._equipment.hosts, self._claim, attempt, error):
+            return type(error)(error.message, retry=Retry.BACKOFF)
+        return error
+
+    def _decided(
+        self, error: TurnError | None, attempt: Attempt, usages: Mapping[int, Usage]
+    ) -> tuple[TurnError | None, RetryDecision | None]:
+        """When an attempt that ended with `error` is followed by another one, and the error as it is told."""
+        if error is None:
+            return None, None
+        outcomes = {past.attempt: past.outcome for past in self._claim.attempts} | {attempt.attempt: error.kind}
+        past = [PastAttempt(outcomes.get(number) or "", usage) for number, usage in usages.items()]
+        decision = self._decide(error, attempt.attempt, past)
+        if decision is Final.MAX_PAID_RETRIES:
+            error = too_dear(error, past, self._equipment.policy(self._claim.request).max_paid_retries)
+        return error, decision if isinstance(decision, RetryDecision) else None
+
+    def _decide(self, error: TurnError, attempt: int, past: Sequence[PastAttempt] = ()) -> RetryDecision | Final:
+        request, equipment = self._claim.request, self._equipment
+        now, rng = equipment.clock(), equipment.rng
+        return equipment.policy(request).decide(error, attempt, now, rng, request.deadline_at, past)

@@ -1,0 +1,153 @@
+"""The test commands of a session's turn, run on its host when its agent has ended, before the turn is settled.
+
+A worker that is killed meanwhile leaves an attempt that is open: the next one reads the agent's output again, ends
+what is left of the commands, and runs them again. One that was frozen meanwhile leaves those of the next alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+import structlog
+
+from adapters.command import Command
+from adapters.contract import Judgement
+from adapters.session_request import SessionRequest
+from adapters.session_result import Check
+from ops.ledger import Attempt, Claim
+from remote.check import end_checks, run_check
+from workers.context import Equipment
+from workers.events.model import CheckFinished
+from workers.hosts.inventory import TurnHost
+from workers.ledger_calls import Detached, Patience
+from workers.turn.attempt import AttemptRun
+from workers.turn.judgement import tolerant
+
+MAX_TAIL = 4096  # characters
+_READ = 2 * MAX_TAIL  # bytes: what is cut through in front, and could not be recognised as a secret, is left out
+_LOOK_S = 0.2  # how often it is asked whether the turn is to end
+_LEFT_S = 2.0  # for the answer of one that was ended
+_KILLED = 137
+
+log = structlog.get_logger(__name__)
+
+
+class Checks:
+    """Of one attempt, whose agent has ended."""
+
+    def __init__(
+        self, equipment: Equipment, claim: Claim, attempt: Attempt, run: AttemptRun, patiently: Patience
+    ) -> None:
+        self._equipment = equipment
+        self._claim = claim
+        self._attempt = attempt
+        self._run = run
+        self._patiently = patiently
+        self._host: TurnHost = equipment.hosts.get(attempt.host)
+        self._spool = self._host.spool(attempt.spool_id)
+
+    async def after(self, judged: Judgement, command: Command) -> tuple[Judgement, tuple[Check, ...]]:
+        """Run them unless the agent has failed. Raises Detached, and HostError: the turn has to come back then.
+
+        The judgement is another one if the turn was cancelled meanwhile.
+        """
+        if self._claim.session_run is None:
+            return judged, ()
+        first_seq = self._run.next_seq
+        stored = await self._stored(first_seq)
+        checks: list[Check] = []
+        try:
+            if judged.error is None:
+                await self._run_all(command, checks)
+        finally:
+            # A worker before us may have stored more of them than we have run.
+            self._run.narrator.go_on_from(first_seq + max(len(checks), stored))
+        return replace(judged, error=judged.error or self._run.ending.why), tuple(checks)
+
+    async def _run_all(self, command: Command, checks: list[Check]) -> None:
+        session = await self._patiently(self._equipment.ledger.session_run, self._claim.session_run or "")
+        assert session is not None and session.request is not None  # noqa: S101 - its turn is open
+        for each in session.request.test_commands:
+            if self._run.ending.why is not None:
+                return
+            check = await self._check(each, session.request, command.cwd)
+            if check is None:
+                return
+            checks.append(check)
+            self._emit(check)
+
+    async def _check(self, text: str, request: SessionRequest, directory: str) -> Check | None:
+        """Run one; None: the turn is to end."""
+        equipment = self._equipment
+        limit_s, began = request.check_timeout_ms / 1000, equipment.monotonic()
+        if request.deadline_at is not None:
+            limit_s = min(limit_s, request.deadline_at - equipment.clock())
+        if limit_s <= 0:
+            return Check(command=text, exit=None, duration_ms=0)
+        await self._assert_ours()
+        env = {name: equipment.environ[name] for name in self._names if name in equipment.environ}
+        running = asyncio.create_task(
+            run_check(
+                self._host.host,
+                self._spool,
+                self._claim.epoch,
+                directory,
+                text,
+                env,
+                timeout_s=limit_s,
+                tail=_READ,
+            )
+        )
+        try:
+            while not running.done() and self._run.ending.why is None and not self._patiently.leaving:
+                await asyncio.wait((running,), timeout=_LOOK_S)
+            if not running.done():
+                if not self._run.held:
+                    await self._assert_ours()
+                await tolerant(end_checks(self._host.host, self._spool, self._claim.epoch), None)
+                await asyncio.wait((running,), timeout=_LEFT_S)
+                if self._patiently.leaving:
+                    raise Detached
+                return None
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        took_s = equipment.monotonic() - began
+        output = running.result()
+        await self._assert_ours()  # or it was ended by the next worker
+        late = output.exit == _KILLED and took_s >= limit_s
+        log.info("a test command has ended", exit=None if late else output.exit, seconds=round(took_s, 1))
+        return Check(
+            command=text,
+            exit=None if late else output.exit,
+            duration_ms=round(took_s * 1000),
+            tail=self._tail(output.stdout),
+        )
+
+    async def _assert_ours(self) -> None:
+        """Raise StaleClaim if another worker has the turn: what runs on its host is that one's."""
+        ledger = self._equipment.ledger
+        await self._patiently(ledger.append_events, self._claim, self._attempt.first_seq, ())
+
+    @property
+    def _names(self) -> Sequence[str]:
+        """The worker's variables that a producer has asked for; none that the agent logs in with."""
+        return (*self._host.forward_env, *self._claim.request.env)
+
+    def _tail(self, printed: bytes) -> str:
+        if len(printed) >= _READ:
+            printed = printed.partition(b"\n")[2] or printed[MAX_TAIL:]
+        return self._run.redacted(printed).replace("\0", "\N{REPLACEMENT CHARACTER}")[-MAX_TAIL:]
+
+    def _emit(self, check: Check) -> None:
+        event = CheckFinished(check.command, check.exit, check.duration_ms, check.tail)
+        self._run.narrator.tell([event])
+
+    async def _stored(self, first_seq: int) -> int:
+        """How many of them a worker before us has stored."""
+        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
+        lines = await self._patiently(self._equipment.ledger.events, self._claim.turn_id, first_seq - 1)
+        return sum(orjson.loads(line)["event"] == CheckFinished.name for _, line in lines)

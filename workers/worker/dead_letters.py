@@ -1,0 +1,227 @@
+"""Messages that no worker can read: why, and how they get into the ledger and out of the queue.
+
+Such a message is written to the ledger before it is acknowledged; while the ledger is away, it stays with the
+broker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+import structlog
+from celery import Celery
+from kombu import Message
+from kombu.exceptions import ContentDisallowed
+
+from ops.errors import LedgerUnavailable
+from ops.ledger import DeadLetter, DeadLetterBook, DeadLetterRow
+from ops.redaction import looks_secret
+from workers.brokers.settings import QUEUE, publish_options, queue_names, turn_queue
+
+_RETRY_S = 1.0
+_MOST_REASON = 500
+_MOST_HEADERS = 64 * 1024  # bytes
+# What brokers note by themselves, differently each time, and Celery's texts for monitors: they may quote a prompt.
+_LEFT_OUT = ("x-", "redelivered", "argsrepr", "kwargsrepr", "stamp")
+
+
+class DeadLetters:
+    """Buries messages, from a thread of its own: a ledger that is away must not hold up the broker connection.
+
+    Use as a context manager. What is not written when it is left stays unacknowledged.
+    """
+
+    def __init__(self, book: DeadLetterBook, clock: Callable[[], float]) -> None:
+        self._book = book
+        self._clock = clock
+        self._log = structlog.get_logger(__name__)
+        self._waiting: queue.Queue[tuple[DeadLetter, Callable[[], object]]] = queue.Queue()
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dead-letters", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving.set()
+        self._thread.join(timeout=2)
+
+    def bury(self, message: Message, reason: str, acknowledge: Callable[[], object]) -> None:
+        """Write a message to the ledger and call `acknowledge` then, both in another thread. Returns at once."""
+        self._waiting.put((dead_letter(message, reason, self._clock()), acknowledge))
+
+    def _run(self) -> None:
+        while not self._leaving.is_set():
+            try:
+                letter, acknowledge = self._waiting.get(timeout=_RETRY_S)
+            except queue.Empty:
+                continue
+            if self._kept(letter):
+                acknowledge()
+
+    def _kept(self, letter: DeadLetter) -> bool:
+        told = {"letter_id": letter.row.letter_id, "task_id": letter.row.task_id, "reason": letter.row.reason}
+        while not self._leaving.is_set():
+            try:
+                self._book.keep(letter)
+            except LedgerUnavailable as error:
+                self._log.warning("a message cannot be put aside yet", error=str(error), **told)
+            except Exception:
+                # Not the ledger's fault but ours: the message stays with the broker, and the others go on.
+                self._log.exception("a message could not be put aside", **told)
+                return False
+            else:
+                self._log.warning("a message was put aside; see runturn dead list", **told)
+                return True
+            self._leaving.wait(_RETRY_S)
+        return False
+
+
+def dead_letter(message: Message, reason: str, now: float) -> DeadLetter:
+    """A message as the ledger keeps it. It always gets the same id."""
+    body = _bytes(message.body)
+    headers = _headers(message.headers)
+    if not message.errors:
+        headers.pop("compression", None)  # kombu has undone it
+    content = (message.content_type, message.content_encoding)
+    identity = hashlib.sha256(orjson.dumps([content, headers], option=orjson.OPT_SORT_KEYS, default=str))
+    identity.update(body)
+    row = DeadLetterRow(
+        letter_id=identity.hexdigest()[:16],
+        received_at=now,
+        reason=_storable(reason)[:_MOST_REASON],
+        task_id=_task_id(message, headers),
+        queue=_queue(message),
+        content_type=_text(message.content_type),
+        content_encoding=_text(message.content_encoding),
+        headers=headers,
+        body_bytes=len(body),
+    )
+    return DeadLetter(row, body)
+
+
+def send_again(app: Celery, letter: DeadLetter) -> None:
+    """Send a message as it was. Raises kombu's OperationalError, and ValueError if its body was not kept."""
+    if letter.body is None:
+        raise ValueError(f"it was {letter.row.body_bytes:,} bytes long, which is too long to be kept")
+    known = queue_names(app)
+    name = letter.row.queue if letter.row.queue in known else known[0]  # it came under another, or a former, name
+    with app.producer_pool.acquire(block=True) as producer:
+        producer.publish(
+            letter.body,
+            routing_key=name,
+            content_type=letter.row.content_type,
+            content_encoding=letter.row.content_encoding,
+            headers=letter.row.headers,
+            delivery_mode="persistent",
+            declare=[turn_queue(name)],
+            retry=True,
+            retry_policy=app.conf.task_publish_retry_policy,
+            **({"correlation_id": letter.row.task_id} if letter.row.task_id else {}),
+            **publish_options(app.conf.broker_url),
+        )
+
+
+def fault(message: Message) -> str | None:
+    """Why Celery could not make anything of a message; None: it is the message of a task."""
+    try:
+        payload = message.payload
+    except Exception as error:  # decoders raise what they like
+        return unreadable(message, error)
+    headers = message.headers if isinstance(message.headers, Mapping) else {}
+    if "task" in headers:
+        return _fault_of_protocol_2(headers, payload)
+    if isinstance(payload, dict) and isinstance(payload.get("task"), str) and isinstance(payload.get("id"), str):
+        return None  # Celery's protocol 1
+    return "not a Celery message: neither its headers nor its body name a task and its id"
+
+
+def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str | None:
+    if not isinstance(headers["task"], str):
+        return "not a Celery message: the header task is no text"
+    if headers["task"] == "celery.chunks":  # its own result could not be stored
+        return "celery.chunks is split by its producer: send chunks(...).group()"
+    if not isinstance(headers.get("id"), str) or not headers["id"]:
+        return "not a Celery message: the header id is missing, or no text"
+    match payload:
+        case [list(), dict(), dict()] | {"args": list()}:
+            return None
+    return "not a Celery message: the body is not [arguments, named arguments, options]"
+
+
+def unreadable(message: Message, error: Exception) -> str:
+    """Why a body cannot be decoded."""
+    if isinstance(error, ContentDisallowed):
+        return f"the content type {message.content_type!r} is not accepted; send application/json"
+    return f"the body is not {message.content_type} in {message.content_encoding}: {type(error).__name__}: {error}"
+
+
+def given_up(message: Message) -> str:
+    """Why RabbitMQ has put a message into its dead-letter queue."""
+    why = (message.headers or {}).get("x-first-death-reason")
+    known = {
+        "delivery_limit": "RabbitMQ gave it up: it was delivered too often without being acknowledged",
+        "expired": "it expired in the queue before a worker took it",
+        "rejected": "a worker rejected it",
+    }
+    return known.get(why or "", f"RabbitMQ gave it up: {why}")
+
+
+def _headers(given: object) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        return {}
+    kept = {
+        str(name): value
+        for name, value in given.items()
+        if not str(name).lower().startswith(_LEFT_OUT)
+        and not looks_secret(str(name).replace("-", "_"), str(value))
+    }
+    try:
+        encoded = orjson.dumps(kept, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):  # nested too deeply, no Unicode, integers of more than 64 bits
+        encoded = b""
+    if not encoded or len(encoded) > _MOST_HEADERS or b"\\u0000" in encoded:
+        return {name: kept[name] for name in ("task", "id") if _is_short(kept.get(name))}
+    headers: dict[str, Any] = orjson.loads(encoded)
+    return headers
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, str) and _text(value) == value
+
+
+def _queue(message: Message) -> str:
+    """Where it waited, as far as it tells."""
+    before = (message.headers or {}).get("x-first-death-queue")
+    return _text(before) or _text(message.delivery_info.get("routing_key")) or QUEUE
+
+
+def _task_id(message: Message, headers: Mapping[str, Any]) -> str | None:
+    return _text(headers.get("id")) or _text((message.properties or {}).get("correlation_id"))
+
+
+def _text(value: object) -> str | None:
+    """Short text as it is, for a column; anything else is left out."""
+    return value if isinstance(value, str) and 0 < len(value) <= 255 and _storable(value) == value else None
+
+
+def _storable(text: str) -> str:
+    """The text without what PostgreSQL cannot hold."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
+def _bytes(body: object) -> bytes:
+    if isinstance(body, str):
+        return body.encode(errors="surrogatepass")
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    return b"" if body is None else orjson.dumps(body, default=str)

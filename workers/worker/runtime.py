@@ -1,0 +1,256 @@
+"""Everything one worker process has: the loop that carries all streams, and the turns in hand.
+
+Celery's thread brings messages in; the work itself happens on one asyncio loop, each turn one coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import structlog
+
+from adapters.result import TurnResult
+from ops.errors import LedgerUnavailable
+from ops.ledger import Claim
+from workers.context import Equipment
+from workers.live.messages import Reply, Said
+from workers.maintenance.host_cleanup import keep_tidy
+from workers.maintenance.retention import keep_forgetting
+from workers.maintenance.transcripts import Archivist
+from workers.tasks.waiting import TurnTasks
+from workers.threads import DaemonPool
+from workers.turn.run import Left, RunOutcome, TurnRun
+from workers.worker.admission import Admission, Arrival, Outcome, cancel_stamped, cancel_tasks
+from workers.worker.claims import Keeper
+from workers.worker.loop_lag import Beat
+from workers.worker.scheduler import Scheduler
+
+_THREADS = 8  # for calls to the ledger
+_CLOSE_S = 2.5  # for everything; a worker has 5 s to leave, and Celery needs some of them
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+class Runtime:
+    """Use as a context manager around Celery's worker. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        equipment: Equipment,
+        tasks: TurnTasks,
+        keeper: Keeper,
+        beat: Beat,
+        *,
+        finishes: bool = False,
+    ) -> None:
+        """`finishes`: a worker that is to stop waits for its turns instead of leaving them to the next one."""
+        self._equipment = equipment
+        self._tasks = tasks
+        self._keeper = keeper
+        self._beat = beat
+        self.finishes = finishes
+        self._room = 0
+        self._left: list[Claim] = []
+        self._closing = threading.Lock()
+        self._closed = False
+        self._idle = threading.Event()
+        self._idle.set()
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(DaemonPool(_THREADS, "ledger"))
+        self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
+        self._runs: set[TurnRun] = set()
+        self._admission = Admission(equipment, self._nudge, tasks.give)
+        self._scheduler = Scheduler(equipment, keeper.owner, self)
+        self._archivist = Archivist(equipment, equipment.archive) if equipment.archive else None
+
+    def __enter__(self) -> Self:
+        self._keeper.start()
+        self._thread.start()
+        self._on_loop(self._beat.run())
+        self._on_loop(keep_tidy(self._equipment))
+        self._on_loop(keep_forgetting(self._equipment))
+        if self._archivist:
+            self._on_loop(self._archivist.run())
+        self._scheduling = self._on_loop(self._scheduler.run())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave, within seconds: no ledger and no host that does not answer is waited for. Safe to repeat."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._close(_Countdown(_CLOSE_S))
+
+    def _close(self, countdown: _Countdown) -> None:
+        self.drain()
+        with contextlib.suppress(TimeoutError):
+            self._scheduling.result(countdown.left_s / 3)  # the rest needs some time, too
+        self._idle.wait(countdown.left_s / 2)
+        self._bounded(self._release(), countdown)
+        self._tasks.close(countdown.left_s / 2)
+        self._keeper.stop(countdown.left_s)
+        self._equipment.pump.close(countdown.left_s)
+        self._bounded(self._equipment.hosts.close(), countdown)
+        self._bounded(_cancel_all(), countdown)
+        if self._equipment.tracing:
+            self._equipment.tracing.close(countdown.left_s)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(countdown.left_s)
+
+    def stop(self) -> None:
+        """The worker is to stop; safe in a signal handler."""
+        if self.finishes:
+            self._loop.call_soon_threadsafe(self._scheduler.leave)
+        else:
+            self.drain()
+
+    def drain(self) -> None:
+        """Leave all running turns to the next worker, whatever was said before; safe in a signal handler."""
+        self._loop.call_soon_threadsafe(self._leave)
+
+    def finish(self) -> None:
+        """Celery has stopped: wait for the turns, or for their being left."""
+        if self.finishes:
+            self._idle.wait()
+
+    def admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
+        """Record what a message asks for; calls `done` with what is to become of the message."""
+        self._on_loop(self._admit(arrival, done))
+
+    def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
+        """See `remote_control.Turns`."""
+        self._on_loop(cancel_tasks(self._equipment, list(task_ids), running=running))
+
+    def revoke_stamped(self, stamps: Mapping[str, object], *, running: bool) -> None:
+        """See `remote_control.Turns`."""
+        self._on_loop(cancel_stamped(self._equipment, stamps, running=running))
+
+    def hear(self, said: Said) -> Reply | None:
+        """Pass on what a producer says to a turn; returns what it is told at once, None: its agent is not here."""
+        run = self._keeper.run_of(said.turn_id)
+        reply = run.reply(said) if run is not None else None
+        if run is not None and reply is not None and reply.refused is None and reply.outcome is None:
+            self._loop.call_soon_threadsafe(run.hear, said)
+        return reply
+
+    def resize(self, room: int) -> None:
+        """From now on, there may be so many turns at a time."""
+        self._room = room
+        self._loop.call_soon_threadsafe(self._scheduler.nudge)
+
+    @property
+    def running(self) -> int:
+        """How many turns there are."""
+        return len(self._runs)
+
+    @property
+    def slots(self) -> int:
+        """How many turns there may be at a time."""
+        return self._room
+
+    @property
+    def leaving(self) -> bool:
+        """Whether no more turns are taken."""
+        return self._scheduler.leaving
+
+    def room(self) -> int:
+        """See `scheduler.Starter`."""
+        return self._room - self.running
+
+    def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
+        """See `scheduler.Starter`."""
+        run = TurnRun(self._equipment, claim, asked_at)
+        self._idle.clear()
+        self._runs.add(run)
+        self._keeper.keep(run)
+        try:
+            self._tasks.start(run, lambda: self._on_loop(self._drive(run)))
+        except RuntimeError:  # no more threads: the claim runs out, and the turn comes back
+            log.exception("a turn could not be begun", turn_id=claim.turn_id)
+            self._ended(run)
+        return run.begun
+
+    def _nudge(self) -> None:
+        self._scheduler.nudge()
+
+    def _ended(self, run: TurnRun) -> None:
+        """A turn is not worked on here any more."""
+        run.begun.set()
+        self._keeper.drop(run)
+        self._runs.discard(run)
+        if not self._runs:
+            self._idle.set()
+        self._nudge()
+
+    async def _admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
+        done(await self._admission.admit(arrival))
+
+    async def _drive(self, run: TurnRun) -> RunOutcome:
+        """The work of a turn's task: the body of `runturn.run_turn` waits for it."""
+        metrics, claim = self._equipment.metrics, run.claim
+        waited_s = None if claim.ready_at is None else max(0.0, self._equipment.clock() - claim.ready_at)
+        try:
+            metrics.turn_claimed(claim.turn_id, waited_s)
+            outcome = await run.drive()
+        finally:
+            metrics.turn_let_go()
+            self._ended(run)
+        if isinstance(outcome, TurnResult) and self._archivist:
+            self._archivist.settled(outcome.turn_id)
+        elif isinstance(outcome, Left):
+            self._left.append(claim)
+        return outcome
+
+    def _leave(self) -> None:
+        self._scheduler.leave()
+        self._admission.leave()
+        self._keeper.leave_all()
+
+    async def _release(self) -> None:
+        """Let other workers have what was left, and what could not be left in time, at once."""
+        claims = [*self._left, *self._keeper.claims]
+        if claims:
+            try:
+                await asyncio.to_thread(self._equipment.ledger.release, claims, self._equipment.clock())
+            except LedgerUnavailable as error:
+                log.warning("turns that were left are free when their leases have run out", error=str(error))
+
+    def _bounded(self, work: Coroutine[Any, Any, None], countdown: _Countdown) -> None:
+        with contextlib.suppress(TimeoutError):
+            self._on_loop(work).result(countdown.left_s)
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+class _Countdown:
+    """How much of some seconds is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """At least a moment, in which what is ready is done."""
+        return max(self._ends - time.monotonic(), 0.05)
+
+
+async def _cancel_all() -> None:
+    """End whatever else is on this loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,106 @@
+"""Takes turns from the ledger whenever this worker has room for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from ops.errors import LedgerUnavailable
+from ops.ledger import Claim
+from ops.ledger.places import NOWHERE
+from workers.context import Equipment
+from workers.turn.leases import OWNER_TTL_S
+from workers.worker.eligibility import Vacancies
+
+_POLL_S = 1.0  # for turns that have become due, and for slots that other workers have freed
+_AT_ONCE = 50  # a transaction
+_BEGINNING_S = 2.0  # for what was taken to take its slots
+
+log = structlog.get_logger(__name__)
+
+
+class Starter(Protocol):
+    """What becomes of claims."""
+
+    def room(self) -> int:
+        """How many more turns this worker may run."""
+        ...
+
+    def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
+        """Run a turn; returns what is set when it has taken its slot, or needs none. `asked_at` is monotonic."""
+        ...
+
+
+class Scheduler:
+    """A loop; see `run`."""
+
+    def __init__(self, equipment: Equipment, owner: str, starter: Starter) -> None:
+        self._equipment = equipment
+        self._owner = owner
+        self._starter = starter
+        self._nudged = asyncio.Event()
+        self._leaving = False
+        self._looked_at = -_POLL_S  # by the monotonic clock
+
+    @property
+    def leaving(self) -> bool:
+        """Whether no more turns are taken."""
+        return self._leaving
+
+    def nudge(self) -> None:
+        """There may be something to take."""
+        self._nudged.set()
+
+    def leave(self) -> None:
+        """Take no more. What is being taken just now is still started, to be let go of in order."""
+        self._leaving = True
+        self._nudged.set()
+
+    async def run(self) -> None:
+        """Take turns until told to leave."""
+        while not self._leaving:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._nudged.wait(), _POLL_S)
+            self._nudged.clear()
+            try:
+                while not self._leaving and await self._take(min(self._starter.room(), _AT_ONCE)):
+                    pass
+                await self._end_cancelled()
+            except LedgerUnavailable as error:
+                log.warning("no turns can be taken", error=str(error))
+                await asyncio.sleep(_POLL_S)
+            except Exception:
+                log.exception("taking turns failed")  # without this loop, this worker would take no turn again
+                await asyncio.sleep(_POLL_S)
+
+    async def _take(self, limit: int) -> bool:
+        """Take up to so many turns; returns whether there may be more."""
+        if limit <= 0:
+            return False
+        equipment = self._equipment
+        taken = await asyncio.to_thread(equipment.ledger.open_attempts)
+        vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.known_hosts, equipment.clock())
+        return await self._claim(vacancies.admit, limit) == limit
+
+    async def _end_cancelled(self) -> None:
+        """Without any room, take only turns that were cancelled while they waited: they are over at once."""
+        now = self._equipment.monotonic()
+        if not self._leaving and self._starter.room() <= 0 and now - self._looked_at >= _POLL_S:
+            self._looked_at = now
+            await self._claim(lambda place: place == NOWHERE, _AT_ONCE)
+
+    async def _claim(self, admits: Callable[[str], bool], limit: int) -> int:
+        equipment = self._equipment
+        asked_at, now = equipment.monotonic(), equipment.clock()
+        claims = await asyncio.to_thread(equipment.ledger.take, self._owner, admits, now, OWNER_TTL_S, limit)
+        beginning = [asyncio.create_task(self._starter.start(claim, asked_at).wait()) for claim in claims]
+        if beginning:
+            # The next look must see their slots taken.
+            await asyncio.wait(beginning, timeout=_BEGINNING_S)
+            for waiting in beginning:
+                waiting.cancel()
+        return len(claims)

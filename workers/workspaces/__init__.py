@@ -1,0 +1,1 @@
+"""Workspaces that turns bring along."""

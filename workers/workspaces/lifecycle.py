@@ -1,0 +1,203 @@
+"""The workspace that a turn brings: made before its agent starts, collected when it has ended, removed in the end.
+
+It lies on the attempt's host, in a directory named after the turn, so that a later attempt and another worker find
+it again. The ledger is told of it before the agent starts, and has the result before it is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import structlog
+
+from adapters import errors
+from adapters.contract import Session
+from adapters.errors import InvalidRequest, TurnError
+from adapters.request import TurnRequest
+from adapters.result import Collected, TurnResult
+from adapters.workspace import was_made
+from ops.ledger import Attempt, Claim
+from ops.redaction import Redactor
+from remote.errors import HostError
+from remote.tar_stream import Entry, SourceChanged
+from remote.workspaces import MadeState, Place, list_workspaces, make_of_files, make_worktree, remove_workspace
+from workers.context import Equipment
+from workers.hosts.errors import turn_error
+from workers.hosts.inventory import TurnHost
+from workers.ledger_calls import Detached, Patience
+from workers.turn.judgement import tolerant
+from workers.turn.limits import Limits
+from workers.workspaces.artifacts import collected
+from workers.workspaces.mounts import check_mounts, chosen
+
+log = structlog.get_logger(__name__)
+
+
+class Workspaces:
+    """Of one claimed turn. Turns that bring none are left alone."""
+
+    def __init__(self, equipment: Equipment, claim: Claim, patiently: Patience) -> None:
+        self._equipment = equipment
+        self._claim = claim
+        self._request: TurnRequest = claim.request
+        self._patiently = patiently
+        self._making: asyncio.Task[str] | None = None
+        self._stopped = False
+        self._collected: Collected | None = None
+        made = [attempt for attempt in claim.attempts if attempt.workspace is not None]
+        self._hosts = [attempt.host for attempt in claim.attempts]  # where there may be something to be removed
+        self._at: tuple[str, str] | None = (made[-1].host, made[-1].workspace or "") if made else None
+        if not self._request.brings_workspace and claim.last is not None:
+            self._at = (claim.last.host, self._request.workspace)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the open attempt has its workspace, so that its agent may have been started."""
+        attempt = self._claim.open
+        return not self._request.brings_workspace or (attempt is not None and attempt.workspace is not None)
+
+    async def check(self) -> None:
+        """Raise InvalidRequest if the turn may not have what it wants to bring."""
+        if self._request.mounts:
+            await asyncio.to_thread(check_mounts, self._request.mounts, self._equipment.settings.mount_roots)
+
+    async def bring(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
+        """The request in its workspace, which is made on the host unless it was. Raises TurnError, Detached."""
+        if not self._request.brings_workspace:
+            self._at = (attempt.host, self._request.workspace)
+            return self._request
+        self._hosts.append(attempt.host)
+        path = attempt.workspace
+        if path is None:
+            path = await self._make(attempt, host)
+            await self._patiently(self._equipment.ledger.place_workspace, self._claim, path)
+        self._at = (attempt.host, path)
+        return self._request.working_in(path)
+
+    def stop(self) -> None:
+        """Make it no further, or not at all: what there is of it is a draft."""
+        self._stopped = True
+        if self._making is not None:
+            self._making.cancel()
+
+    async def collect(self, host: TurnHost, redactor: Redactor) -> None:
+        """Read what the result is to have of it, once the agent has ended. Raises HostUnreachable."""
+        if self._request.collect is not None:
+            self._collected = await collected(host.host, self._place(host), self._request.collect, redactor)
+
+    async def complete(self, result: TurnResult) -> TurnResult:
+        """The result, with what the turn brings home."""
+        if self._at is None:
+            return result
+        host, path = self._at
+        kept = path if await self._kept(path) else None
+        if self._request.collect is not None and self._collected is None:
+            self._collected = await self._collected_late(self._equipment.hosts.get(host))
+        return result.model_copy(update={"workspace": kept, "collected": self._collected})
+
+    async def _kept(self, path: str) -> bool:
+        """Whether later turns find it there: this turn's own, or one that an earlier turn has brought."""
+        if self._request.brings_workspace or not was_made(path):
+            return self._request.keep_workspace
+        made = await self._patiently(self._equipment.ledger.made_workspace, PurePosixPath(path).parent.name)
+        return made is not None and made.kept and made.path == path
+
+    async def remove(self) -> None:
+        """Remove it where it is not to be kept. What cannot be reached now is found when its host is tidied."""
+        if not self._request.brings_workspace:
+            return
+        keep = self._at[0] if self._at is not None and self._request.keep_workspace else None
+        for name in dict.fromkeys(self._hosts):
+            host = self._equipment.hosts.get(name)
+            if name != keep and host.host.rest_s == 0:
+                await tolerant(remove_workspace(host.host, host.made(self._claim.turn_id)), None)
+
+    def _place(self, host: TurnHost) -> Place:
+        """Where its workspace lies: this turn's own, or that of an earlier one, which was kept."""
+        if self._request.brings_workspace:
+            return host.made(self._claim.turn_id)
+        made = PurePosixPath(self._request.workspace).parent
+        return Place(str(made.parent), made.name)
+
+    async def _collected_late(self, host: TurnHost) -> Collected:
+        """Of a turn whose agent nobody has followed to its end."""
+        try:
+            await self.collect(host, self._redactor())
+        except (HostError, TurnError) as fault:
+            return Collected(problem=str(fault))
+        return self._collected or Collected()
+
+    def _redactor(self) -> Redactor:
+        """Of all secrets that an agent of this turn can have been given. Raises TurnError if that is not known."""
+        assert self._at is not None  # noqa: S101 - an agent was somewhere
+        adapter = self._equipment.registry.get(self._request.agent)
+        command = adapter.build(self._request.working_in(self._at[1]), Session("", resume=False))
+        known = self._equipment.secrets.and_of_environment(self._equipment.environ)
+        return known.and_of_environment(command.env).and_of_files(command.files)
+
+    async def _make(self, attempt: Attempt, host: TurnHost) -> str:
+        """Make it in time, unless told to stop."""
+        if self._stopped:
+            raise Detached
+        self._making = asyncio.create_task(self._made(host))
+        left_s = self._left_s(attempt)
+        await asyncio.wait([self._making], timeout=max(0.0, left_s))
+        if not self._making.done():
+            self._making.cancel()
+            await asyncio.wait([self._making])
+            raise self._too_late()
+        if self._making.cancelled():
+            raise Detached
+        return self._making.result()
+
+    async def _made(self, host: TurnHost) -> str:
+        request, place = self._request, self._place(host)
+        wants_patch = request.collect is not None and request.collect.patch
+        try:
+            if request.worktree is not None:
+                tree = request.worktree
+                return await make_worktree(host.host, place, tree.repository, tree.ref, host.workspace_roots)
+            return await make_of_files(host.host, place, self._chosen, wants_patch=wants_patch)
+        except HostError as fault:
+            raise turn_error(fault) from fault
+        except (OSError, SourceChanged) as error:
+            raise InvalidRequest(f"a file could not be copied: {error}", field="mounts") from error
+
+    async def _chosen(self) -> Sequence[Entry]:
+        return await asyncio.to_thread(chosen, self._request.mounts, self._equipment.settings.mount_roots)
+
+    def _left_s(self, attempt: Attempt) -> float:
+        limits = Limits.of(self._request, self._equipment.settings.agent, caps_cost_itself=True)
+        ends = [attempt.started_at + limits.turn_timeout_s, limits.deadline_at]
+        return min(end for end in ends if end is not None) - self._equipment.clock()
+
+    def _too_late(self) -> TurnError:
+        deadline = self._request.deadline_at
+        if deadline is not None and self._equipment.clock() >= deadline:
+            return errors.DeadlineExceeded("the deadline passed while its workspace was made")
+        return errors.TurnTimeout("its workspace was not made within turn_timeout_ms")
+
+
+async def tidy_workspaces(equipment: Equipment, host: TurnHost) -> None:
+    """Remove made workspaces that no turn needs any more. Raises HostError, LedgerError."""
+    for state in await list_workspaces(host.host, host.made("").root):
+        if await asyncio.to_thread(_needless, equipment, state):
+            await tolerant(remove_workspace(host.host, host.made(state.id)), None)
+            log.info("a left workspace was removed", turn_id=state.id, host=host.name)
+
+
+def _needless(equipment: Equipment, state: MadeState) -> bool:
+    """Whether no turn needs it. Raises LedgerError."""
+    settings, now = equipment.settings, equipment.clock()
+    row = equipment.ledger.made_workspace(state.id)
+    if row is None:  # of another installation that shares the directory
+        return state.age_s is not None and state.age_s > settings.agent.spool_retention_ms / 1000
+    if row.settled_at is None or not row.kept or row.path is None:
+        return row.settled_at is not None
+    kept_since = now - settings.workspaces_retention_ms / 1000
+    if row.settled_at >= kept_since:
+        return False
+    used_at = equipment.ledger.workspace_used_at(row.path)
+    return used_at is not None and used_at < kept_since
