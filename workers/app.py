@@ -60,8 +60,7 @@ def create_app(broker_url: str, result_url: str | None = None, queues: Sequence[
         broker_transport_options=transport_options(broker_url),
         redis_socket_timeout=5.0,  # of the result backend: one that hangs holds up threads, if no turn
         redis_socket_connect_timeout=5.0,
-        # Where it counts, we try again ourselves, and may be told to leave meanwhile (see
-        # `workers.tasks.delivery`).
+        # Where it counts, we try again ourselves, and may be told to leave meanwhile: `workers.tasks.delivery`.
         result_backend_transport_options={"retry_policy": {"max_retries": 1}},
     )
     celery_command.guard(app, has_results=app.conf.result_backend != NO_RESULTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.brokers.check import fault_of_redis
+from workers.brokers.health import fault_of_redis
 
 GOOD = {"redis_version": "7.2.4", "maxmemory": 0, "maxmemory_policy": "allkeys-lru", "aof_enabled": 1}
 

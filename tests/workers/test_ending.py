@@ -17,8 +17,8 @@ from remote.follower import Follower
 from remote.spool import Exit
 from tests.ops.accounts import a_request
 from workers.ledger_calls import Detached
+from workers.limits import Limits, Watch
 from workers.live.conversation import LiveTurn
-from workers.turn.limits import Limits, Watch
 from workers.turn.termination import Ending
 
 START = 1_000_000.0

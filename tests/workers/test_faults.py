@@ -38,13 +38,13 @@ from workers.app import create_app
 from workers.context import Equipment
 from workers.errors import TurnFailed
 from workers.hosts.inventory import Hosts, TurnHost
+from workers.limits import Watch
 from workers.maintenance.host_cleanup import tidy
 from workers.tasks.definitions import define
 from workers.tasks.execution import Executor
 from workers.tasks.hub import Errands
 from workers.tasks.waiting import TurnTasks
 from workers.turn.leases import Hold
-from workers.turn.limits import Watch
 from workers.turn.run import RunOutcome, TurnRun
 from workers.turn.settlement import Parked
 from workers.worker.admission import Admitted, Arrival, Outcome, Unreadable

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.request import TurnRequest
 from ops.settings import AgentSettings
-from workers.turn.limits import Limits, Watch
+from workers.limits import Limits, Watch
 
 START = 1_000_000.0
 LIMITS = Limits(

@@ -43,7 +43,7 @@ async def test_no_producer_hears_that_an_answer_stands_before_the_ledger_has_it(
     pump = SlowPump()
     equipment = cast(Equipment, SimpleNamespace(pump=pump, clock=lambda: 1.0))
     claim, attempt = cast(Any, SimpleNamespace(turn_id="t")), cast(Any, SimpleNamespace(first_seq=1))
-    questions = Questions(Narrator(equipment, claim, attempt, Redactor({})), lambda: 1.0)
+    questions = Questions(Narrator(equipment.pump, equipment.clock, claim, attempt, Redactor({})), lambda: 1.0)
     asking = asyncio.create_task(questions.ask(Permission("Bash", "toolu_1", {}), 60.0))
     await asyncio.sleep(0)
     said = Said("t", "toolu_1", "me", 60.0, Verdict(True))

@@ -13,9 +13,9 @@ from adapters.versions import NO_VERDICT, Verdict, listed, verdict_on
 from ops.settings import AgentTable, Settings
 from remote.errors import HostError
 from remote.upkeep import environment_names, probe
-from workers.doctor.check import LIMIT_S, Check
 from workers.hosts.inventory import TurnHost
 
+LIMIT_S = 10.0  # for all of one look
 _PROBE_S = 8.0
 # Prints where a program is, as the host would find it.
 _WHERE = ("sh", "-c", 'command -v -- "$1"', "sh")
@@ -119,21 +119,6 @@ async def look_safely(
     return AgentReport(adapter.name, host.name, program, health, adapter.capabilities, reached)
 
 
-def checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
-    """The report as a check of the doctor. Only an agent that is needed has to be there."""
-    name, health = f"agent {report.agent}", report.health
-    spared = "" if needed else "; only turns that ask for it need it"
-    if not health.healthy:
-        remedy = f"{health.problem}; if it lies elsewhere, {_setting(host, report)}"
-        return Check(name, not needed, f"{report.program} is not usable{spared}", remedy)
-    words = report.verdict.words
-    if report.verdict.refused:
-        return Check(name, not needed, f"version {words}{spared}", report.version_remedy, warning=not needed)
-    found = f"version {health.version}" if health.version else "usable"
-    detail = "; ".join([found, *([words] if words else []), *logins(report)])
-    return Check(name, True, detail, warning=words is not None)
-
-
 def logins(report: AgentReport) -> list[str]:
     """What an agent logs in with, in words."""
     credentials = report.credentials
@@ -146,12 +131,6 @@ def logins(report: AgentReport) -> list[str]:
     if credentials.known and not credentials.found:
         said.append("no credentials in its environment, so it needs a login of its own")
     return said
-
-
-def _setting(host: TurnHost, report: AgentReport) -> str:
-    if host.launcher != "local":
-        return f"set agents or path of {host.name} in ssh_hosts"
-    return f"set RUNTURN_AGENT__COMMAND, or command in the table {report.agent}"
 
 
 def _credentials(

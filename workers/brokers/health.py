@@ -1,14 +1,16 @@
-"""Whether the broker answers."""
+"""Whether the broker answers, and whether it is one that loses nothing: its version, and how a Redis is set."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from kombu import Connection
 
 from workers.brokers.settings import speaks_redis
 
+_LEAST = (6, 2)  # BLMOVE, see `redis_transport`
 _ANSWER_S = 4.0
 _ALWAYS_THERE = "amq.direct"
 
@@ -47,3 +49,17 @@ class BrokerProbe:
         if connection is not None:
             with contextlib.suppress(Exception):  # what was wrong is known
                 connection.collect()
+
+
+def fault_of_redis(info: Mapping[str, object]) -> tuple[str, str]:
+    """What is wrong with a server that says this of itself, and what to do; empty: nothing is."""
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < _LEAST:
+        return f"version {version} has no BLMOVE", "install Redis 6.2 or newer, or Valkey"
+    if info.get("maxmemory") and info.get("maxmemory_policy") != "noeviction":
+        return f"it drops messages when memory is short ({info['maxmemory_policy']})", (
+            "set maxmemory-policy noeviction"
+        )
+    if not info.get("aof_enabled"):
+        return "what is queued is lost when it restarts", "set appendonly yes"
+    return "", ""

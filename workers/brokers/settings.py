@@ -10,8 +10,7 @@ from kombu import Consumer, Exchange, Queue
 QUEUE: Final = "runturn"  # unless the setting `queues` has others
 
 # How long a message may stay unacked before the Redis transport hands it out again. Workers keep what they hold
-# fresh (see `workers.brokers.redis_transport`), so this is only how soon the messages of a killed worker come
-# back.
+# fresh (see `redis_transport`), so this is only how soon the messages of a killed worker come back.
 VISIBILITY_TIMEOUT_S: Final = 30.0
 
 NO_RESULTS: Final = "disabled://"

@@ -39,11 +39,10 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """`workers.client.sync.Client` for one event loop: use as an async context manager, and share it between
-    tasks.
+    """`Client` for one event loop: use as an async context manager, and share it between tasks.
 
-    Its errors are those of `Client`, which says when they are raised. One connection carries the events of all
-    turns that are waited for, and one query a second asks for all of their results.
+    Its errors are those of `workers.client.sync.Client`, which says when they are raised. One connection carries
+    the events of all turns that are waited for, and one query a second asks for all of their results.
     """
 
     def __init__(self, app: Celery, ledger: Ledger) -> None:

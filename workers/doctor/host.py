@@ -13,8 +13,9 @@ from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.settings import Settings
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from workers.agents.probe import checked, look
+from workers.agents.probe import look
 from workers.doctor import host_checks
+from workers.doctor.agent import checked
 from workers.doctor.check import LIMIT_S, Check, unanswered
 from workers.hosts.inventory import Hosts, TurnHost
 

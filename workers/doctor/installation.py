@@ -21,10 +21,10 @@ from ops.settings import Settings
 from ops.state_dir import StateDir
 from ops.transcripts import Archive
 from remote.ssh.daemon import DaemonExecutor
-from workers.brokers.check import broker_check
 from workers.brokers.embedded import EmbeddedBroker
+from workers.brokers.health import fault_of_redis
 from workers.brokers.ping import roll_call
-from workers.brokers.settings import queue_names
+from workers.brokers.settings import queue_names, speaks_redis
 from workers.doctor.check import Check, bounded
 from workers.doctor.host import HostDoctor
 from workers.hosts.from_settings import configured_hosts
@@ -151,7 +151,12 @@ def _broker(installation: Installation) -> Check:
     if installation.embedded is not None and not installation.embedded.running():
         remedy = "start it, with a worker: runturn up; or set RUNTURN_BROKER_URL to one of your own"
         return Check("broker", False, "the embedded one is not running", remedy)
-    return broker_check(installation.app)
+    with installation.app.connection_for_write() as connection:
+        detail = connection.as_uri()
+        if not speaks_redis(installation.app.conf.broker_url):
+            return Check("broker", True, detail)
+        problem, remedy = fault_of_redis(connection.default_channel.client.info())
+    return Check("broker", not problem, f"{detail}: {problem}" if problem else detail, remedy)
 
 
 def _worker(installation: Installation) -> Check:

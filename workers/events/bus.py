@@ -1,8 +1,7 @@
 """Live events over the broker: one exchange, one routing key a turn.
 
 A message is one JSON object, {"turn_id", "first_seq", "events": […]}, its events numbered on from `first_seq`.
-Nothing here is durable; who needs every event reads the missing ones from the ledger (see
-`workers.events.follow`).
+Nothing here is durable; who needs every event reads the missing ones from the ledger (see `follow`).
 """
 
 from __future__ import annotations

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
-from workers.context import Equipment
 from workers.events.asides import Numbering, aside
 from workers.events.model import AnyEvent, Aside, AsideEvent
+from workers.events.writer import EventPump
 from workers.ledger_calls import Patience
 
 
 class Narrator:
     """Belongs to the loop that runs the turn."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, attempt: Attempt, redactor: Redactor) -> None:
-        self._pump = equipment.pump
-        self._clock = equipment.clock
+    def __init__(
+        self, pump: EventPump, clock: Callable[[], float], claim: Claim, attempt: Attempt, redactor: Redactor
+    ) -> None:
+        self._pump = pump
+        self._clock = clock
         self._claim = claim
         self._redactor = redactor
         self._numbers = Numbering(attempt.first_seq)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import structlog
+
 from adapters import errors
 from adapters.errors import TurnError
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, LineTooLong, SpawnRefused
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
 
 _REFUSALS: dict[str, type[TurnError]] = {
     "workspace_missing": errors.InvalidWorkspace,
@@ -56,3 +64,12 @@ def _advised(fault: SpawnRefused) -> str:
         "spool_unwritable": "make it writable, or set another place: RUNTURN_STATE_DIR, or spool_dir of the host",
     }.get(fault.code)
     return f"{fault}; {advice}" if advice else str(fault)
+
+
+async def tolerant(action: Awaitable[T], otherwise: T) -> T:
+    """What the host says, or `otherwise` if it cannot say anything now."""
+    try:
+        return await action
+    except HostError as fault:
+        log.warning("a host did not answer", error=str(fault))
+        return otherwise

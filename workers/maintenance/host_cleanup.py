@@ -20,7 +20,7 @@ from remote.upkeep import SpoolState, list_spools, remove_drafts, remove_spool
 from workers.context import Equipment
 from workers.hosts.inventory import TurnHost
 from workers.maintenance.late_usage import book_late_usage
-from workers.workspaces.lifecycle import tidy_workspaces
+from workers.maintenance.workspaces import tidy_workspaces
 
 _SOON_S = 300.0
 _LATER_S = 3600.0

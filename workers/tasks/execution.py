@@ -2,8 +2,8 @@
 
 When a turn is taken, its message is long gone from the broker (see `workers.worker.strategy`). What mattered of it
 stands in the ledger. From that, Celery's request is made once more, and its tracer calls the body in
-`workers.tasks.definitions`. A task whose end Celery could not deliver stays in the ledger, and is executed again:
-its body returns the result at once then, and what was not sent yet is sent, under the same task ids.
+`definitions`. A task whose end Celery could not deliver stays in the ledger, and is executed again: its body
+returns the result at once then, and what was not sent yet is sent, under the same task ids.
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ from workers.context import Equipment
 from workers.events.recorder import Narrator
 from workers.hosts.errors import turn_error
 from workers.hosts.inventory import TurnHost
+from workers.limits import Limits, Watch
 from workers.live.conversation import LiveTurn, Office
 from workers.live.dialogue import Talk
 from workers.results import attempt_started
 from workers.turn.leases import ANSWER_S, Hold
-from workers.turn.limits import Limits, Watch
 from workers.turn.metrics import Tally
 from workers.turn.termination import Ending
 
@@ -60,7 +60,7 @@ class AttemptRun:
     ) -> None:
         """`held` says whether the claim is ours for certain."""
         self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
-        self.narrator = Narrator(equipment, claim, attempt, redactor)
+        self.narrator = Narrator(equipment.pump, equipment.clock, claim, attempt, redactor)
         self.talk = Talk(self.narrator, equipment.clock, _refusal(adapter, equipment.registry))
         self._equipment = equipment
         self._claim = claim

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import replace
-from typing import TypeVar
 
 import structlog
 
@@ -19,12 +17,12 @@ from remote.host import Host
 from remote.spool import Spool
 from remote.upkeep import free_bytes, read_session_files
 from workers.agents.output_validation import Outputs
+from workers.hosts.errors import tolerant
 from workers.turn.attempt import AttemptRun, Ended
 
 _MOST_READS = 50  # of session files, each of which names the next ones
 _ENOUGH_BYTES = 65_536  # free under the spool, below which an agent cannot be expected to print
 
-T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -116,15 +114,6 @@ async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Sp
 async def _disk_is_full(host: Host, spool: Spool) -> bool:
     """Whether an agent that ended badly may have had no room for its output: trying again would not help."""
     return await tolerant(free_bytes(host, spool.root), _ENOUGH_BYTES) < _ENOUGH_BYTES
-
-
-async def tolerant(action: Awaitable[T], otherwise: T) -> T:
-    """What the host says, or `otherwise` if it cannot say anything now."""
-    try:
-        return await action
-    except HostError as fault:
-        log.warning("a host did not answer", error=str(fault))
-        return otherwise
 
 
 def _why(error: TurnError | None, ended: Ended, end: Exit) -> TurnError | None:

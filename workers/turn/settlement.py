@@ -21,11 +21,11 @@ from ops.metrics import SettledTurn
 from remote.upkeep import remove_spool
 from workers.context import Equipment
 from workers.events.model import AttemptEnded, TurnSettled
+from workers.hosts.errors import tolerant
 from workers.ledger_calls import Patience
 from workers.results import attempt_started, finished, refused
 from workers.retry import Final, PastAttempt, RetryDecision, too_dear
 from workers.turn.attempt import AttemptRun
-from workers.turn.judgement import tolerant
 from workers.turn.placement import another_may_run
 from workers.turn.replay import at_least, recall
 from workers.turn.stderr import keep_stderr

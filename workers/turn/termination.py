@@ -18,8 +18,8 @@ from ops.ledger import Claim
 from remote.follower import Follower
 from remote.spool import Exit
 from workers.ledger_calls import Detached
+from workers.limits import SoftStop, Watch
 from workers.live.conversation import LiveTurn
-from workers.turn.limits import SoftStop, Watch
 
 _CHECK_S = 0.5  # how often limits are looked at
 _FROZEN_S = 5.0  # between two looks: this process, or its machine, was stopped meanwhile

@@ -21,10 +21,10 @@ from ops.ledger import Attempt, Claim
 from remote.check import end_checks, run_check
 from workers.context import Equipment
 from workers.events.model import CheckFinished
+from workers.hosts.errors import tolerant
 from workers.hosts.inventory import TurnHost
 from workers.ledger_calls import Detached, Patience
 from workers.turn.attempt import AttemptRun
-from workers.turn.judgement import tolerant
 
 MAX_TAIL = 4096  # characters
 _READ = 2 * MAX_TAIL  # bytes: what is cut through in front, and could not be recognised as a secret, is left out

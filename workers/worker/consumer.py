@@ -1,7 +1,7 @@
 """Celery's consumer as runturn has it: the part of a worker that receives messages.
 
-Celery throws away what it cannot read; here it is put aside (see `workers.worker.dead_letters`), and nothing in a
-message ends the worker.
+Celery throws away what it cannot read; here it is put aside (see `dead_letters`), and nothing in a message
+ends the worker.
 """
 
 from __future__ import annotations

@@ -22,13 +22,12 @@ from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.errors import HostError
 from remote.tar_stream import Entry, SourceChanged
-from remote.workspaces import MadeState, Place, list_workspaces, make_of_files, make_worktree, remove_workspace
+from remote.workspaces import Place, make_of_files, make_worktree, remove_workspace
 from workers.context import Equipment
-from workers.hosts.errors import turn_error
+from workers.hosts.errors import tolerant, turn_error
 from workers.hosts.inventory import TurnHost
 from workers.ledger_calls import Detached, Patience
-from workers.turn.judgement import tolerant
-from workers.turn.limits import Limits
+from workers.limits import Limits
 from workers.workspaces.artifacts import collected
 from workers.workspaces.mounts import check_mounts, chosen
 
@@ -178,26 +177,3 @@ class Workspaces:
         if deadline is not None and self._equipment.clock() >= deadline:
             return errors.DeadlineExceeded("the deadline passed while its workspace was made")
         return errors.TurnTimeout("its workspace was not made within turn_timeout_ms")
-
-
-async def tidy_workspaces(equipment: Equipment, host: TurnHost) -> None:
-    """Remove made workspaces that no turn needs any more. Raises HostError, LedgerError."""
-    for state in await list_workspaces(host.host, host.made("").root):
-        if await asyncio.to_thread(_needless, equipment, state):
-            await tolerant(remove_workspace(host.host, host.made(state.id)), None)
-            log.info("a left workspace was removed", turn_id=state.id, host=host.name)
-
-
-def _needless(equipment: Equipment, state: MadeState) -> bool:
-    """Whether no turn needs it. Raises LedgerError."""
-    settings, now = equipment.settings, equipment.clock()
-    row = equipment.ledger.made_workspace(state.id)
-    if row is None:  # of another installation that shares the directory
-        return state.age_s is not None and state.age_s > settings.agent.spool_retention_ms / 1000
-    if row.settled_at is None or not row.kept or row.path is None:
-        return row.settled_at is not None
-    kept_since = now - settings.workspaces_retention_ms / 1000
-    if row.settled_at >= kept_since:
-        return False
-    used_at = equipment.ledger.workspace_used_at(row.path)
-    return used_at is not None and used_at < kept_since
