@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ops.ledger import Claim, Ledger, State
-from ops.ledger.claims import claimed
-from ops.ledger.turn_rows import locked
+from ops.ledger.queue.claims import claimed
+from ops.ledger.rows import locked
 
 
 def claim_turn(ledger: Ledger, turn_id: str, owner: str, now: float, ttl: float) -> Claim | None:

@@ -4,26 +4,26 @@ What they tell are frozen values. Times are Unix seconds, as the callers passed 
 where no price is known.
 """
 
-from ops.ledger.backlog import Backlog
-from ops.ledger.bills import CostKey, CostRow, Spent
-from ops.ledger.budgets import Budget, BudgetKey, OverBudget
-from ops.ledger.claims import Renewal
+from ops.ledger.accounting.budgets import Budget, BudgetKey, OverBudget
+from ops.ledger.accounting.late_usage import SpoolRow
+from ops.ledger.accounting.periods import Period
 from ops.ledger.dead_letters import DeadLetter, DeadLetterBook, DeadLetterRow
 from ops.ledger.events import Batch
-from ops.ledger.history import TurnRow
-from ops.ledger.late_usage import SpoolRow
 from ops.ledger.ledger import Ledger
-from ops.ledger.overview import RunningTurn, Spending
-from ops.ledger.periods import Period
-from ops.ledger.presence import Seen
-from ops.ledger.records import Attempt, AttemptEnd, Claim, State, Waiter
+from ops.ledger.models import Attempt, AttemptEnd, Claim, State, Waiter
+from ops.ledger.queue.admission import Asked
+from ops.ledger.queue.claims import Renewal
+from ops.ledger.queue.host_slots import HostBusy
+from ops.ledger.queue.known_hosts import Seen
+from ops.ledger.queue.session_runs import AskedSession, SessionRun
+from ops.ledger.queue.settlement import Busy, Settled
+from ops.ledger.reports.backlog import Backlog
+from ops.ledger.reports.costs import CostKey, CostRow, Spent
+from ops.ledger.reports.live import RunningTurn, Spending
+from ops.ledger.reports.totals import FailureTotals, ModelTotals, OutcomeTotals, Totals
+from ops.ledger.reports.turns import TurnRow
 from ops.ledger.retention import Forgotten
-from ops.ledger.session_runs import AskedSession, SessionRun
 from ops.ledger.sessions import InUse, SessionRow
-from ops.ledger.settlement import Busy, Settled
-from ops.ledger.slots import HostBusy
-from ops.ledger.submission import Asked
-from ops.ledger.totals import FailureTotals, ModelTotals, OutcomeTotals, Totals
 from ops.ledger.transcripts import TranscriptSource
 from ops.ledger.workspaces import MadeWorkspace
 

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.errors import EventGap
-from ops.ledger.records import Claim
+from ops.ledger.models import Claim
+from ops.ledger.rows import held
 from ops.ledger.schema import events, turns
-from ops.ledger.turn_rows import held
 
 _LAST = (
     sa.select(events.c.last_seq)

@@ -11,12 +11,12 @@ from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
-from ops.ledger import session_runs, settlement, submission, waiters
+from ops.ledger.models import State, Waiter
+from ops.ledger.queue import admission, session_runs, settlement, waiters
+from ops.ledger.queue.admission import Asked
+from ops.ledger.queue.session_runs import AskedSession
+from ops.ledger.queue.settlement import Busy, Settled
 from ops.ledger.reader import LedgerReader
-from ops.ledger.records import State, Waiter
-from ops.ledger.session_runs import AskedSession
-from ops.ledger.settlement import Busy, Settled
-from ops.ledger.submission import Asked
 
 
 class Intake(LedgerReader):
@@ -29,7 +29,7 @@ class Intake(LedgerReader):
         meanwhile, so some hundred are enough.
         """
         with self._database.write() as connection:
-            return submission.submit_many(connection, requests, now)
+            return admission.submit_many(connection, requests, now)
 
     def admit(
         self,
@@ -53,7 +53,7 @@ class Intake(LedgerReader):
         """
         waiter = Waiter(request.turn_id, task_id, follows, message)
         with self._database.write() as connection:
-            asked = submission.admit(connection, request, waiter, now, due_at, expires_at)
+            asked = admission.admit(connection, request, waiter, now, due_at, expires_at)
             if revoked:
                 settlement.cancel(connection, request.turn_id, now, running=False)
             return asked

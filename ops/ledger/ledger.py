@@ -15,34 +15,22 @@ from typing import Self
 from adapters.result import TurnResult
 from adapters.session_result import Check
 from adapters.usage import Usage
-from ops.ledger import (
-    budgets,
-    claims,
-    events,
-    late_usage,
-    parking,
-    presence,
-    queue,
-    reach,
-    retention,
-    sessions,
-    settlement,
-    transcripts,
-    workspaces,
-)
-from ops.ledger.budgets import Budget, BudgetKey, OverBudget
-from ops.ledger.claims import Renewal
+from ops.ledger import events, retention, sessions, transcripts, workspaces
+from ops.ledger.accounting import budgets, late_usage
+from ops.ledger.accounting.budgets import Budget, BudgetKey, OverBudget
+from ops.ledger.accounting.money import nano
 from ops.ledger.database import Database
 from ops.ledger.dead_letters import DeadLetterBook
 from ops.ledger.events import Batch
 from ops.ledger.intake import Intake
-from ops.ledger.money import nano
-from ops.ledger.presence import Labels
-from ops.ledger.records import Attempt, AttemptEnd, Claim
+from ops.ledger.migrate import upgrade
+from ops.ledger.models import Attempt, AttemptEnd, Claim
+from ops.ledger.queue import claims, known_hosts, parking, reachability, scheduling, settlement
+from ops.ledger.queue.claims import Renewal
+from ops.ledger.queue.host_slots import HostBusy
+from ops.ledger.queue.known_hosts import Labels
 from ops.ledger.retention import Forgotten
 from ops.ledger.sessions import InUse, SessionRow
-from ops.ledger.slots import HostBusy
-from ops.ledger.versions import upgrade
 
 
 class Ledger(Intake):
@@ -77,7 +65,7 @@ class Ledger(Intake):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, owner: str, admits: queue.Admits, now: float, ttl: float, limit: int) -> list[Claim]:
+    def take(self, owner: str, admits: scheduling.Admits, now: float, ttl: float, limit: int) -> list[Claim]:
         """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.
 
         Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
@@ -85,7 +73,7 @@ class Ledger(Intake):
         Killed after: nobody renews, so the leases run out after `ttl` seconds and other owners take the turns.
         """
         with self._database.write() as connection:
-            return queue.take(connection, owner, admits, now, ttl, limit)
+            return scheduling.take(connection, owner, admits, now, ttl, limit)
 
     def renew(self, held: Collection[Claim], now: float, ttl: float) -> Renewal:
         """Prolong the leases of these claims. Those missing in `Renewal.held` were lost: detach from them."""
@@ -103,7 +91,7 @@ class Ledger(Intake):
     def announce(self, hosts: Mapping[str, Labels], now: float) -> None:
         """Say that a worker knows these hosts, which have these labels; to be repeated about once a minute."""
         with self._database.write() as connection:
-            presence.announce(connection, hosts, now)
+            known_hosts.announce(connection, hosts, now)
 
     def begin_attempt(
         self,
@@ -146,7 +134,7 @@ class Ledger(Intake):
         Killed before: the successor takes the host for unreachable for longer than it was, until it attaches.
         """
         with self._database.write() as connection:
-            reach.reached(connection, claim)
+            reachability.reached(connection, claim)
 
     def wait(
         self,

@@ -9,40 +9,27 @@ import sqlalchemy as sa
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from adapters.usage import Usage
-from ops.ledger import (
-    backlog,
-    bills,
-    books,
-    budgets,
-    claims,
-    events,
-    history,
-    late_usage,
-    overview,
-    presence,
-    session_runs,
-    sessions,
-    settlement,
-    slots,
-    totals,
-    transcripts,
-    waiters,
-    workspaces,
-)
-from ops.ledger.backlog import Backlog
-from ops.ledger.bills import CostKey, CostRow
-from ops.ledger.budgets import Budget
-from ops.ledger.claims import Renewal
+from ops.ledger import events, sessions, transcripts, workspaces
+from ops.ledger.accounting import booking, budgets, late_usage
+from ops.ledger.accounting.budgets import Budget
+from ops.ledger.accounting.late_usage import SpoolRow
 from ops.ledger.database import Database
-from ops.ledger.history import TurnRow
-from ops.ledger.late_usage import SpoolRow
-from ops.ledger.overview import RunningTurn, Spending
-from ops.ledger.presence import Seen
-from ops.ledger.records import Claim, State, Waiter
+from ops.ledger.models import Claim, State, Waiter
+from ops.ledger.queue import claims, host_slots, session_runs, settlement, waiters
+from ops.ledger.queue import known_hosts as presence
+from ops.ledger.queue.claims import Renewal
+from ops.ledger.queue.known_hosts import Seen
+from ops.ledger.queue.session_runs import SessionRun
+from ops.ledger.reports import backlog, costs, totals
+from ops.ledger.reports import live as overview
+from ops.ledger.reports import turns as history
+from ops.ledger.reports.backlog import Backlog
+from ops.ledger.reports.costs import CostKey, CostRow
+from ops.ledger.reports.live import RunningTurn, Spending
+from ops.ledger.reports.totals import Totals
+from ops.ledger.reports.turns import TurnRow
 from ops.ledger.schema import turns
-from ops.ledger.session_runs import SessionRun
 from ops.ledger.sessions import SessionRow
-from ops.ledger.totals import Totals
 from ops.ledger.transcripts import TranscriptSource
 from ops.ledger.workspaces import MadeWorkspace
 
@@ -133,7 +120,7 @@ class LedgerReader:
     def usage_of(self, turn_id: str) -> Mapping[int, Usage]:
         """What each ended attempt of a turn used, by attempt."""
         with self._database.read() as connection:
-            return books.usage_of(connection, turn_id)
+            return booking.usage_of(connection, turn_id)
 
     def attempts_by_spool(self, spool_ids: Collection[str]) -> Mapping[str, SpoolRow]:
         """The attempts that these spools belong to; those that are missing are not known to this ledger."""
@@ -148,7 +135,7 @@ class LedgerReader:
     def open_attempts(self) -> Mapping[str, int]:
         """How many slots are taken, by host; a host that is missing has none taken."""
         with self._database.read() as connection:
-            return slots.open_attempts(connection)
+            return host_slots.open_attempts(connection)
 
     def turn(self, turn_id: str) -> TurnRow:
         """One turn. Raises UnknownTurn."""
@@ -191,7 +178,7 @@ class LedgerReader:
     def cost(self, by: CostKey, since: float | None = None) -> list[CostRow]:
         """The bill, highest cost first. By label, a turn counts once for each of its labels."""
         with self._database.read() as connection:
-            return bills.cost(connection, by, since)
+            return costs.cost(connection, by, since)
 
     def backlog(self, now: float) -> Backlog:
         """What waits, and what runs where."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Table
 
-from ops.ledger.records import UNSETTLED
+from ops.ledger.models import UNSETTLED
 from ops.ledger.schema import (
     attempt_stderr,
     attempts,

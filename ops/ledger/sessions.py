@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.database import insert_new, upsert
-from ops.ledger.records import Claim
+from ops.ledger.models import Claim
+from ops.ledger.rows import held
 from ops.ledger.schema import sessions
-from ops.ledger.turn_rows import held
 
 # Made once, as in `turn_rows`.
 _HOLDER = sa.select(sessions.c.locked_by).where(sessions.c.session_id == sa.bindparam("this"))

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from ops.ledger import events
 from ops.ledger.database import insert_new
-from ops.ledger.records import Claim
+from ops.ledger.models import Claim
+from ops.ledger.rows import held
 from ops.ledger.schema import attempt_stderr, turns
-from ops.ledger.turn_rows import held
 
 _UNARCHIVED = sa.and_(turns.c.settled_at.is_not(None), turns.c.archived_at.is_(None), turns.c.request.is_not(None))
 _TOLD = ("turn_id", "agent", "host", "session_id", "attempt", "created_at", "settled_at", "status", "error_kind")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.records import Claim
+from ops.ledger.models import Claim
+from ops.ledger.rows import change, held, open_attempt
 from ops.ledger.schema import attempts, sessions, turns
-from ops.ledger.turn_rows import change, held, open_attempt
 
 
 @dataclass(frozen=True, slots=True)

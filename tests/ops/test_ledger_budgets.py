@@ -15,8 +15,9 @@ from postgresql_server import PostgresqlServer
 from processes import Crew
 
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
-from ops.ledger import Attempt, AttemptEnd, Budget, BudgetKey, Claim, HostBusy, Ledger, OverBudget, Period, budgets
-from ops.ledger.settlement import settle
+from ops.ledger import Attempt, AttemptEnd, Budget, BudgetKey, Claim, HostBusy, Ledger, OverBudget, Period
+from ops.ledger.accounting import budgets
+from ops.ledger.queue.settlement import settle
 from tests.claiming import claim_turn
 from tests.waiting import until
 

@@ -19,7 +19,7 @@ from postgresql_server import PostgresqlServer
 from processes import Crew
 
 from ops.errors import LedgerTooNew, LedgerUnavailable, SettingsError
-from ops.ledger import Ledger, database, versions
+from ops.ledger import Ledger, database, migrate
 from ops.ledger.schema import metadata
 from tests.claiming import claim_turn
 
@@ -51,9 +51,9 @@ def test_migrations_build_what_the_schema_says(ledger_url: str) -> None:
     with engine_of(ledger_url).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
-        assert context.get_current_revision() == versions.SCHEMA
-    migrations = ScriptDirectory(str(Path(versions.__file__).parent / "migrations"))
-    assert migrations.get_current_head() == versions.SCHEMA
+        assert context.get_current_revision() == migrate.SCHEMA
+    migrations = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
+    assert migrations.get_current_head() == migrate.SCHEMA
 
 
 def test_ledger_is_opened_again_with_everything_in_it(ledger_url: str) -> None:

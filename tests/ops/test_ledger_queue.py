@@ -9,8 +9,8 @@ from postgresql_server import PostgresqlServer
 from processes import Crew
 
 from ops.ledger import Asked, Ledger, Seen, State
-from ops.ledger.places import NOWHERE
-from ops.ledger.presence import REMEMBERED_S
+from ops.ledger.queue.known_hosts import REMEMBERED_S
+from ops.ledger.queue.requirements import NOWHERE
 from tests.claiming import claim_turn
 
 

@@ -12,7 +12,8 @@ from postgresql_server import PostgresqlServer
 from processes import Crew
 
 from ops.errors import AttemptOpen
-from ops.ledger import Attempt, Claim, HostBusy, Ledger, claims
+from ops.ledger import Attempt, Claim, HostBusy, Ledger
+from ops.ledger.queue import claims
 from tests.workers.forked import CONTEXT
 
 PLACED = {"session_id": None, "resume": False, "now": 1.0}

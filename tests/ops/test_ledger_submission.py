@@ -6,7 +6,8 @@ import pytest
 from accounts import TTL, a_request, a_usage, claimed, completed
 from processes import Crew
 
-from ops.ledger import Claim, Ledger, State, settlement
+from ops.ledger import Claim, Ledger, State
+from ops.ledger.queue import settlement
 from tests.claiming import claim_turn
 
 

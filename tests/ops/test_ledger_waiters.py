@@ -7,7 +7,7 @@ from dataclasses import replace
 from accounts import TTL, a_failure, a_request, a_result, claimed
 
 from ops.ledger import Asked, Claim, Ledger, Waiter
-from ops.ledger.waiters import LEASE_S
+from ops.ledger.queue.waiters import LEASE_S
 from tests.claiming import claim_turn
 
 

@@ -15,7 +15,7 @@ from adapters.errors import TurnCancelled
 from adapters.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Waiter
-from ops.ledger.waiters import LEASE_S
+from ops.ledger.queue.waiters import LEASE_S
 from ops.metrics import WorkerMetrics
 from tests.waiting import until
 from tests.workers.site import Hooked, Site

@@ -25,7 +25,7 @@ class Vacancies:
         self._now = now
 
     def admit(self, place: str) -> bool:
-        """Whether a turn that waits for this place (see `ops.ledger.places`) is for this worker, now.
+        """Whether a turn that waits for this place (see `ops.ledger.queue.requirements`) is for this worker, now.
 
         One for a host that only others know is left to them. One for a host that nobody knows is admitted, to be
         refused, or to be ended once nothing of it can be running any more.

@@ -11,7 +11,7 @@ import structlog
 
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
-from ops.ledger.places import NOWHERE
+from ops.ledger.queue.requirements import NOWHERE
 from workers.context import Equipment
 from workers.turn.leases import OWNER_TTL_S
 from workers.worker.eligibility import Vacancies

@@ -1,4 +1,4 @@
-"""How alembic runs the revisions: on the connection that `ops.ledger.versions` hands it, in its transaction."""
+"""How alembic runs the revisions: on the connection that `ops.ledger.migrate` hands it, in its transaction."""
 
 from alembic import context
 

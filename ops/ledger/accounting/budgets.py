@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
 from adapters.request import TurnRequest
-from ops.ledger.money import dollars, nano
-from ops.ledger.periods import Period
+from ops.ledger.accounting.money import dollars, nano
+from ops.ledger.accounting.periods import Period
 from ops.ledger.schema import attempts, budget_reservations, budgets, turn_labels, usage
 
 _MOST_USD = 1e9  # above any limit, and within what the database counts

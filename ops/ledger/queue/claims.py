@@ -9,12 +9,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from ops.errors import AttemptOpen
-from ops.ledger import budgets, events, places, waiters
-from ops.ledger.budgets import OverBudget
-from ops.ledger.records import Attempt, Claim, State
-from ops.ledger.schema import attempts, turns
-from ops.ledger.slots import HostBusy, refusal
-from ops.ledger.turn_rows import (
+from ops.ledger import events
+from ops.ledger.accounting import budgets
+from ops.ledger.accounting.budgets import OverBudget
+from ops.ledger.models import Attempt, Claim, State
+from ops.ledger.queue import requirements, waiters
+from ops.ledger.queue.host_slots import HostBusy, refusal
+from ops.ledger.rows import (
     as_stored,
     attempts_of,
     change,
@@ -22,6 +23,7 @@ from ops.ledger.turn_rows import (
     open_attempt,
     stored_request,
 )
+from ops.ledger.schema import attempts, turns
 
 _BEGUN = attempts.insert()  # made once, as in `turn_rows`
 
@@ -147,6 +149,6 @@ def begin_attempt(
     connection.execute(_BEGUN, values)
     change(
         connection, claim.turn_id, attempt=attempt.attempt, host=host, session_id=session_id,
-        place=places.at(host), started_at=row["started_at"] if row["started_at"] is not None else now,
+        place=requirements.at(host), started_at=row["started_at"] if row["started_at"] is not None else now,
     )  # fmt: skip
     return attempt

@@ -18,9 +18,9 @@ from adapters.result import TurnResult
 from adapters.session_request import SessionRequest
 from adapters.session_result import Check, SessionResult
 from adapters.session_run import NextTurn, Progress, after_turn, first_turn, turn_id
-from ops.ledger import submission, waiters
 from ops.ledger.database import insert_new
-from ops.ledger.records import Waiter
+from ops.ledger.models import Waiter
+from ops.ledger.queue import admission, waiters
 from ops.ledger.schema import session_runs
 
 _THIS = session_runs.c.run_id == sa.bindparam("this")
@@ -71,8 +71,8 @@ def submit(
         request=json.dumps(request.document()),
     )
     if not created:
-        submission.prolong(connection, turn_id(request.run_id, 1), expires_at)
-    elif not submission.submit(
+        admission.prolong(connection, turn_id(request.run_id, 1), expires_at)
+    elif not admission.submit(
         connection, first_turn(request), now, due_at, expires_at=expires_at, session_run=request.run_id
     ):
         _conclude(connection, _foreign(request.run_id, 1), now)
@@ -125,7 +125,7 @@ def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Seque
     step = after_turn(request, progress, turn, checks, now, cancelled=row["cancel_requested"])
     if isinstance(step, NextTurn):
         number = row["turn"] + 1
-        if submission.submit(connection, step.request, now, session_run=run_id):
+        if admission.submit(connection, step.request, now, session_run=run_id):
             values = {"turn": number, "progress": step.progress.model_dump_json()}
             connection.execute(_CHANGE, {"this": run_id, **values})
             return

@@ -12,13 +12,14 @@ from sqlalchemy import Connection, RowMapping
 from adapters.result import TurnResult
 from adapters.session_result import Check
 from ops.errors import AttemptOpen
-from ops.ledger import places, session_runs, sessions, waiters
-from ops.ledger.books import book, count_outcome
+from ops.ledger import sessions
+from ops.ledger.accounting.booking import book, count_outcome
 from ops.ledger.database import insert_new
-from ops.ledger.records import AttemptEnd, Claim, State, Waiter
+from ops.ledger.models import AttemptEnd, Claim, State, Waiter
+from ops.ledger.queue import requirements, session_runs, waiters
+from ops.ledger.queue.admission import Asked
+from ops.ledger.rows import change, fence, locked, open_attempt, stored_result
 from ops.ledger.schema import turns
-from ops.ledger.submission import Asked
-from ops.ledger.turn_rows import change, fence, locked, open_attempt, stored_result
 
 _ASKED_AT_ONCE = 1_000  # turn ids in one statement
 
@@ -83,7 +84,7 @@ def refuse(connection: Connection, agent: str, result: TurnResult, waiter: Waite
         agent=agent,
         producer="",
         rank=0,
-        place=places.ANY,
+        place=requirements.ANY,
         attempt=0,
         epoch=0,
         cancel_requested=False,
@@ -106,7 +107,7 @@ def cancel(connection: Connection, turn_id: str, now: float, *, running: bool) -
         if running:
             change(connection, turn_id, cancel_requested=True)
     elif state is not State.SETTLED:
-        place = row["place"] if open_attempt(connection, turn_id) else places.NOWHERE
+        place = row["place"] if open_attempt(connection, turn_id) else requirements.NOWHERE
         change(connection, turn_id, cancel_requested=True, due_at=now, place=place)
     return state
 

@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, Connection
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.errors import UnknownTurn
-from ops.ledger import bills
-from ops.ledger.bills import Spent
-from ops.ledger.records import UNSETTLED, State
+from ops.ledger.models import UNSETTLED, State
+from ops.ledger.reports import costs
+from ops.ledger.reports.costs import Spent
 from ops.ledger.schema import attempts, turn_labels, turns
 
 _LISTED = (
@@ -99,7 +99,7 @@ def _rows(connection: Connection, condition: ColumnElement[bool], limit: int) ->
     query = query.where(condition).order_by(turns.c.created_at.desc(), turns.c.turn_id)
     found = connection.execute(query.limit(limit)).mappings().all()
     ids = [row["turn_id"] for row in found]
-    labels, spent = _labels(connection, ids), bills.by_turn(connection, ids)
+    labels, spent = _labels(connection, ids), costs.by_turn(connection, ids)
     return [
         TurnRow(
             **{name: row[name] for name in _LISTED},

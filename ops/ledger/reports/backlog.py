@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger import dead_letters
-from ops.ledger.records import UNSETTLED, State
+from ops.ledger.models import UNSETTLED, State
+from ops.ledger.queue.host_slots import open_attempts
 from ops.ledger.schema import turns
-from ops.ledger.slots import open_attempts
 
 _DUE_LATER = "due_later"
 

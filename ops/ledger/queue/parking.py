@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from ops.ledger import places, reach
-from ops.ledger.books import book
-from ops.ledger.records import AttemptEnd, Claim, State
-from ops.ledger.turn_rows import change, held, open_attempt
+from ops.ledger.accounting.booking import book
+from ops.ledger.models import AttemptEnd, Claim, State
+from ops.ledger.queue import reachability, requirements
+from ops.ledger.rows import change, held, open_attempt
 
 
 def wait(
@@ -26,17 +26,17 @@ def wait(
     if ended is not None:
         book(connection, claim.turn_id, row["agent"], ended, now)
     if unreachable_since is not None:
-        reach.lost(connection, claim.turn_id, unreachable_since)
+        reachability.lost(connection, claim.turn_id, unreachable_since)
     still_open = open_attempt(connection, claim.turn_id)
     change(
         connection, claim.turn_id, state=State.WAITING, owner=None, owner_expires=None,
         due_at=now if row["cancel_requested"] else due_at, wait_reason=reason,
-        place=places.at(still_open.host) if still_open else _next(claim, host, row["cancel_requested"]),
+        place=requirements.at(still_open.host) if still_open else _next(claim, host, row["cancel_requested"]),
     )  # fmt: skip
 
 
 def _next(claim: Claim, host: str | None, cancelled: bool) -> str:
     """Where the next attempt wants to go: not to the last one's host, unless it has to."""
     if cancelled:
-        return places.NOWHERE
-    return places.requested(claim.request) if host is None else places.on(host)
+        return requirements.NOWHERE
+    return requirements.requested(claim.request) if host is None else requirements.on(host)

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from adapters.request import TurnRequest
 from adapters.usage import Usage, UsageSource
-from ops.ledger import budgets
-from ops.ledger.books import COMPLETED, count_failure, enter, known_cost
+from ops.ledger.accounting import budgets
+from ops.ledger.accounting.booking import COMPLETED, count_failure, enter, known_cost
 from ops.ledger.schema import attempts, turns, usage
 
 # An open attempt has no source yet: it is neither.

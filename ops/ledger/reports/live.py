@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.money import dollars
-from ops.ledger.records import State
+from ops.ledger.accounting.money import dollars
+from ops.ledger.models import State
 from ops.ledger.schema import TOKEN_KINDS, attempts, turns, usage
 
 _RUNNING = (

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from ops.ledger.database import COUNTED, upsert
-from ops.ledger.records import Waiter
+from ops.ledger.models import Waiter
 from ops.ledger.schema import turns, waiters
 
 LEASE_S = 15.0  # of whoever tells a task, who renews it: it is told by one worker at a time

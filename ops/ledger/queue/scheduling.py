@@ -16,10 +16,10 @@ import structlog
 from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping
 
-from ops.ledger.claims import claimed
-from ops.ledger.records import Claim, State
+from ops.ledger.models import Claim, State
+from ops.ledger.queue.claims import claimed
+from ops.ledger.rows import SMALL, change
 from ops.ledger.schema import turns
-from ops.ledger.turn_rows import SMALL, change
 
 _LAST_RANK = 9  # of the lowest priority
 _UNREADABLE_S = 60.0  # for which a turn that cannot be read must not be in the way of others

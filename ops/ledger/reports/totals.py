@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from adapters.usage import Tokens
-from ops.ledger.money import dollars
+from ops.ledger.accounting.money import dollars
 from ops.ledger.schema import TOKEN_KINDS, failure_totals, model_totals, outcome_totals
 
 

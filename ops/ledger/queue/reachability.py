@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.records import Claim
+from ops.ledger.models import Claim
+from ops.ledger.rows import held
 from ops.ledger.schema import attempts
-from ops.ledger.turn_rows import held
 
 
 def lost(connection: Connection, turn_id: str, since: float) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
 from ops.errors import StaleClaim, UnknownTurn
-from ops.ledger.records import Attempt, Claim
+from ops.ledger.models import Attempt, Claim
 from ops.ledger.schema import attempts, turns
 
 _LARGE = {turns.c.request, turns.c.result}  # up to 10 MB each: read where they are needed

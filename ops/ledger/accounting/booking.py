@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, RowMapping
 
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
-from ops.ledger import budgets
+from ops.ledger.accounting import budgets
+from ops.ledger.accounting.money import dollars, nano
 from ops.ledger.database import upsert
-from ops.ledger.money import dollars, nano
-from ops.ledger.records import AttemptEnd
+from ops.ledger.models import AttemptEnd
 from ops.ledger.schema import TOKEN_KINDS, attempts, failure_totals, model_totals, outcome_totals, usage
 
 # Made once, as in `turn_rows`.

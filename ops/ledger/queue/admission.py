@@ -11,11 +11,12 @@ from sqlalchemy import Connection
 
 from adapters.request import TurnRequest
 from adapters.result import TurnResult
-from ops.ledger import places, sessions, waiters
+from ops.ledger import sessions
 from ops.ledger.database import insert_new
-from ops.ledger.records import State, Waiter
+from ops.ledger.models import State, Waiter
+from ops.ledger.queue import requirements, waiters
+from ops.ledger.rows import as_stored, locked, stored_result
 from ops.ledger.schema import turn_labels, turns
-from ops.ledger.turn_rows import as_stored, locked, stored_result
 
 # Made once, as in `turn_rows`.
 _EXPIRES = turns.update().where(turns.c.turn_id == sa.bindparam("this"))
@@ -99,7 +100,7 @@ def admit(
 def _place(connection: Connection, request: TurnRequest) -> str:
     """Where a new turn wants to go: to its session, if it has one."""
     session = sessions.find(connection, request.session_id) if request.session_id is not None else None
-    return places.requested(request) if session is None else places.on(session.host)
+    return requirements.requested(request) if session is None else requirements.on(session.host)
 
 
 def submit_many(connection: Connection, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping
 
 from adapters.usage import NO_TOKENS, Tokens
-from ops.ledger.money import dollars
+from ops.ledger.accounting.money import dollars
 from ops.ledger.schema import TOKEN_KINDS, attempts, turn_labels, turns, usage
 
 

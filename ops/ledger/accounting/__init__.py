@@ -1,0 +1,1 @@
+"""Usage, costs and budgets: booked once."""
