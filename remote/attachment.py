@@ -11,10 +11,10 @@ from typing import TypeVar
 from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.framing import LineOverflow
 from remote.host import Channel, Host
-from remote.input import Input
+from remote.input_buffer import Input
+from remote.programs import Request
 from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused, Removing, StderrTail, Wanted
-from remote.turn import Request
 
 T = TypeVar("T")
 

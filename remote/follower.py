@@ -20,10 +20,10 @@ from remote.backoff import Backoff, Patience
 from remote.errors import HostUnreachable
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
+from remote.host_queries import read_stderr_tail, remove_spool
+from remote.input_sender import Teller
+from remote.programs import Attach, Request, start_request
 from remote.spool import Batch, Exit, Spool
-from remote.teller import Teller
-from remote.turn import Attach, Request, start_request
-from remote.upkeep import read_stderr_tail, remove_spool
 
 _PERMIT_S = 0.5  # between two looks whether a start is permitted
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host import Channel, Host
-from remote.questions import answered, ask
+from remote.host_calls import answered, ask
+from remote.host_queries import probe
 from remote.shell import library, program
 from remote.tar_stream import Entry, archive, archive_size
-from remote.upkeep import probe
 
 _PATCH_S = 240.0
 _FILES_S = 120.0

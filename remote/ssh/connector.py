@@ -12,9 +12,9 @@ import asyncssh
 from asyncssh import SSHClientConnection
 
 from remote.errors import HostError
-from remote.ssh.faults import connect_error, preparation_error
-from remote.ssh.gateways import Gateways
+from remote.ssh.error_mapping import connect_error, preparation_error
 from remote.ssh.host_keys import HostKeys
+from remote.ssh.jump_hosts import Gateways
 from remote.ssh.login import DEAD_S, Login, Logins
 from remote.ssh.target import Target, hops
 

@@ -12,10 +12,10 @@ from typing import TypedDict
 import asyncssh
 
 from remote.errors import HostAuthFailed, HostKeyChanged
-from remote.ssh import distrust
+from remote.ssh import host_key_errors
 from remote.ssh.algorithms import host_key_algorithms
 from remote.ssh.known_hosts import Known, KnownHostsFile, hashed, known_name, line_for, look_up
-from remote.ssh.own_keys import append, locked
+from remote.ssh.known_hosts_writer import append, locked
 
 logger = logging.getLogger(__name__)
 
@@ -78,15 +78,15 @@ class HostKeys:
     def objection(self, name: str, key: asyncssh.SSHKey, known: Known) -> str | None:
         """Return what speaks against a host's plain key; None when it is known, or may be trusted as a new one."""
         if known.revokes(key):
-            return distrust.refused("it is revoked", known)
+            return host_key_errors.refused("it is revoked", known)
         if known.has(key):
             return None
         if known.keys:
-            return distrust.changed(name, key, known)
+            return host_key_errors.changed(name, key, known)
         if known.authorities:
-            return distrust.uncertified(name, key, known, self.own)
+            return host_key_errors.uncertified(name, key, known, self.own)
         if self.policy is HostKeyPolicy.STRICT:
-            return distrust.unknown(name, key, self.own)
+            return host_key_errors.unknown(name, key, self.own)
         return None
 
     def _warn(self, name: str) -> None:
@@ -155,12 +155,12 @@ class HostKeyCheck:
 
     def trusts_authority(self, key: asyncssh.SSHKey) -> bool:
         """Refuse the certificate of an authority that asyncssh has not found among those of `options`."""
-        self._refuse(distrust.signed_by_stranger(self._known_name, key, self._known, self._host_keys.own))
+        self._refuse(host_key_errors.signed_by_stranger(self._known_name, key, self._known, self._host_keys.own))
         return False
 
     def failed(self, error: asyncssh.HostKeyNotVerifiable) -> None:
         """Note the refusal, be it asyncssh's own: a certificate that does not hold, a revoked key."""
-        self._refuse(distrust.refused(error.reason, self._known))
+        self._refuse(host_key_errors.refused(error.reason, self._known))
 
     def _refuse(self, reason: str) -> None:
         self.refusal = self.refusal or HostKeyChanged(self._name, reason)

@@ -12,7 +12,7 @@ from typing import Any
 import asyncssh
 from asyncssh import SSHClientConnectionOptions
 
-from remote.ssh.daemon import DaemonExecutor
+from remote.daemon_threads import DaemonExecutor
 from remote.ssh.target import Target
 
 _KEEPALIVE_S = 15

@@ -13,10 +13,10 @@ from asyncssh import SSHClientConnection
 
 from remote.errors import HostError, HostUnreachable
 from remote.ssh.channel import SshChannel
+from remote.ssh.circuit_breaker import CoolDown
 from remote.ssh.connector import Connector
-from remote.ssh.cooldown import CoolDown
-from remote.ssh.faults import ConnectionDropped
-from remote.ssh.link import Link, LinkFull
+from remote.ssh.error_mapping import ConnectionDropped
+from remote.ssh.multiplexed import Link, LinkFull
 from remote.ssh.target import Target
 
 _HANDSHAKES = 8  # at a time; sshd refuses some of them from 10 on (MaxStartups)

@@ -9,12 +9,12 @@ import pytest
 from laboratory import Lab, eventually
 from ssh_laboratory import SshLab
 
-from remote.check import end_checks, run_check
 from remote.errors import HostUnreachable
 from remote.host import Host
 from remote.run import Output, run_script
 from remote.spool import Spool
 from remote.ssh.host import SshHost
+from remote.test_command import end_checks, run_check
 from tests.ssh.sshd import Sshd
 
 # The parent's group is that of the shell which waits for the answer.

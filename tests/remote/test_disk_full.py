@@ -10,8 +10,8 @@ from laboratory import Lab, drain, eventually
 
 from remote.errors import SpawnRefused
 from remote.follower import Lease
+from remote.host_queries import remove_spool
 from remote.spool import Exit
-from remote.upkeep import remove_spool
 from tests.needs import need
 
 FILL = 'head -c 3000000 /dev/zero | tr "\\0" x; '

@@ -9,9 +9,9 @@ from laboratory import Lab
 
 from remote.errors import HostError, SpawnRefused
 from remote.host import Channel
+from remote.host_queries import check_spool_root, clock_offset_s, environment_names, may_write
 from remote.local import LocalHost
-from remote.sharing import shells_on_one_connection
-from remote.upkeep import check_spool_root, clock_offset_s, environment_names, may_write
+from remote.ssh.channel_limit import shells_on_one_connection
 
 
 def host_with(lab: Lab, **variables: str) -> LocalHost:

@@ -16,8 +16,8 @@ from laboratory import QUICK, Lab, drain, eventually, read_until
 from remote.backoff import Patience
 from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.follower import Lease
+from remote.host_queries import list_spools, read_stderr_tail, remove_spool
 from remote.spool import Exit, Spool
-from remote.upkeep import list_spools, read_stderr_tail, remove_spool
 from tests.needs import need
 from tests.processes import gone
 

@@ -13,7 +13,7 @@ import asyncssh
 import pytest
 
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged
-from remote.ssh import own_keys
+from remote.ssh import known_hosts_writer
 from remote.ssh.host_keys import HostKeyCheck, HostKeyPolicy, HostKeys
 from remote.ssh.known_hosts import KnownHostsFile, describe, line_for, look_up
 from tests.needs import need
@@ -411,10 +411,10 @@ async def test_a_key_that_cannot_be_kept_is_an_error_that_names_the_file(sshd: S
 async def test_a_frozen_writer_does_not_hold_up_the_others_for_ever(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_keys, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(known_hosts_writer, "_PATIENCE_S", 0.0)
     check, key = HostKeys(own).handshake("box", "box", 22), new_key()
     assert check.trusts(key)
-    with own_keys.locked(own), pytest.raises(HostError, match="another process has held its lock"):
+    with known_hosts_writer.locked(own), pytest.raises(HostError, match="another process has held its lock"):
         await check.verified(key)
     await check.verified(key)
     assert knows(own, "box")

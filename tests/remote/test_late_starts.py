@@ -19,10 +19,10 @@ from remote.errors import HostUnreachable
 from remote.follower import Lease
 from remote.host import Channel
 from remote.local import LocalHost
+from remote.programs import Attach, Request, start_request
 from remote.run import Output, run_script
 from remote.shell import frame
 from remote.spool import Exit
-from remote.turn import Attach, Request, start_request
 from tests.processes import gone
 
 LARGE = b"p" * 100_000  # too large for a word of the program

@@ -17,10 +17,10 @@ from ssh_laboratory import SshLab
 from adapters.command import Command
 from remote.errors import SpawnRefused
 from remote.follower import Follower, Lease
-from remote.input import MAX_INPUT_LINE_BYTES
+from remote.host_queries import read_input
+from remote.input_buffer import MAX_INPUT_LINE_BYTES
 from remote.spool import Exit
 from remote.ssh.host import SshHost
-from remote.upkeep import read_input
 from tests.processes import gone
 from tests.ssh.sshd import Sshd
 

@@ -78,7 +78,7 @@ def test_the_boot_command_means_the_same_to_every_login_shell(shell: str) -> Non
 
 
 def test_the_rooms_import_nothing_but_the_adapters() -> None:
-    script = "import sys, remote.upkeep, remote.follower, remote.local; print(*sys.modules)"
+    script = "import sys, remote.host_queries, remote.follower, remote.local; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()

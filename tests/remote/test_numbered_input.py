@@ -20,11 +20,11 @@ from laboratory import Lab, drain, eventually
 from test_live_input import heard, live
 
 from remote.host import Channel
+from remote.host_queries import read_input
+from remote.programs import Attach
 from remote.shell import library
 from remote.spool import Spool
 from remote.stream import Answer, Ready
-from remote.turn import Attach
-from remote.upkeep import read_input
 
 LINES = st.binary(max_size=40).map(lambda text: text.replace(b"\n", b"n").replace(b"\0", b"0"))
 

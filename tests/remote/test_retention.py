@@ -11,8 +11,8 @@ from laboratory import Lab
 
 from adapters.command import SessionFiles
 from remote.errors import SpawnRefused
+from remote.host_queries import SpoolState, list_spools, read_session_files, remove_drafts
 from remote.spool import Spool
-from remote.upkeep import SpoolState, list_spools, read_session_files, remove_drafts
 
 DAY = 86_400
 FILES = SessionFiles("AGENT_HOME", ".agent", ("s1.jsonl",))

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from remote.ssh.cooldown import CoolDown
+from remote.ssh.circuit_breaker import CoolDown
 
 AWAY = HostUnreachable("box", "nothing listens")
 

@@ -10,7 +10,7 @@ import pytest
 from asyncssh import constants
 
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from remote.ssh.faults import ConnectionDropped, connect_error, preparation_error
+from remote.ssh.error_mapping import ConnectionDropped, connect_error, preparation_error
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('192.0.2.7', 22)")
 PROHIBITED = asyncssh.ChannelOpenError(constants.OPEN_ADMINISTRATIVELY_PROHIBITED, "open failed")

@@ -13,8 +13,8 @@ from ssh_laboratory import SshLab, connected, line, loop_complaints, nap, opened
 
 from remote.errors import HostAuthFailed, HostKeyChanged, HostUnreachable
 from remote.shell import frame
-from remote.ssh import link as link_module
 from remote.ssh import login
+from remote.ssh import multiplexed as link_module
 from remote.ssh.channel import SshChannel
 from remote.ssh.host import SshHost
 from remote.ssh.pool import Pool

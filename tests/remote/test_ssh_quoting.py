@@ -21,6 +21,7 @@ from laboratory import drain
 from adapters.command import Command, Signal
 from remote.errors import SpawnRefused
 from remote.follower import Lease, follow
+from remote.host_queries import check_workspace, list_spools, read_stderr_tail, remove_spool
 from remote.run import Output, run_script
 from remote.spool import Exit, Spool
 from remote.ssh.connector import Connector
@@ -28,7 +29,6 @@ from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeys
 from remote.ssh.pool import Pool
 from remote.ssh.target import Target
-from remote.upkeep import check_workspace, list_spools, read_stderr_tail, remove_spool
 from tests.needs import need
 from tests.ssh.accounts import SHELLS, Account, account, own_account
 from tests.ssh.sshd import Sshd

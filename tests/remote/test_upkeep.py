@@ -13,9 +13,7 @@ from laboratory import Lab, drain, eventually, read_until
 
 from adapters.command import SessionFiles
 from remote.errors import HostError, HostUnreachable, SpawnRefused
-from remote.run import run_script
-from remote.spool import Spool
-from remote.upkeep import (
+from remote.host_queries import (
     check_workspace,
     free_bytes,
     list_spools,
@@ -24,6 +22,8 @@ from remote.upkeep import (
     read_stderr_tail,
     remove_spool,
 )
+from remote.run import run_script
+from remote.spool import Spool
 from tests.processes import gone_pid
 
 FILES = SessionFiles("AGENT_HOME", ".agent", ("projects/*/s1.jsonl", "projects/*/s1/sub-*.jsonl"))

@@ -17,9 +17,9 @@ from adapters.session_request import SessionRequest
 from adapters.session_result import SessionResult
 from adapters.session_run import first_turn
 from ops.ledger import State
-from remote.check import run_check
 from remote.errors import HostUnreachable
 from remote.run import Output
+from remote.test_command import run_check
 from tests.needs import need
 from tests.processes import of_turns
 from tests.waiting import lines_of, until

@@ -14,8 +14,8 @@ import pytest
 
 from adapters.command import Command
 from adapters.result import Status, TurnResult
+from remote.programs import Attach, start_request
 from remote.spool import Spool
-from remote.turn import Attach, start_request
 from tests.needs import need
 from tests.ssh.links import Link, need_links
 from tests.ssh.sshd import Sshd

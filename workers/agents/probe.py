@@ -12,7 +12,7 @@ from adapters.errors import TurnError
 from adapters.versions import NO_VERDICT, Verdict, listed, verdict_on
 from ops.settings import AgentTable, Settings
 from remote.errors import HostError
-from remote.upkeep import environment_names, probe
+from remote.host_queries import environment_names, probe
 from workers.hosts.inventory import TurnHost
 
 LIMIT_S = 10.0  # for all of one look

@@ -13,7 +13,7 @@ import click
 from adapters.errors import InvalidRequest
 from ops import secret_files
 from ops.state_dir import StateDir
-from remote.ssh.daemon import DaemonExecutor
+from remote.daemon_threads import DaemonExecutor
 from workers.agents.probe import AgentReport, logins, look_safely
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option

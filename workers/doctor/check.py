@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass
 
-from remote.ssh.daemon import DaemonExecutor
+from remote.daemon_threads import DaemonExecutor
 
 LIMIT_S = 10.0  # for any one check
 

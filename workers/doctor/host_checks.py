@@ -8,9 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from ops.ledger import Ledger, SpoolRow
 from remote.errors import HostAuthFailed, HostError, HostUnreachable, SpawnRefused
-from remote.sharing import shells_on_one_connection
-from remote.ssh.link import MAX_CHANNELS
-from remote.upkeep import (
+from remote.host_queries import (
     SpoolState,
     check_spool_root,
     check_tools,
@@ -20,6 +18,8 @@ from remote.upkeep import (
     list_spools,
     may_write,
 )
+from remote.ssh.channel_limit import shells_on_one_connection
+from remote.ssh.multiplexed import MAX_CHANNELS
 from workers.doctor.check import Check
 from workers.hosts.inventory import TurnHost
 

@@ -20,7 +20,7 @@ from ops.ledger import Ledger
 from ops.settings import Settings
 from ops.state_dir import StateDir
 from ops.transcripts import Archive
-from remote.ssh.daemon import DaemonExecutor
+from remote.daemon_threads import DaemonExecutor
 from workers.brokers.embedded import EmbeddedBroker
 from workers.brokers.health import fault_of_redis
 from workers.brokers.ping import roll_call

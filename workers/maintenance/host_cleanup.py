@@ -16,7 +16,7 @@ import structlog
 from ops.errors import LedgerError
 from ops.ledger import SpoolRow
 from remote.errors import HostError, HostUnreachable, SpawnRefused
-from remote.upkeep import SpoolState, list_spools, remove_drafts, remove_spool
+from remote.host_queries import SpoolState, list_spools, remove_drafts, remove_spool
 from workers.context import Equipment
 from workers.hosts.inventory import TurnHost
 from workers.maintenance.late_usage import book_late_usage

@@ -20,8 +20,8 @@ from ops.redaction import Redactor
 from remote.backoff import Patience
 from remote.errors import LineTooLong, SpawnRefused
 from remote.follower import Follower, Lease, follow
+from remote.host_queries import STDERR_TAIL_BYTES, read_input, read_stderr_tail
 from remote.spool import Batch, Exit
-from remote.upkeep import STDERR_TAIL_BYTES, read_input, read_stderr_tail
 from workers.context import Equipment
 from workers.events.recorder import Narrator
 from workers.hosts.errors import turn_error

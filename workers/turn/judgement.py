@@ -14,8 +14,8 @@ from adapters.errors import Retry, TurnError
 from adapters.fold import TurnState
 from remote.errors import HostError
 from remote.host import Host
+from remote.host_queries import free_bytes, read_session_files
 from remote.spool import Spool
-from remote.upkeep import free_bytes, read_session_files
 from workers.agents.output_validation import Outputs
 from workers.hosts.errors import tolerant
 from workers.turn.attempt import AttemptRun, Ended

@@ -18,7 +18,7 @@ from adapters.session_result import Check
 from adapters.usage import Usage
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
-from remote.upkeep import remove_spool
+from remote.host_queries import remove_spool
 from workers.context import Equipment
 from workers.events.model import AttemptEnded, TurnSettled
 from workers.hosts.errors import tolerant

@@ -18,7 +18,7 @@ from adapters.contract import Judgement
 from adapters.session_request import SessionRequest
 from adapters.session_result import Check
 from ops.ledger import Attempt, Claim
-from remote.check import end_checks, run_check
+from remote.test_command import end_checks, run_check
 from workers.context import Equipment
 from workers.events.model import CheckFinished
 from workers.hosts.errors import tolerant

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from adapters.command import SessionFiles
 from remote.host import Host
-from remote.questions import ask
+from remote.host_calls import ask
 from remote.run import Output, run_script
 from remote.shell import library
 from remote.spool import Spool

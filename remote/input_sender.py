@@ -7,7 +7,7 @@ import contextlib
 
 from remote.attachment import Attachment
 from remote.errors import HostUnreachable
-from remote.input import Input, check_line
+from remote.input_buffer import Input, check_line
 
 
 class Teller:
