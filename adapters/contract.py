@@ -1,8 +1,8 @@
 """The contract between runturn and an agent.
 
 An adapter is a set of functions of values. To run a turn, a worker asks it to `check` the request, to `build` the
-command, and for a `parser`; it folds the parser's events with `adapters.fold`, and asks for a `judgement` when the
-process has ended. Everything that touches a machine happens elsewhere.
+command, and for a `parser`; it folds the parser's events with `adapters.turn_state`, and asks for a `judgement`
+when the process has ended. Everything that touches a machine happens elsewhere.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pydantic import JsonValue
 
 from adapters.command import Command, SessionFiles
 from adapters.errors import TurnError
-from adapters.fold import Parser, TurnState
 from adapters.prices import NO_PRICES, PriceTable
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.turn_state import Parser, TurnState
 from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
 from adapters.versions import Versions
 

@@ -39,8 +39,9 @@ A retry that follows an attempt that was paid for counts against `max_paid_retri
 turn's own: each kind says that, too (`Paid`).
 
 To add a kind: add a class here (its docstring is its default message) and a line to the tree above, and return it
-where it is found; for what agents report those are tables in `judge` modules and in `adapters.faults`. `make docs`
-writes its line in the documents; tests name the list to complete: the kinds that are retried in `test_errors`.
+where it is found; for what agents report those are tables in `judge` modules and in
+`adapters.toolkit.error_mapping`. `make docs` writes its line in the documents; tests name the list to complete:
+the kinds that are retried in `test_errors`.
 """
 
 from __future__ import annotations

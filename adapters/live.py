@@ -15,7 +15,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from adapters.contract import Adapter
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 
 
 class Wire(Protocol):

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from adapters.documents import invalid
+from adapters.protocol.validation_errors import invalid
 from adapters.usage import Tokens
 
 _DATED = re.compile(r"-\d{4}-\d{2}-\d{2}$")

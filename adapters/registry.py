@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, version
 from types import MappingProxyType
 
-from adapters.checked import Checked
 from adapters.contract import Adapter, AgentConfig
 from adapters.errors import InvalidRequest, TurnError
-from adapters.request import AUTO, TurnRequest
+from adapters.protocol.request import AUTO, TurnRequest
 from adapters.routing import check_able
+from adapters.validated_adapter import Checked
 
 GROUP = "runturn.adapters"
 
@@ -28,7 +28,7 @@ BUILT_IN = tuple(
         ("claude-sdk", "adapters.claude_sdk.adapter"),
         ("codex", "adapters.codex.adapter"),
         ("gemini", "adapters.gemini.adapter"),
-        ("scripted", "adapters.scripted"),
+        ("scripted", "adapters.replay_agent"),
     )
 )
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -8,9 +8,9 @@ from functools import partial
 
 from adapters.contract import Adapter, Billing, Capabilities
 from adapters.errors import AgentNotFound, AgentVersionUnsupported, InvalidRequest, TurnError
-from adapters.estimate import estimate_tokens
-from adapters.needs import Needs
-from adapters.request import AUTO, TurnRequest
+from adapters.protocol.request import AUTO, TurnRequest
+from adapters.requirements import Needs
+from adapters.toolkit.token_estimate import estimate_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from ops.ledger import Claim
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import SessionResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import SessionResult
 
 DOCS = Path(__file__).parent.parent / "docs"
 PUBLISHED: dict[str, type[BaseModel]] = {

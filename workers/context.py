@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from adapters.contract import Adapter
+from adapters.protocol.request import TurnRequest
 from adapters.registry import Registry
-from adapters.request import TurnRequest
 from ops.ledger import Ledger
 from ops.metrics import WorkerMetrics
 from ops.redaction import Redactor

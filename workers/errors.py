@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from adapters.result import TurnResult
-from adapters.session_result import SessionResult
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_result import SessionResult
 
 
 class RunturnError(Exception):

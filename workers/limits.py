@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from adapters import errors
 from adapters.errors import TurnError
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.settings import AgentSettings
 
 _DEADLINE_SHARE = 0.1  # of an attempt's time, at most, is for its soft stop

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from itertools import islice
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.redaction import Redactor, without_keys
 
 _HEAD = 2_000  # characters of a prompt that are looked at

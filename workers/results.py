@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from adapters.errors import TurnCancelled, TurnError, TurnExpired
-from adapters.fold import TurnState
-from adapters.plan import Plan
-from adapters.result import ErrorInfo, Status, TurnResult, totals
+from adapters.protocol.plan import Plan
+from adapters.protocol.result import ErrorInfo, Status, TurnResult, totals
+from adapters.turn_state import TurnState
 from adapters.usage import Usage, combine
 from workers.events.model import AttemptStarted
 

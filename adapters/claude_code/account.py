@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from adapters.claude_code.known import asks_aside, read_version
 from adapters.claude_code.report import OWN_TOKENS
 from adapters.events import Report
-from adapters.fold import TurnState
+from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 
 _KNOWN = ("success", "error")  # how subtypes begin

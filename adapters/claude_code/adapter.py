@@ -20,10 +20,10 @@ from adapters.claude_code.versions import VERSIONS
 from adapters.command import Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
-from adapters.faults import health_by_version
-from adapters.fold import Parser, TurnState
-from adapters.options import MAX_ARGUMENT_BYTES
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.toolkit.error_mapping import health_by_version
+from adapters.toolkit.options import MAX_ARGUMENT_BYTES
+from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
 _LOGIN = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN")

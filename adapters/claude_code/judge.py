@@ -6,7 +6,7 @@ it: what is missing proves nothing. The exit code alone says little: it is 0 for
 for an answer that was cut, for a schema never filled.
 
 To read another failure: `_CATEGORIES` for a category of the API's errors, `_SUBTYPES` for a subtype of the
-result, `adapters.faults` for an HTTP status.
+result, `adapters.toolkit.error_mapping` for an HTTP status.
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from adapters.claude_code.soft_stop import STOPPED
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
-from adapters.faults import exit_after_success, exit_error, kind_of_status, not_understood, without_result
-from adapters.fold import TurnState
+from adapters.toolkit.error_mapping import (
+    exit_after_success,
+    exit_error,
+    kind_of_status,
+    not_understood,
+    without_result,
+)
+from adapters.turn_state import TurnState
 
 _CATEGORIES: dict[str, type[TurnError]] = {
     "authentication_failed": errors.AuthenticationFailed,

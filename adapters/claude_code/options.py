@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from adapters.errors import InvalidRequest
-from adapters.options import AgentOptions, Text, given_flags
+from adapters.toolkit.options import AgentOptions, Text, given_flags
 
 
 class ClaudeCodeOptions(AgentOptions):

@@ -15,9 +15,9 @@ from adapters.claude_code.known import Version, read_version, tells_lost_answers
 from adapters.claude_code.report import read_report
 from adapters.claude_code.tokens import read_tokens
 from adapters.claude_code.tool_errors import tool_error_text, tool_output
-from adapters.fields import count, integer, number, optional_string, string
-from adapters.lines import decode, malformed
-from adapters.texts import MAX_SUMMARY, summary_of_call
+from adapters.toolkit.json_fields import count, integer, number, optional_string, string
+from adapters.toolkit.json_lines import decode, malformed
+from adapters.toolkit.truncate import MAX_SUMMARY, summary_of_call
 from adapters.usage import ModelUsage, Tokens
 
 SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code makes up itself, such as API errors
@@ -35,7 +35,7 @@ Events = tuple[ev.Event, ...]
 
 
 class ClaudeCodeParser:
-    """See `adapters.fold.Parser`."""
+    """See `adapters.turn_state.Parser`."""
 
     def __init__(self) -> None:
         self._version: Version | None = None  # None: it has not told it
@@ -66,7 +66,7 @@ class ClaudeCodeParser:
         }
 
     def feed(self, line: bytes, at: float | None) -> Events:
-        """Read one line; see `adapters.fold.Parser`."""
+        """Read one line; see `adapters.turn_state.Parser`."""
         # Text deltas are most lines of a stream with partial messages, and say nothing that we keep.
         if line.startswith(_STREAM_EVENT) and line.endswith(b"}") and not line.startswith(_STREAM_USAGE, _TYPE_AT):
             return _HEARTBEATS

@@ -13,7 +13,7 @@ from typing import Any
 from adapters.claude_code.known import Version, counts_by_process, tells_stop_reason
 from adapters.claude_code.tokens import read_model_tokens, read_tokens
 from adapters.events import Report
-from adapters.fields import integer, number, optional_string
+from adapters.toolkit.json_fields import integer, number, optional_string
 from adapters.usage import ModelUsage, Tokens
 
 _NEWS = "model_usage_since_last_result"

@@ -15,8 +15,8 @@ from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.tokens import read_tokens
 from adapters.claude_code.tools import ASKING
 from adapters.command import SessionFiles
-from adapters.fold import TurnState
-from adapters.lines import decode
+from adapters.toolkit.json_lines import decode
+from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Usage, UsageSource
 
 _SYNTHETIC = "<synthetic>"

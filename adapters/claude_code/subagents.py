@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from adapters.lines import decode
+from adapters.toolkit.json_lines import decode
 
 _SYNTHETIC = "<synthetic>"
 _TELLING = (b'"api-request"', b'"assistant"')

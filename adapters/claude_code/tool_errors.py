@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from adapters.texts import beginning, shorten, strip_ansi, texts_of
+from adapters.toolkit.truncate import beginning, shorten, strip_ansi, texts_of
 
 _ENVELOPE = re.compile(r"\A\s*<tool_use_error>(.*)</tool_use_error>\s*\Z", re.DOTALL)
 

@@ -17,10 +17,10 @@ from adapters.claude_sdk.versions import VERSIONS
 from adapters.command import SPOOL, Command
 from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentNotFound
-from adapters.fold import Parser
 from adapters.live import Conversation, Desk, Wire
-from adapters.request import TurnRequest
-from adapters.tool_functions import Toolbox
+from adapters.protocol.request import TurnRequest
+from adapters.toolkit.tool_functions import Toolbox
+from adapters.turn_state import Parser
 
 _MCP_FILE = "mcp.json"
 _LIVE = {

@@ -28,8 +28,8 @@ from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.claude_sdk.transport import WireTransport
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Desk, Wire
-from adapters.request import TurnRequest
-from adapters.tool_functions import ToolContext, ToolFunction
+from adapters.protocol.request import TurnRequest
+from adapters.toolkit.tool_functions import ToolContext, ToolFunction
 
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto")
 

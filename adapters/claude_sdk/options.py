@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from adapters.claude_code.options import ClaudeCodeOptions
 from adapters.claude_sdk.policy import Rule
 from adapters.errors import InvalidRequest
-from adapters.options import Text
-from adapters.request import EnvName, Milliseconds, Name
+from adapters.protocol.request import EnvName, Milliseconds, Name
+from adapters.toolkit.options import Text
 
 _MODEL_PARAMETERS = ("seed", "stop", "presence_penalty", "frequency_penalty")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from adapters import events as ev
 from adapters.claude_code.parser import ClaudeCodeParser, Events, Record
-from adapters.fields import string
+from adapters.toolkit.json_fields import string
 
 _MOST_TEXT = 2000  # characters of one text in a tool's parameters or result
 _MOST_ITEMS = 50
@@ -16,7 +16,7 @@ _HEARTBEATS: Events = (ev.HEARTBEAT,)
 
 
 class ClaudeSdkParser(ClaudeCodeParser):
-    """See `adapters.fold.Parser`."""
+    """See `adapters.turn_state.Parser`."""
 
     def __init__(self) -> None:
         super().__init__()

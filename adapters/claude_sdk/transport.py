@@ -14,8 +14,8 @@ import anyio
 from claude_agent_sdk import CLIConnectionError, Transport
 
 from adapters.claude_sdk.opening import Record
-from adapters.lines import decode
 from adapters.live import Wire
+from adapters.toolkit.json_lines import decode
 
 _OURS = re.compile(
     rb'"type":\s?"(?:control_request|control_response|control_cancel_request|command_lifecycle|result)"'

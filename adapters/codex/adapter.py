@@ -14,9 +14,9 @@ from adapters.codex.tools import TOOLS
 from adapters.codex.versions import VERSIONS
 from adapters.command import SPOOL, Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
-from adapters.faults import health_by_version
-from adapters.fold import Parser, TurnState
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.toolkit.error_mapping import health_by_version
+from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
 # OPENAI_API_KEY counts where config.toml names it as the `env_key` of a provider, and only there.

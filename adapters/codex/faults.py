@@ -9,7 +9,7 @@ import re
 
 from adapters import errors
 from adapters.errors import TurnError
-from adapters.faults import kind_of_status
+from adapters.toolkit.error_mapping import kind_of_status
 
 _STATUS = re.compile(r"status:? (\d{3})\b")
 _OVERLOADED = 503

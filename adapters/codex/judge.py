@@ -11,8 +11,8 @@ from adapters.codex.faults import fault
 from adapters.codex.rollout import next_files
 from adapters.contract import Exit, Judgement
 from adapters.errors import TurnError
-from adapters.faults import exit_after_success, exit_error, without_result
-from adapters.fold import TurnState
+from adapters.toolkit.error_mapping import exit_after_success, exit_error, without_result
+from adapters.turn_state import TurnState
 from adapters.usage import Usage, UsageSource
 
 _NO_SUCH_THREAD = "no rollout found for thread"

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from adapters.errors import InvalidRequest
-from adapters.options import MAX_ARGUMENT_BYTES, AgentOptions
+from adapters.toolkit.options import MAX_ARGUMENT_BYTES, AgentOptions
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 # Arguments can be read by everybody on a host. Names of variables that hold secrets are none.

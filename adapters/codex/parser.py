@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 
 from adapters import events as ev
-from adapters import nesting
 from adapters.codex.faults import broke_off, status_of
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
-from adapters.fields import optional_string, string
-from adapters.lines import MAX_MALFORMED, decode, malformed
-from adapters.texts import beginning, shorten, strip_ansi, summary, texts_of
+from adapters.protocol import nesting
+from adapters.toolkit.json_fields import optional_string, string
+from adapters.toolkit.json_lines import MAX_MALFORMED, decode, malformed
+from adapters.toolkit.truncate import beginning, shorten, strip_ansi, summary, texts_of
 from adapters.usage import ModelUsage
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
@@ -37,7 +37,7 @@ Events = tuple[ev.Event, ...]
 
 
 class CodexParser:
-    """See `adapters.fold.Parser`."""
+    """See `adapters.turn_state.Parser`."""
 
     def __init__(self) -> None:
         self._text = ""  # the latest that the model wrote
@@ -58,7 +58,7 @@ class CodexParser:
         }
 
     def feed(self, line: bytes, at: float | None) -> Events:
-        """Read one line; see `adapters.fold.Parser`."""
+        """Read one line; see `adapters.turn_state.Parser`."""
         try:
             record = decode(line)
             reader = self._readers.get(record.get("type"))

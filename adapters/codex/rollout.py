@@ -22,10 +22,10 @@ from adapters.codex.progress import Progress
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
 from adapters.command import SessionFiles
 from adapters.contract import NextFiles
-from adapters.fields import string
-from adapters.fold import TurnState
-from adapters.lines import decode
 from adapters.prices import PriceTable
+from adapters.toolkit.json_fields import string
+from adapters.toolkit.json_lines import decode
+from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 
 _THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.fields import count
+from adapters.toolkit.json_fields import count
 from adapters.usage import Tokens
 
 UNKNOWN_MODEL = "unknown"  # where no line names it: it has no price

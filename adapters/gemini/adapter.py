@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
-from adapters.faults import health_by_version
-from adapters.fold import Parser, TurnState
 from adapters.gemini.judge import judge, told_usage
 from adapters.gemini.options import GeminiOptions, flags
 from adapters.gemini.parser import GeminiParser
@@ -16,7 +14,9 @@ from adapters.gemini.prompt import MAX_BYTES, encoded
 from adapters.gemini.session_files import read_usage, session_files
 from adapters.gemini.tools import TOOLS
 from adapters.gemini.versions import VERSIONS
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.toolkit.error_mapping import health_by_version
+from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
 _LOGIN = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")

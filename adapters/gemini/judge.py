@@ -5,7 +5,7 @@ HTTP status of a failure, cut to eight bits, or one of its own; it is 0, too, fo
 or SIGTERM, and for an answer that was refused. Success is a result that says so, and no error before it.
 
 To read another failure: `_PHRASES` for what the result or stderr says, `_EXITS` for an exit code of its own,
-`adapters.faults` for an HTTP status.
+`adapters.toolkit.error_mapping` for an HTTP status.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from adapters import errors
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
-from adapters.faults import exit_after_success, exit_error, kind_of_status, not_understood, without_result
-from adapters.fold import TurnState
 from adapters.gemini.refusal import Refusal, last_refusal
 from adapters.gemini.report import ERROR, SUCCESS
 from adapters.prices import PriceTable
+from adapters.toolkit.error_mapping import (
+    exit_after_success,
+    exit_error,
+    kind_of_status,
+    not_understood,
+    without_result,
+)
+from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Usage, UsageSource
 
 _STATUS_OF_EXIT = {status % 256: status for status in (400, 401, 402, 403, 413, 429, 500, 502, 503, 504)}

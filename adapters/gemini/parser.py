@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters import events as ev
-from adapters.fields import string
 from adapters.gemini.report import SUCCESS, read_report
-from adapters.lines import decode, malformed
-from adapters.texts import MAX_SUMMARY, beginning, shorten, strip_ansi, summary_of_call, texts_of
+from adapters.toolkit.json_fields import string
+from adapters.toolkit.json_lines import decode, malformed
+from adapters.toolkit.truncate import MAX_SUMMARY, beginning, shorten, strip_ansi, summary_of_call, texts_of
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _SUMMARY_KEYS = ("command", "file_path", "absolute_path", "path", "dir_path", "pattern", "query", "prompt", "url",
@@ -26,7 +26,7 @@ Events = tuple[ev.Event, ...]
 
 
 class GeminiParser:
-    """See `adapters.fold.Parser`."""
+    """See `adapters.turn_state.Parser`."""
 
     def __init__(self) -> None:
         self._answer: list[str] = []  # pieces of the one under way
@@ -42,7 +42,7 @@ class GeminiParser:
         }
 
     def feed(self, line: bytes, at: float | None) -> Events:
-        """Read one line; see `adapters.fold.Parser`."""
+        """Read one line; see `adapters.turn_state.Parser`."""
         try:
             record = decode(line)
             kind = record.get("type")

@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 from adapters.events import Report
-from adapters.fields import integer, optional_string
 from adapters.gemini.tokens import of_stats
+from adapters.toolkit.json_fields import integer, optional_string
 from adapters.usage import ModelUsage
 
 SUCCESS, ERROR = "success", "error"  # the statuses that are known

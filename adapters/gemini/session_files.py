@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.command import SessionFiles
-from adapters.fold import TurnState
 from adapters.gemini.tokens import count, of_message
 from adapters.gemini.tools import ASKING
-from adapters.lines import decode
 from adapters.prices import PriceTable
+from adapters.toolkit.json_lines import decode
+from adapters.turn_state import TurnState
 from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource
 
 

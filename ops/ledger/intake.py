@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import SessionResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import SessionResult
 from ops.ledger.models import State, Waiter
 from ops.ledger.queue import admission, session_runs, settlement, waiters
 from ops.ledger.queue.admission import Asked

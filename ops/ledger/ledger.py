@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
-from adapters.result import TurnResult
-from adapters.session_result import Check
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_result import Check
 from adapters.usage import Usage
 from ops.ledger import events, retention, sessions, transcripts, workspaces
 from ops.ledger.accounting import budgets, late_usage

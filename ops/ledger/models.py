@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from adapters.usage import Usage
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from adapters.usage import Usage
 from ops.ledger import events, sessions, transcripts, workspaces
 from ops.ledger.accounting import booking, budgets, late_usage
@@ -15,8 +15,7 @@ from ops.ledger.accounting.budgets import Budget
 from ops.ledger.accounting.late_usage import SpoolRow
 from ops.ledger.database import Database
 from ops.ledger.models import Claim, State, Waiter
-from ops.ledger.queue import claims, host_slots, session_runs, settlement, waiters
-from ops.ledger.queue import known_hosts as presence
+from ops.ledger.queue import claims, host_slots, known_hosts, session_runs, settlement, waiters
 from ops.ledger.queue.claims import Renewal
 from ops.ledger.queue.known_hosts import Seen
 from ops.ledger.queue.session_runs import SessionRun
@@ -50,7 +49,7 @@ class LedgerReader:
     def known_hosts(self) -> Mapping[str, list[Seen]]:
         """The hosts that workers have known within the last day, by name."""
         with self._database.read() as connection:
-            return presence.known(connection)
+            return known_hosts.known(connection)
 
     def session(self, session_id: str) -> SessionRow | None:
         """Where a session lives; None: not known."""

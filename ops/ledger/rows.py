@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from ops.errors import StaleClaim, UnknownTurn
 from ops.ledger.models import Attempt, Claim
 from ops.ledger.schema import attempts, turns

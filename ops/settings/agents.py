@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from adapters.contract import Billing
-from adapters.request import Name
+from adapters.protocol.request import Name
 from ops.settings.values import Milliseconds, Printable, Version
 
 

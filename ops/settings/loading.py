@@ -13,8 +13,8 @@ from platformdirs import user_config_path
 from pydantic import ValidationError
 from pydantic_settings import SettingsError as Unreadable
 
-from adapters.documents import UNKNOWN
-from adapters.nearby import meant, meant_field
+from adapters.protocol.validation_errors import UNKNOWN
+from adapters.suggestions import meant, meant_field
 from ops import secret_files
 from ops.errors import SettingsError
 from ops.settings.settings import PREFIX, Settings

@@ -17,7 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from adapters.request import Name
+from adapters.protocol.request import Name
 from ops import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
 from ops.settings.ssh import SshHosts, SshSettings

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from adapters.request import EnvName, Label, Name
+from adapters.protocol.request import EnvName, Label, Name
 from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable
 
 

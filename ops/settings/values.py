@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from adapters.request import Name
+from adapters.protocol.request import Name
 from adapters.versions import is_version
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from adapters.codex.adapter import Codex
 from adapters.contract import AgentConfig, Exit, Judgement
 from adapters.events import Event
-from adapters.fold import TurnState, fold
 from adapters.prices import PriceTable
+from adapters.turn_state import TurnState, fold
 from adapters.usage import NO_TOKENS, Tokens
 
 DATA = Path(__file__).parent.parent / "data" / "codex"

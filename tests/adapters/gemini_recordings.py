@@ -10,9 +10,9 @@ from pathlib import Path
 
 from adapters.contract import AgentConfig, Exit, Judgement
 from adapters.events import Event
-from adapters.fold import TurnState, fold
 from adapters.gemini.adapter import Gemini
 from adapters.prices import PriceTable
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Tokens
 
 DATA = Path(__file__).parent.parent / "data" / "gemini"

@@ -10,7 +10,7 @@ from pathlib import Path
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import Exit, Judgement
 from adapters.events import Event
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Tokens, Usage
 
 DATA = Path(__file__).parent.parent / "data" / "claude-code"

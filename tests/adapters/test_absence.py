@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_sdk.adapter import ClaudeSdk
 from adapters.contract import Adapter, Exit
-from adapters.fold import TurnState, fold
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Usage
 from tests.adapters import codex_recordings, gemini_recordings, recordings
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from adapters.arguments import asked
 from adapters.errors import InvalidRequest
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest
-from adapters.result import ErrorInfo, Status, TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import SessionResult, SessionStatus
+from adapters.protocol.arguments import asked
+from adapters.protocol.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.protocol.result import ErrorInfo, Status, TurnResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import SessionResult, SessionStatus
 
 RESULT: dict[str, Any] = TurnResult(
     turn_id="plan",

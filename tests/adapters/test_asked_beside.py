@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Usage
 from tests.adapters.codex_recordings import CODEX
 from tests.adapters.gemini_recordings import agent, folded, load

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from adapters.checked import Checked
 from adapters.claude_code.adapter import ClaudeCode, create
 from adapters.command import Command
 from adapters.contract import AgentConfig, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import AgentFailed, InvalidRequest, TurnError
 from adapters.events import AdapterFault, AssistantText, Malformed, TokenUsage
-from adapters.fold import TurnState, fold
 from adapters.live import Control, ControlRequest
+from adapters.protocol.request import TurnRequest
 from adapters.registry import BUILT_IN, GROUP, discover
-from adapters.request import TurnRequest
+from adapters.turn_state import TurnState, fold
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
+from adapters.validated_adapter import Checked
 from tests.adapters.recordings import load
 
 REQUEST = TurnRequest.parse({"prompt": "x", "workspace": "/w"})

@@ -11,9 +11,9 @@ from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, AgentConfig, Exit, Session
 from adapters.errors import InvalidRequest
-from adapters.options import MAX_ARGUMENT_BYTES
+from adapters.protocol.request import TurnRequest
 from adapters.registry import Registry
-from adapters.request import TurnRequest
+from adapters.toolkit.options import MAX_ARGUMENT_BYTES
 
 NEW = Session("11111111-2222-3333-4444-555555555555", resume=False)
 OLD = Session(NEW.session_id, resume=True)

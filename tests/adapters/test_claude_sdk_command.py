@@ -28,7 +28,7 @@ from adapters.command import SPOOL
 from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentFailed, AgentNotFound, InvalidRequest
 from adapters.events import AgentStatus
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from tests.adapters.wires import Desk
 
 NEW = Session("5f6f1c2e-0000-4000-8000-000000000001", resume=False)

@@ -12,7 +12,7 @@ from adapters.codex.adapter import create
 from adapters.command import SPOOL, Command
 from adapters.contract import AgentConfig, Exit, Session
 from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 
 NEW = Session("", resume=False)
 THREAD = "01a2051b-31cd-79b1-9650-a0f18aeb4a0b"

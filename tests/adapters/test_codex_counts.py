@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapters.codex.rollout import next_files, session_files
 from adapters.contract import Exit
 from adapters.events import SessionStarted
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Tokens, Usage
 from tests.adapters.codex_recordings import CODEX, folded, lines
 from tests.adapters.version_recordings import Recording, judged, recordings

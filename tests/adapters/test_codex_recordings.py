@@ -8,7 +8,7 @@ from adapters import events as ev
 from adapters.codex.rollout import next_files, session_files
 from adapters.contract import Exit
 from adapters.errors import Retry
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Tokens, Usage, UsageSource
 from tests.adapters.codex_recordings import CODEX, bill, billed_names, folded, lines, names
 

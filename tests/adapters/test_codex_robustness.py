@@ -11,8 +11,8 @@ from adapters.codex.faults import fault
 from adapters.codex.rollout import next_files
 from adapters.contract import Exit
 from adapters.events import HEARTBEAT, SessionStarted
-from adapters.fold import TurnState, fold
-from adapters.result import totals
+from adapters.protocol.result import totals
+from adapters.turn_state import TurnState, fold
 from tests.adapters.codex_recordings import CODEX, lines, names
 from tests.adapters.test_robustness import NESTED, _is_published, _mutate
 

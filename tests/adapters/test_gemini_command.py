@@ -13,7 +13,7 @@ from adapters.errors import InvalidRequest
 from adapters.gemini.adapter import create
 from adapters.gemini.options import FLAGS, GeminiOptions
 from adapters.gemini.prompt import encoded
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 
 NEW = Session("11111111-2222-4333-8444-555555555555", resume=False)
 

@@ -6,7 +6,7 @@ import pytest
 
 from adapters import events as ev
 from adapters.contract import Exit
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Tokens, UsageSource
 from tests.adapters.gemini_recordings import agent, folded, load, names
 

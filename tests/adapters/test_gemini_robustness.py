@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from adapters import events as ev
 from adapters.contract import Exit
-from adapters.fold import TurnState, fold
-from adapters.result import totals
+from adapters.protocol.result import totals
+from adapters.turn_state import TurnState, fold
 from tests.adapters.gemini_recordings import agent, load, names
 
 LINES = sorted({line for name in names() for line in (*load(name).lines, *load(name).session_lines)})

@@ -6,8 +6,8 @@ import pytest
 
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.errors import InvalidRequest
-from adapters.nearby import meant
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.suggestions import meant
 
 
 @pytest.mark.parametrize(

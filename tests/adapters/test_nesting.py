@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from adapters.lines import decode
-from adapters.nesting import is_deeper, read
+from adapters.protocol.nesting import is_deeper, read
+from adapters.toolkit.json_lines import decode
 
 
 @pytest.mark.parametrize(

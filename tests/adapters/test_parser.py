@@ -8,7 +8,7 @@ import pytest
 
 from adapters import events as ev
 from adapters.claude_code.parser import ClaudeCodeParser
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import ModelUsage, Tokens
 
 USAGE = {

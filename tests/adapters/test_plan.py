@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from adapters.claude_code.adapter import ClaudeCode
 from adapters.errors import InvalidRequest, StructuredOutputMissing
-from adapters.plan import SCHEMA, instructed, read_plan
-from adapters.request import TurnRequest
+from adapters.protocol.plan import SCHEMA, instructed, read_plan
+from adapters.protocol.request import TurnRequest
 
 FIRST = {"id": "t1", "title": "Read", "description": "all of it", "complexity": "low", "dependencies": []}
 SECOND = {"id": "t2", "title": "Write", "description": "", "complexity": "high", "dependencies": ["t1"]}
@@ -26,7 +25,7 @@ def answer(*tasks: object) -> str:
 
 
 def test_plan_turn_asks_for_a_plan_with_its_schema() -> None:
-    asked = instructed(request(plan=True), ClaudeCode())
+    asked = instructed(request(plan=True), structured_output=True)
     assert asked.prompt.endswith("\n\nAdd {a} cache")
     assert '{"tasks": [{"id": "t1"' in asked.prompt
     assert asked.output_schema == SCHEMA
@@ -34,7 +33,7 @@ def test_plan_turn_asks_for_a_plan_with_its_schema() -> None:
 
 def test_other_turns_are_asked_as_they_are() -> None:
     plain = request()
-    assert instructed(plain, ClaudeCode()) is plain
+    assert instructed(plain, structured_output=True) is plain
 
 
 def test_plan_has_a_form_of_its_own() -> None:

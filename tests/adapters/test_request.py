@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import InvalidRequest
-from adapters.output_schema import is_plain, output_fault
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest
-from adapters.workspace import matcher
+from adapters.protocol.output_schema import is_plain, output_fault
+from adapters.protocol.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.protocol.workspace import matcher
 
 LEAST: dict[str, Any] = {"prompt": "Fix the bug", "workspace": "/srv/repo"}
 WHOLE: dict[str, Any] = {

@@ -18,8 +18,8 @@ from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.claude_code.session_files import read_usage
 from adapters.contract import Exit
 from adapters.events import HEARTBEAT, Event
-from adapters.fold import TurnState, fold
-from adapters.result import totals
+from adapters.protocol.result import totals
+from adapters.turn_state import TurnState, fold
 from tests.adapters.recordings import VERSIONS, load, names
 
 RECORDINGS = [*names(), *(f"{version}/{name}" for version in VERSIONS for name in names(version))]

@@ -12,10 +12,10 @@ from adapters.billing import billing_modes
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import AgentConfig, Billing, Capabilities
 from adapters.errors import AgentNotFound, InvalidRequest
-from adapters.estimate import TokenEstimate, estimate_tokens
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.replay_agent import create
 from adapters.routing import Candidate, Choice, check_able, choose
-from adapters.scripted import create
+from adapters.toolkit.token_estimate import TokenEstimate, estimate_tokens
 
 PLAIN = Capabilities(resume=True, structured_output=False, cost_cap=False, live_output_tokens=False)
 RICH = replace(PLAIN, structured_output=True, live=True, plans=True, max_context_tokens=1_000)

@@ -9,9 +9,9 @@ import pytest
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import Adapter, Exit
 from adapters.errors import InvalidRequest
-from adapters.fold import TurnState, fold
-from adapters.request import TurnRequest
-from adapters.scripted import Scripted
+from adapters.protocol.request import TurnRequest
+from adapters.replay_agent import Scripted
+from adapters.turn_state import TurnState, fold
 from tests.adapters.recordings import load
 
 

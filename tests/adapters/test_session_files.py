@@ -9,7 +9,7 @@ import pytest
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage
 from adapters.contract import Exit
-from adapters.fold import TurnState
+from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Tokens, UsageSource
 from tests.adapters.recordings import folded, load
 

@@ -9,11 +9,11 @@ import pytest
 
 from adapters import errors
 from adapters.errors import InvalidRequest, TurnError
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest
-from adapters.result import ErrorInfo, ModelBill, Status, TurnResult, UsageTotals
-from adapters.session_request import SessionRequest
-from adapters.session_result import Check, SessionResult
-from adapters.session_run import NextTurn, Progress, after_turn, first_turn
+from adapters.protocol.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.protocol.result import ErrorInfo, ModelBill, Status, TurnResult, UsageTotals
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import Check, SessionResult
+from adapters.protocol.session_run import NextTurn, Progress, after_turn, first_turn
 from adapters.usage import UsageSource
 
 NOW = 1_800_000_000.0

@@ -11,9 +11,9 @@ import pytest
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.soft_stop import SETTINGS
 from adapters.contract import Exit, Session
-from adapters.fold import TurnState, fold
-from adapters.request import TurnRequest
-from adapters.scripted import Scripted
+from adapters.protocol.request import TurnRequest
+from adapters.replay_agent import Scripted
+from adapters.turn_state import TurnState, fold
 
 SESSION = Session("11111111-2222-3333-4444-555555555555", resume=False)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.errors import InvalidRequest
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.protocol.request import MAX_PROMPT_BYTES, TurnRequest
 
 WHOLE = {
     "description": "Mend the build.\nIt is urgent.",

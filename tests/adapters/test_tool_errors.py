@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.claude_code.tool_errors import strip_envelope, tool_error_text
-from adapters.texts import MAX_ERROR_BYTES, shorten, strip_ansi
+from adapters.toolkit.truncate import MAX_ERROR_BYTES, shorten, strip_ansi
 
 
 @pytest.mark.parametrize(

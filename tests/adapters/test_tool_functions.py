@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from adapters import tool_functions
 from adapters.errors import InvalidRequest
-from adapters.tool_functions import Toolbox, ToolContext, ToolFunction, render
+from adapters.toolkit import tool_functions
+from adapters.toolkit.tool_functions import Toolbox, ToolContext, ToolFunction, render
 from tests.docs.pages import BLOCKS
 
 CONTEXT = ToolContext("t1", 12.0, 99)

@@ -8,8 +8,8 @@ import pytest
 
 from adapters import events as ev
 from adapters.claude_code.parser import ClaudeCodeParser
-from adapters.fold import TurnState, fold
-from adapters.transcript_view import Transcript, transcript_text
+from adapters.markdown import Transcript, transcript_text
+from adapters.turn_state import TurnState, fold
 from adapters.usage import ModelUsage, Tokens
 from tests.adapters.recordings import DATA
 from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, CheckFinished, TurnSettled, to_wire

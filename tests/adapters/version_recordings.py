@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from adapters.contract import Adapter, AgentConfig, Exit, Judgement
-from adapters.fold import TurnState, fold
 from adapters.prices import PriceTable
 from adapters.registry import BUILT_IN
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Tokens, Usage
 
 _DATA = Path(__file__).parents[1] / "data"

@@ -15,9 +15,9 @@ from adapters.claude_sdk.adapter import ClaudeSdk
 from adapters.command import SPOOL
 from adapters.contract import Exit, Judgement, Session
 from adapters.events import Event
-from adapters.fold import TurnState, fold
 from adapters.live import Control, ControlRequest, Conversation, Permission, Verdict
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.turn_state import TurnState, fold
 
 LINE_LIMIT = 16 * 1024 * 1024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
 from tests.agents.cells import Cell, wrong_books
 from tests.agents.scenes import Scene
 from tests.agents.versions import Version

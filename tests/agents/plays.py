@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
 from tests.agents.cells import Cell, broken
 from tests.agents.played import Played, cell
 from tests.agents.scenes import SCHEMA, Scene

@@ -20,8 +20,8 @@ import psutil
 
 from adapters.command import SPOOL, Command
 from adapters.contract import Adapter, AgentConfig, Session
+from adapters.protocol.request import TurnRequest
 from adapters.registry import BUILT_IN
-from adapters.request import TurnRequest
 from tests.agents.actors import ACTORS, Actor, key
 from tests.agents.records import lines_of, remembered, small, told
 from tests.agents.scenes import SCHEMA, Scene

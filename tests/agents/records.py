@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from adapters.fold import Parser, TurnState, fold
+from adapters.turn_state import Parser, TurnState, fold
 
 _LONG = 300  # characters of a text that nobody judges by
 _DROPPED = frozenset({"base_instructions", "tools", "slash_commands", "agents", "skills", "plugins", "attachment"})

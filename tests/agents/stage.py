@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from tests.agents.actors import ACTORS, Actor, key
 from tests.agents.scenes import Scene
 from tests.agents.versions import PROGRAMS, Version, installed

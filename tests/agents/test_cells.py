@@ -8,8 +8,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from adapters.contract import AgentConfig
+from adapters.protocol.result import ModelBill, Status, TurnResult, UsageTotals
 from adapters.registry import BUILT_IN
-from adapters.result import ModelBill, Status, TurnResult, UsageTotals
 from tests.agents.cells import Cell
 from tests.agents.played import Played, cell
 from tests.agents.results import load, order

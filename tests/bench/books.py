@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from adapters.request import TurnRequest
-from adapters.result import Status, TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status, TurnResult
 from ops.ledger.database import Database
 from ops.ledger.schema import TOKEN_KINDS, attempts, events, sessions, turn_labels, turns, usage, waiters
 

@@ -13,7 +13,7 @@ import orjson
 from claude_agent_sdk._internal.message_parser import parse_message
 
 from adapters.claude_code.parser import ClaudeCodeParser
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from tests.bench.recording import Lines, as_recorded, session
 from tests.bench.rows import Rows, at_least, informs
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.ledger import Claim, CostKey, Ledger
 from tests.bench.books import NOW, fill, give_back, id_of, queued, settled, settled_until
 from tests.bench.rows import Row, Rows, at_least, at_most, informs

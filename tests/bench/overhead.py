@@ -23,7 +23,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from adapters.contract import Session
-from adapters.result import Status
+from adapters.protocol.result import Status
 from ops.settings import Settings
 from tests.bench.meter import PREFIX, Cpu, cpu
 from tests.bench.plain import QUEUE

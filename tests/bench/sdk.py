@@ -23,8 +23,8 @@ from adapters.claude_sdk.adapter import ClaudeSdk
 from adapters.claude_sdk.gates import HOOKS
 from adapters.command import Command
 from adapters.contract import AgentConfig, Session
-from adapters.request import TurnRequest
-from adapters.result import Status
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status
 from remote.follower import follow
 from remote.host import Host
 from remote.local import LocalHost

@@ -20,7 +20,7 @@ import orjson
 import psutil
 import redis
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.bench.rows import Rows, at_most, informs
 from tests.waiting import until
 from tests.workers.fleet import Fleet

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from kombu import Connection
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from tests.boards.turns import Cast
 from tests.ports import free_port
 from tests.prometheus_server import Prometheus

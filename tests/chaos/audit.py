@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from adapters.usage import ModelUsage, Tokens
 from ops.errors import UnknownTurn
 from ops.ledger import State

@@ -9,8 +9,8 @@ from celery import Celery
 from celery.canvas import Signature
 from kombu.simple import SimpleQueue
 
-from adapters.result import Status, TurnResult
-from adapters.session_result import SessionResult, SessionStatus
+from adapters.protocol.result import Status, TurnResult
+from adapters.protocol.session_result import SessionResult, SessionStatus
 
 _QUEUE = "another.application"
 _COMPLETED, _FAILED = "completed", "failed"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from celery import Celery, chain, chord, states
 from celery.canvas import Signature
 
-from adapters.session_request import SessionRequest
+from adapters.protocol.session_request import SessionRequest
 from ops.ledger import Ledger
 from tests.chaos.broker import Broker
 from tests.chaos.followers import Followers

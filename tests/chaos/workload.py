@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from adapters.request import TurnRequest
-from adapters.session_request import SessionRequest
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.session_request import SessionRequest
 from ops.ledger import Ledger
 from tests.chaos.agents import CLAUDE, CODEX, GEMINI, MODELS, SDK, session_agent
 from tests.chaos.form import Form

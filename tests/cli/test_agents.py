@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.needs import Needs
+from adapters.requirements import Needs
 from ops.settings import Settings
 from tests.cli.conftest import Cli
 from workers.cli.options import build_request

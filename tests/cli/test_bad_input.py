@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.cli.conftest import Cli
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, told
 from workers.app import QUEUE, TASK, create_app

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.cli.conftest import Cli
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, slow_recording

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from adapters.command import Command, Signal
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status, TurnResult
 from adapters.registry import BUILT_IN
-from adapters.request import TurnRequest
-from adapters.result import Status, TurnResult
 from adapters.usage import NO_USAGE
 from ops.ledger import AttemptEnd, Claim, Ledger
 from ops.ledger.schema import turns

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
 from tests.cli.conftest import Cli
 from tests.workers.fleet import Fleet
 from workers.cli.main import cli as group

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.cli.conftest import Cli
 from tests.workers.fleet import RUNTURN, Fleet
 from workers.brokers.embedded import EmbeddedBroker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import TurnCancelled
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.ledger import Ledger, TranscriptSource
 from ops.state_dir import StateDir
 from ops.transcripts import Archive, compose, read_lines

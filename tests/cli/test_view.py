@@ -12,7 +12,7 @@ from rich.console import Console
 
 from adapters import events as ev
 from adapters.claude_code.adapter import ClaudeCode
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import ModelUsage, Tokens
 from workers.cli.view import TurnView, show_live
 from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, TurnSettled, to_wire

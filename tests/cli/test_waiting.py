@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.errors import LedgerUnavailable
 from ops.ledger import Ledger
 from tests.cli.conftest import Cli

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
 from tests.contract.actors import AGENTS, cast
 from tests.contract.codex import Codex
 from tests.contract.replay import Replay

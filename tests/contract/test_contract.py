@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.contract.actors import AGENTS
 from tests.contract.scenes import HUGE_TEXT, Bill, Scene, Turn
 from tests.contract.stage import HOSTS, Stage, open_stage, scenes

@@ -15,18 +15,18 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from adapters.after import After
 from adapters.claude_code.options import FLAGS, ClaudeCodeOptions
 from adapters.claude_sdk.options import ClaudeSdkOptions, Permissions, RemoteServer, Sandbox, StdioServer, Subagent
 from adapters.codex.options import CodexOptions
 from adapters.errors import KINDS, Paid, Retry, TurnError
 from adapters.gemini.options import GeminiOptions
-from adapters.needs import Needs
-from adapters.request import TurnRequest
-from adapters.scripted import ScriptedOptions
-from adapters.session_request import SessionRequest
-from adapters.task import Task
-from adapters.workspace import Collect, HostMount, Worktree
+from adapters.protocol.after import After
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.task import Task
+from adapters.protocol.workspace import Collect, HostMount, Worktree
+from adapters.replay_agent import ScriptedOptions
+from adapters.requirements import Needs
 from ops.settings import PREFIX, Settings
 from tests.agents.results import load
 from tests.agents.table import tables

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import redis
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
-from adapters.session_result import SessionResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_result import SessionResult
 from tests.docs.pages import ROOT, page
 from tests.model_api import ModelApi, Reply, Script, Text, Usage, replies
 from tests.waiting import until

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from ops.ledger import TurnRow
 from tests.docs.pages import page
 from tests.waiting import until

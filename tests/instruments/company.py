@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from tests.docs.pages import page
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet

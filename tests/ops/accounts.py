@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from adapters.request import TurnRequest
-from adapters.result import ErrorInfo, Status, TurnResult, totals
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd, Claim, Ledger
 from ops.ledger.schema import (

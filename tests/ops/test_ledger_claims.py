@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from accounts import TTL, a_request, a_result, an_end, begun, claimed, taken, tried_again
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.errors import AttemptOpen, StaleClaim, UnknownTurn
 from ops.ledger import Claim, Ledger, Renewal, State
 from ops.ledger.schema import turns

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 from accounts import PLACE, TTL, a_request, audit, claimed
 
-from adapters.result import ErrorInfo, Status, TurnResult, totals
+from adapters.protocol.result import ErrorInfo, Status, TurnResult, totals
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, sum_costs
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, AttemptEnd, BudgetKey, Claim, HostBusy, InUse, Ledger, Period, State

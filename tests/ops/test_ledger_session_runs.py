@@ -7,9 +7,9 @@ from typing import Any
 from accounts import TTL, a_failure, a_result, an_end, begun
 
 from adapters.errors import InvalidRequest
-from adapters.result import TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import Check, SessionResult
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import Check, SessionResult
 from adapters.usage import UsageSource
 from ops.ledger import Claim, Ledger, State
 from tests.claiming import claim_turn

@@ -21,7 +21,7 @@ from accounts import (
     tried_again,
 )
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.errors import AttemptOpen, UnknownTurn
 from ops.ledger import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from accounts import PLACE, TTL, a_request, a_result, an_end, claimed
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.errors import StaleClaim
 from ops.ledger import Attempt, Claim, Ledger
 from tests.claiming import claim_turn

@@ -13,8 +13,8 @@ from accounts import a_failure, a_request, a_result
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace import TracerProvider
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from ops.ledger import Claim
 from ops.redaction import looks_secret
 from ops.tracing import Tracing, agent_environment, parent_of_task, traced

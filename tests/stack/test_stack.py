@@ -17,7 +17,7 @@ import psutil
 import pytest
 import yaml
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.docs.pages import page
 from tests.needs import missing, need
 from tests.stack import turns

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.ledger import Ledger
 from tests.stack.stack import Stack
 from workers.app import create_app

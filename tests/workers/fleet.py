@@ -15,8 +15,8 @@ from typing import Any
 
 from celery.result import AsyncResult
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from ops.ledger import Ledger
 from ops.state_dir import StateDir
 from tests.ledgers import new_ledger

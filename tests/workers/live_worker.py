@@ -19,9 +19,9 @@ from adapters.command import Command
 from adapters.contract import Capabilities, Session
 from adapters.errors import AgentFailed, InvalidRequest
 from adapters.live import Control, ControlRequest, Conversation, Desk, Permission, Wire
+from adapters.protocol.request import TurnRequest
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
 from ops.settings import Settings
 from tests.waiting import lines_of
 from workers.agents import registry

@@ -15,10 +15,10 @@ from typing import Any
 
 from adapters.command import Command
 from adapters.contract import Adapter, Session
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
 from ops.ledger import Claim, Ledger
 from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeyPolicy, HostKeys

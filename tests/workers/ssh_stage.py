@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.ssh.links import Link
 from tests.ssh.sshd import Sshd
 from tests.waiting import until

@@ -14,10 +14,10 @@ import pytest
 
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import Capabilities, Exit, Health
-from adapters.faults import health_by_version
+from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.result import TurnResult
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
+from adapters.toolkit.error_mapping import health_by_version
 from adapters.versions import Standing, Unsupported, Versions, verdict_on
 from ops.ledger import Attempt
 from ops.metrics import Vocabulary, WorkerMetrics, new_registry

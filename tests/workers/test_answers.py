@@ -12,7 +12,7 @@ import pytest
 from celery import signals
 
 from adapters.errors import TurnCancelled
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Waiter
 from ops.ledger.queue.waiters import LEASE_S

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from adapters.errors import TurnCancelled
-from adapters.result import Status
+from adapters.protocol.result import Status
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Ledger
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from adapters.request import TurnRequest
-from adapters.result import ModelBill, Status, TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import ModelBill, Status, TurnResult
 from adapters.usage import Tokens
 from tests.model_api import Branch, Fault, Hold, HttpError, ModelApi, Reply, Script, Text, ToolUse, Usage, replies
 from tests.processes import of_turns

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.processes import gone_pid
 from tests.waiting import until
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, slow_recording

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import Retry
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from ops.ledger import Budget, BudgetKey, OverBudget, Period
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

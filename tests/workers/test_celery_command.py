@@ -15,8 +15,8 @@ from celery import Celery
 from celery.bin.celery import celery
 from celery.worker.control import Panel
 
-from adapters.request import TurnRequest
-from adapters.result import Status
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status
 from tests.brokers.node import Vhost
 from tests.docs.pages import page
 from tests.waiting import until

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from adapters.request import TurnRequest
-from adapters.result import Status
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status
 from ops.errors import UnknownTurn
 from ops.ledger import Claim, State
 from tests.claiming import claim_turn

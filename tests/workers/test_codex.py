@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from adapters.request import TurnRequest
-from adapters.result import Status, TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status, TurnResult
 from tests.model_api import Branch, Hold, HttpError, Reply, Script, Text, Usage
 from tests.npm import npm_agent
 from tests.openai_api import MODEL, OpenAiApi, codex_environment, shell, spawn

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.errors import SettingsError
 from ops.settings import Settings, SshHostSettings
 from ops.state_dir import StateDir

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.live import Control, ControlRequest, Verdict
-from adapters.result import Status
+from adapters.protocol.result import Status
 from ops.errors import UnknownTurn
 from tests.waiting import until
 from tests.workers.fleet import slow_recording

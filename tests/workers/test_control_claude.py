@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from adapters.live import Control, ControlRequest
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.model_api import ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_binary
 from tests.waiting import until

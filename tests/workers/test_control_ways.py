@@ -14,7 +14,7 @@ import pytest
 
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
-from adapters.request import MAX_PROMPT_BYTES
+from adapters.protocol.request import MAX_PROMPT_BYTES
 from tests.brokers.node import Vhost
 from tests.claiming import claim_turn
 from tests.cli.conftest import Cli, cli

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from ops.ledger import State
 from remote.follower import follow
 from tests.processes import of_turns

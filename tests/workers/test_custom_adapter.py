@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.docs.pages import ROOT, Page
 from tests.workers.fleet import Fleet
 

@@ -16,7 +16,7 @@ import pytest
 import redis
 from kombu import Connection
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from ops.ledger import DeadLetterRow, Ledger
 from ops.ledger import dead_letters as book
 from tests.ledgers import new_ledger

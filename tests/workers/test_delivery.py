@@ -20,7 +20,7 @@ from kombu.transport.memory import Channel
 from structlog.testing import capture_logs
 
 from adapters.errors import TurnCancelled
-from adapters.result import ErrorInfo, Status, TurnResult
+from adapters.protocol.result import ErrorInfo, Status, TurnResult
 from ops.ledger import Waiter
 from ops.redaction import Redactor
 from tests.workers.site import Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.redaction import Redactor
 from workers.redacted_request import described
 

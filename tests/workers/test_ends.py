@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.model_api import Reply, Script, Text, Usage, replies
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS, claude_fleet

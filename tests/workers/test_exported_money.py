@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adapters.claude_code.prices import cost_usd
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from adapters.usage import Tokens
 from ops.errors import UnknownTurn
 from ops.ledger import State

@@ -20,9 +20,9 @@ from structlog.testing import capture_logs
 from adapters.command import Command
 from adapters.contract import Judgement, Session
 from adapters.errors import HostLost, InvalidRequest
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status, TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import Status, TurnResult
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd
 from ops.redaction import Redactor

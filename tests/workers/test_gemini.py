@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from adapters.request import TurnRequest
-from adapters.result import Status, TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status, TurnResult
 from tests.gemini_api import GeminiApi
 from tests.gemini_api.cli import gemini_environment, write_settings
 from tests.model_api import Hold, HttpError, Reply, Script, Text, Thinking, ToolUse, Usage

@@ -13,7 +13,7 @@ import redis
 from celery import Celery
 from celery.canvas import chunks, xmap
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.brokers.node import Vhost
 from tests.canvas.company import Company
 from tests.waiting import lines_of, until

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.settings import AgentSettings
 from workers.limits import Limits, Watch
 

@@ -14,9 +14,9 @@ import pytest
 
 from adapters.errors import TurnError
 from adapters.live import Control, ControlRequest, Desk, Wire
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
 from remote.errors import HostUnreachable
 from remote.follower import Follower
 from tests.processes import signed

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from adapters.live import Control, ControlRequest, Verdict
-from adapters.request import TurnRequest
-from adapters.result import Status
-from adapters.tool_functions import ToolContext
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status
+from adapters.toolkit.tool_functions import ToolContext
 from tests.model_api import Hold, ModelApi, Reply, Script, Text, ToolUse, Usage, replies
 from tests.model_api.cli import claude_binary, claude_environment
 from tests.waiting import lines_of, text_of, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from workers.app import TASK, create_app

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.errors import InvalidRequest
-from adapters.workspace import HostMount
+from adapters.protocol.workspace import HostMount
 from workers.workspaces.mounts import check_mounts, chosen
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from adapters.command import Command, SessionFiles
 from adapters.contract import Session
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status, TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import Status, TurnResult
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Site, claude_code
 

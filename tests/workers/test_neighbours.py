@@ -14,7 +14,7 @@ import redis
 from celery import Celery
 from kombu.utils.json import dumps
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.waiting import lines_of, until
 from tests.workers import foreign_app
 from tests.workers.fleet import Fleet

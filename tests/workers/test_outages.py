@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.chaos.broker import BROKERS
 from tests.chaos.form import SHORT

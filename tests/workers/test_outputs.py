@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from adapters.output_schema import MOST_LEVELS
-from adapters.result import TurnResult
+from adapters.protocol.output_schema import MOST_LEVELS
+from adapters.protocol.result import TurnResult
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Site
 from workers.agents.output_validation import Outputs

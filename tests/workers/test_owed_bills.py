@@ -13,9 +13,9 @@ import pytest
 from adapters.codex.adapter import Codex
 from adapters.command import Command
 from adapters.contract import AgentConfig, Session
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
 from adapters.usage import UsageSource
 from remote.errors import HostError, HostUnreachable
 from tests.adapters.version_recordings import Recording

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.workers.fleet import Fleet
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.model_api import Fault, Reply, Script, Text, Usage, replies
 from tests.processes import of_turns
 from tests.waiting import until

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from remote.errors import HostAuthFailed
 from remote.host import Channel
 from remote.local import LocalHost

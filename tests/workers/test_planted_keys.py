@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from celery.states import READY_STATES
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.leaks import places
 from tests.needs import missing
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from adapters.request import TurnRequest
-from adapters.result import Status
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet
 from tests.workers.test_ends import FOR_EVER, hanging

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.model_api import ModelApi, Reply, Script, Text, Usage
 from tests.workers.conftest import claude_fleet
 from tests.workers.fleet import Fleet

@@ -15,7 +15,7 @@ import redis
 from celery import Celery
 from kombu import Connection
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.brokers.node import Vhost
 from tests.waiting import until
 from tests.workers.fleet import Fleet

@@ -12,7 +12,7 @@ import pytest
 from celery import Celery, chain, chord
 from kombu import Connection, Exchange, Queue
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.brokers.node import Node, Vhost
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.ports import free_port

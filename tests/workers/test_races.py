@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from ops.ledger import Ledger
 from tests.needs import missing
 from tests.ops.postgresql_server import PostgresqlServer, find_binaries

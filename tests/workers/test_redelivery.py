@@ -17,7 +17,7 @@ import redis
 from celery import chord, group, signals
 from celery.app import trace
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from ops.ledger import Claim
 from tests.brokers.fixtures import rabbitmq, vhost
 from tests.brokers.node import Vhost

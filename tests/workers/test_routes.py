@@ -16,10 +16,10 @@ from pydantic import JsonValue
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import Billing, Capabilities, Exit, Health
 from adapters.live import ControlRequest, Conversation, Desk, Wire
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
 from ops.settings import AgentTable
 from remote.local import LocalHost
 from tests.workers.site import Killed, Site

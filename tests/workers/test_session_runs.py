@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from adapters.session_request import SessionRequest
-from adapters.session_result import SessionResult
-from adapters.session_run import first_turn
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import SessionResult
+from adapters.protocol.session_run import first_turn
 from ops.ledger import State
 from remote.errors import HostUnreachable
 from remote.run import Output

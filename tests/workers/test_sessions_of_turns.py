@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from adapters.session_request import SessionRequest
-from adapters.session_result import SessionResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import SessionResult
 from tests.needs import need
 from tests.processes import describe, of_turns
 from tests.waiting import until

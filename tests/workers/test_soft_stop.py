@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.model_api import Branch, Hold, ModelApi, Reply, Script, Text, Usage, replies
 from tests.waiting import text_of, until
 from tests.workers.conftest import claude_fleet

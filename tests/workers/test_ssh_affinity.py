@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import ErrorInfo, Status, TurnResult
+from adapters.protocol.result import ErrorInfo, Status, TurnResult
 from tests.waiting import lines_of, until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import Fleet

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adapters.request import TurnRequest
-from adapters.result import Status
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status
 from tests.model_api import ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_binary, claude_environment
 from tests.needs import need

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.needs import need
 from tests.ssh.links import Link, need_links
 from tests.ssh.sshd import Sshd

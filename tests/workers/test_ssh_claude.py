@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from adapters.request import TurnRequest
-from adapters.result import Status, TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Status, TurnResult
 from tests.model_api import Hold, ModelApi, Reply, Script, Text, Usage, replies
 from tests.model_api.cli import claude_environment
 from tests.processes import signed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.result import ErrorInfo, Status, TurnResult
+from adapters.protocol.result import ErrorInfo, Status, TurnResult
 from tests.ssh import keys
 from tests.ssh.links import Link, need_links
 from tests.waiting import lines_of

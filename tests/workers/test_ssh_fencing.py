@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from ops.settings import AgentSettings, Settings
 from remote.follower import follow
 from remote.local import LocalHost

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapters.command import Command
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from remote.programs import Attach, start_request
 from remote.spool import Spool
 from tests.needs import need

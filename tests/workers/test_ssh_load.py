@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import psutil
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.processes import agents
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.leaks import places
 from tests.needs import need, need_root
 from tests.processes import signed

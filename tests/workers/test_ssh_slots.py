@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from ops.ledger import State
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.needs import need, need_root
 from tests.ssh.accounts import SHELLS, account
 from tests.ssh.sshd import Sshd

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.events import AssistantText
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from ops.errors import LedgerUnavailable
 from tests.waiting import until
 from tests.workers.fleet import Fleet

@@ -21,9 +21,9 @@ from adapters.claude_code.session_files import session_files
 from adapters.command import Command
 from adapters.contract import Session
 from adapters.errors import HostLost
+from adapters.protocol.request import TurnRequest
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
 from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, AttemptEnd, Claim

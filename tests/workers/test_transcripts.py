@@ -17,10 +17,10 @@ import pytest
 from adapters.command import Command
 from adapters.contract import Session
 from adapters.errors import TurnCancelled
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
-from adapters.scripted import Scripted
+from adapters.replay_agent import Scripted
 from ops.errors import ArchiveUnavailable
 from ops.transcripts import Archive, read_lines
 from tests.waiting import until

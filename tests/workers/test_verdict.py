@@ -10,7 +10,7 @@ from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.session_files import session_files
 from adapters.command import Command
 from adapters.contract import Exit, Judgement
-from adapters.fold import TurnState
+from adapters.turn_state import TurnState
 from adapters.usage import UsageSource
 from remote.errors import HostUnreachable
 from remote.host import Channel

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.result import Status, TurnResult
+from adapters.protocol.result import Status, TurnResult
 from tests.docs.pages import ROOT
 from tests.pages import scrape
 from tests.waiting import until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from tests.pages import Samples, scrape, verdict
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS

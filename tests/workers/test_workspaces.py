@@ -20,9 +20,9 @@ import pytest
 
 from adapters.command import Command
 from adapters.contract import Session
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Collected, Status, TurnResult
 from adapters.registry import Registry
-from adapters.request import TurnRequest
-from adapters.result import Collected, Status, TurnResult
 from ops.ledger import Attempt
 from tests.docs.pages import page
 from tests.model_api import Hold, Reply, Script, Text, Usage, replies

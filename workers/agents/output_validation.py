@@ -16,8 +16,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from adapters.nesting import is_deeper
-from adapters.output_schema import MOST_LEVELS, TOO_DEEP, is_plain, output_fault
+from adapters.protocol.nesting import is_deeper
+from adapters.protocol.output_schema import MOST_LEVELS, TOO_DEEP, is_plain, output_fault
 
 _AT_ONCE: Final = 4  # processes: 20 MB each
 _MOST_S: Final = 3  # of processor time: however busy the machine is, an honest schema needs a small part of it
@@ -26,7 +26,7 @@ _PATIENCE_S: Final = 120.0  # for that much of it
 _PROGRAM: Final = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]),) * 2)
-from adapters.output_schema import output_fault
+from adapters.protocol.output_schema import output_fault
 json.dump(output_fault(*json.load(sys.stdin)), sys.stdout)
 """
 

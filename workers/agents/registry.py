@@ -8,9 +8,9 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from adapters.contract import AgentConfig
-from adapters.nearby import meant
 from adapters.prices import PriceTable
 from adapters.registry import BUILT_IN, GROUP, Registry, discover
+from adapters.suggestions import meant
 from ops.errors import SettingsError
 from ops.settings import AgentTable, Settings
 from workers.agents.prices import price_table

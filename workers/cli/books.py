@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from adapters.result import Status
+from adapters.protocol.result import Status
 from ops.ledger import CostKey, CostRow, Spent, State, TurnRow
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair

@@ -9,9 +9,9 @@ from typing import Annotated, TypeVar
 import click
 from pydantic import Field, TypeAdapter, ValidationError
 
-from adapters.documents import invalid
 from adapters.errors import InvalidRequest
-from adapters.request import Label, Name
+from adapters.protocol.request import Label, Name
+from adapters.protocol.validation_errors import invalid
 from ops.ledger import Budget, BudgetKey, Period
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair

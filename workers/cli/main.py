@@ -14,7 +14,7 @@ from typing import NamedTuple
 import click
 
 from adapters.errors import TurnError
-from adapters.nearby import meant
+from adapters.suggestions import meant
 from ops.errors import ArchiveUnavailable, LedgerUnavailable, OpsError
 from workers.cli.status import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
 from workers.errors import ControlFailed, ControlRefused, RunturnError

@@ -11,8 +11,8 @@ import click
 import orjson
 
 from adapters.errors import InvalidRequest
-from adapters.request import AUTO, TurnRequest
-from adapters.session_request import SessionRequest
+from adapters.protocol.request import AUTO, TurnRequest
+from adapters.protocol.session_request import SessionRequest
 from ops.settings import Settings
 from workers.agents.registry import build_registry
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from adapters.contract import Exit
-from adapters.fold import TurnState, fold
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
+from adapters.turn_state import TurnState, fold
 from adapters.usage import NO_USAGE
 from ops.settings import load_settings
 from workers.agents.registry import build_registry

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from adapters.errors import InvalidRequest
-from adapters.session_result import SessionResult, SessionStatus
+from adapters.protocol.session_result import SessionResult, SessionStatus
 from workers.cli.context import Context, pass_context
 from workers.cli.options import build_session, json_option, session_options
 from workers.cli.show import print_json, print_session

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.errors import KINDS, RequestError
-from adapters.plan import Plan
-from adapters.result import Collected, Status, TokenCounts, TurnResult
-from adapters.session_result import SessionResult, SessionStatus
-from adapters.transcript_view import Transcript
+from adapters.markdown import Transcript
+from adapters.protocol.plan import Plan
+from adapters.protocol.result import Collected, Status, TokenCounts, TurnResult
+from adapters.protocol.session_result import SessionResult, SessionStatus
 from adapters.usage import UsageSource
 from workers.cli.status import BAD_INPUT, COMPLETED, FAILED
 

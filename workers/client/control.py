@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
-from adapters.request import MAX_PROMPT_BYTES
+from adapters.protocol.request import MAX_PROMPT_BYTES
 from ops.ledger import Ledger, State
 from workers.brokers.settings import connection_errors
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout

@@ -9,8 +9,8 @@ from amqp.exceptions import MessageNacked, PreconditionFailed
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from adapters.request import TurnRequest
-from adapters.session_request import SessionRequest
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.session_request import SessionRequest
 from workers.app import SESSION_TASK, TASK
 from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors, publish_options, queue_names
 from workers.errors import BrokerUnavailable

@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import Celery
 
-from adapters.arguments import check_after
+from adapters.protocol.arguments import check_after
 from workers.app import SESSION_TASK, TASK
 from workers.brokers.settings import queue_names
 from workers.client.publish import Request, document_of, id_of, task_of

@@ -12,12 +12,12 @@ from celery import Celery
 
 from adapters.errors import TurnCancelled
 from adapters.live import ControlRequest, Verdict
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import SessionResult
-from adapters.session_run import turn_id as turn_of
-from adapters.transcript_view import Transcript
+from adapters.markdown import Transcript
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import SessionResult
+from adapters.protocol.session_run import turn_id as turn_of
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger, SessionRun, State
 from ops.tracing import traced

@@ -14,7 +14,7 @@ from celery import Celery
 
 from adapters.errors import InvalidRequest
 from adapters.registry import Registry
-from adapters.tool_functions import Toolbox
+from adapters.toolkit.tool_functions import Toolbox
 from ops.errors import ArchiveUnavailable
 from ops.ledger import Ledger
 from ops.settings import Settings

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool

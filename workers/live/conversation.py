@@ -14,7 +14,7 @@ from adapters import errors
 from adapters.contract import Adapter
 from adapters.errors import TurnError
 from adapters.live import Control, ControlRequest, Conversation, LiveAdapter, Permission, Verdict
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from remote.errors import HostError, HostUnreachable
 from remote.follower import Follower
 

@@ -12,7 +12,7 @@ import structlog
 
 from adapters.contract import Adapter, Exit, Session
 from adapters.errors import InvalidRequest
-from adapters.fold import TurnState, fold
+from adapters.turn_state import TurnState, fold
 from adapters.usage import Usage, UsageSource
 from ops.ledger import Ledger, SpoolRow
 from remote.backoff import Patience

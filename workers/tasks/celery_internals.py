@@ -28,7 +28,7 @@ from celery.worker.request import Request
 from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 from kombu import Exchange, Queue
 
-from adapters.arguments import Asked, asked
+from adapters.protocol.arguments import Asked, asked
 from workers.app import SESSION_TASK, TASK
 from workers.errors import Undelivered
 from workers.tasks import delivery

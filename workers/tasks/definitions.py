@@ -16,8 +16,8 @@ from celery import Celery
 from celery.app.task import Task
 from celery.exceptions import Ignore, Retry
 
-from adapters.result import Status, TurnResult
-from adapters.session_result import SessionResult, SessionStatus
+from adapters.protocol.result import Status, TurnResult
+from adapters.protocol.session_result import SessionResult, SessionStatus
 from workers.app import SESSION_TASK, TASK
 from workers.errors import TurnFailed, TurnParked
 from workers.tasks import delivery

@@ -18,8 +18,8 @@ from celery.exceptions import ChordError, Ignore
 from kombu.exceptions import EncodeError, SerializerNotInstalled
 
 from adapters.errors import TurnExpired
-from adapters.result import TurnResult
-from adapters.session_result import SessionResult
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_result import SessionResult
 from workers.brokers.settings import publish_options
 from workers.errors import TurnFailed, Undelivered
 from workers.turn.settlement import Parked

@@ -13,8 +13,8 @@ from adapters.command import Command
 from adapters.contract import Adapter
 from adapters.errors import TurnError
 from adapters.events import HEARTBEAT, AgentStatus, ApiRetry
-from adapters.fold import TurnState, fold
 from adapters.registry import Registry
+from adapters.turn_state import TurnState, fold
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.backoff import Patience

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters import errors
 from adapters.contract import Judgement
 from adapters.errors import TurnError
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.ledger import Attempt, Claim
 from remote.errors import HostError, LineTooLong, SpawnRefused

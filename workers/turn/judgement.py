@@ -11,7 +11,7 @@ from adapters import errors
 from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
-from adapters.fold import TurnState
+from adapters.turn_state import TurnState
 from remote.errors import HostError
 from remote.host import Host
 from remote.host_queries import free_bytes, read_session_files

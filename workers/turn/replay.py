@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from adapters.events import AssistantText, Event, SessionStarted, TokenUsage
-from adapters.fold import TurnState
+from adapters.turn_state import TurnState
 from adapters.usage import Tokens, Usage
 from workers.events.model import AttemptEnded
 

@@ -17,10 +17,10 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Judgement, Session
 from adapters.errors import TurnError
-from adapters.request import AUTO, TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import AUTO, TurnRequest
+from adapters.protocol.result import TurnResult
+from adapters.protocol.workspace import was_made
 from adapters.usage import NO_USAGE
-from adapters.workspace import was_made
 from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging

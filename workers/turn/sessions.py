@@ -8,8 +8,8 @@ from dataclasses import replace
 from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter, Session
-from adapters.plan import instructed
-from adapters.request import TurnRequest
+from adapters.protocol.plan import instructed
+from adapters.protocol.request import TurnRequest
 from ops.ledger import Attempt, Claim, InUse, SessionRow
 from ops.tracing import agent_environment
 from workers.context import Equipment
@@ -67,7 +67,8 @@ class Sessions:
 
         `request` is the turn's, in the workspace that it has on that host.
         """
-        request, previous = instructed(request, self._adapter), self.previous
+        knows_schemas = self._adapter.capabilities.structured_output
+        request, previous = instructed(request, structured_output=knows_schemas), self.previous
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)

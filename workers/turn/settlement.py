@@ -11,10 +11,10 @@ import structlog
 from adapters import errors
 from adapters.contract import Judgement
 from adapters.errors import Retry, TurnError
-from adapters.fold import TurnState
-from adapters.plan import Plan, read_plan
-from adapters.result import TurnResult
-from adapters.session_result import Check
+from adapters.protocol.plan import Plan, read_plan
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_result import Check
+from adapters.turn_state import TurnState
 from adapters.usage import Usage
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn

@@ -15,8 +15,8 @@ import structlog
 
 from adapters.command import Command
 from adapters.contract import Judgement
-from adapters.session_request import SessionRequest
-from adapters.session_result import Check
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import Check
 from ops.ledger import Attempt, Claim
 from remote.test_command import end_checks, run_check
 from workers.context import Equipment

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 import structlog
 
 from adapters.errors import InvalidRequest
-from adapters.request import AUTO, TURN_ID, TurnRequest
-from adapters.session_request import RUN_ID, SessionRequest
-from adapters.session_result import SessionResult
+from adapters.protocol.request import AUTO, TURN_ID, TurnRequest
+from adapters.protocol.session_request import RUN_ID, SessionRequest
+from adapters.protocol.session_result import SessionResult
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Asked, AskedSession, Busy
 from workers.app import SESSION_TASK, TASK

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
-from adapters.result import TurnResult
+from adapters.protocol.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
 from workers.context import Equipment

@@ -15,7 +15,7 @@ import structlog
 from celery import Celery, signals
 from celery.worker import state
 
-from adapters.request import read_traceparent
+from adapters.protocol.request import read_traceparent
 from workers.brokers.settings import priority_of
 from workers.tasks.celery_internals import ShownRequest, decoded
 from workers.tasks.execution import Executor

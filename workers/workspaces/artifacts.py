@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 
-from adapters.result import Collected, CollectedFile
-from adapters.workspace import Collect, matcher
+from adapters.protocol.result import Collected, CollectedFile
+from adapters.protocol.workspace import Collect, matcher
 from ops.redaction import Redactor
 from remote.errors import HostError, HostUnreachable
 from remote.host import Host

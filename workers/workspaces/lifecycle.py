@@ -15,9 +15,9 @@ import structlog
 from adapters import errors
 from adapters.contract import Session
 from adapters.errors import InvalidRequest, TurnError
-from adapters.request import TurnRequest
-from adapters.result import Collected, TurnResult
-from adapters.workspace import was_made
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import Collected, TurnResult
+from adapters.protocol.workspace import was_made
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.errors import HostError

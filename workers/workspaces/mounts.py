@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from adapters.errors import InvalidRequest
-from adapters.workspace import HostMount, matcher
+from adapters.protocol.workspace import HostMount, matcher
 from remote.tar_stream import Entry
 
 _MOST = 1_000_000  # entries of one mount: links that lead to links of directories multiply without end

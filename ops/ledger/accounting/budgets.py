@@ -19,7 +19,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from ops.ledger.accounting.money import dollars, nano
 from ops.ledger.accounting.periods import Period
 from ops.ledger.schema import attempts, budget_reservations, budgets, turn_labels, usage

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 from adapters.usage import Usage, UsageSource
 from ops.ledger.accounting import budgets
 from ops.ledger.accounting.booking import COMPLETED, count_failure, enter, known_cost

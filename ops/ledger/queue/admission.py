@@ -9,8 +9,8 @@ from operator import attrgetter
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from ops.ledger import sessions
 from ops.ledger.database import insert_new
 from ops.ledger.models import State, Waiter

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
 
 ANY = "any"
 NOWHERE = "nowhere"

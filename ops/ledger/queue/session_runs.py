@@ -14,10 +14,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
 from adapters.errors import InvalidRequest
-from adapters.result import TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import Check, SessionResult
-from adapters.session_run import NextTurn, Progress, after_turn, first_turn, turn_id
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import Check, SessionResult
+from adapters.protocol.session_run import NextTurn, Progress, after_turn, first_turn, turn_id
 from ops.ledger.database import insert_new
 from ops.ledger.models import Waiter
 from ops.ledger.queue import admission, waiters

@@ -9,8 +9,8 @@ from itertools import islice
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
-from adapters.result import TurnResult
-from adapters.session_result import Check
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_result import Check
 from ops.errors import AttemptOpen
 from ops.ledger import sessions
 from ops.ledger.accounting.booking import book, count_outcome

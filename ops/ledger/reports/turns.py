@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
 
-from adapters.request import TurnRequest
-from adapters.result import TurnResult
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
 from ops.errors import UnknownTurn
 from ops.ledger.models import UNSETTLED, State
 from ops.ledger.reports import costs

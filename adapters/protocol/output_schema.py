@@ -14,7 +14,7 @@ from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from adapters.nesting import is_deeper
+from adapters.protocol.nesting import is_deeper
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -21,12 +21,12 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from adapters.after import After
-from adapters.documents import read_document
-from adapters.needs import Needs
-from adapters.output_schema import checked_schema
-from adapters.task import Task, with_prompt
-from adapters.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
+from adapters.protocol.after import After
+from adapters.protocol.output_schema import checked_schema
+from adapters.protocol.task import Task, with_prompt
+from adapters.protocol.validation_errors import read_document
+from adapters.protocol.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
+from adapters.requirements import Needs
 
 AUTO = "auto"  # in the place of an agent's name
 MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)

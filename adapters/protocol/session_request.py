@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from adapters.documents import read_document
-from adapters.request import Milliseconds, TurnRequest
+from adapters.protocol.request import Milliseconds, TurnRequest
+from adapters.protocol.validation_errors import read_document
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,111}$"  # its turns are named after it and their numbers
 MOST_COMMANDS = 20

@@ -1,4 +1,4 @@
-"""What a turn takes from the task before it in a chain; `adapters.arguments` brings both together."""
+"""What a turn takes from the task before it in a chain; `adapters.protocol.arguments` brings both together."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from adapters.errors import TurnError
-from adapters.result import ErrorInfo, TokenCounts, TurnResult, UsageTotals, totals
+from adapters.protocol.result import ErrorInfo, TokenCounts, TurnResult, UsageTotals, totals
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource, combine
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from adapters.errors import InvalidRequest
-from adapters.nearby import meant_field
+from adapters.suggestions import meant_field
 
 UNKNOWN = "extra_forbidden"  # what pydantic calls the fault of a field that is not there
 _GUESSES = 5  # at what was meant: whoever sends a document of nothing but unknown fields is not served sooner

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from adapters.after import After
-from adapters.documents import invalid
 from adapters.errors import InvalidRequest
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest
-from adapters.session_request import SessionRequest
+from adapters.protocol.after import After
+from adapters.protocol.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.validation_errors import invalid
 
 Document = Mapping[str, object]
 

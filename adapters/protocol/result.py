@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from adapters.errors import TurnError
-from adapters.plan import Plan
+from adapters.protocol.plan import Plan
 from adapters.usage import Usage, UsageSource
 
 

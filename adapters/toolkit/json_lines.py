@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from adapters import nesting
 from adapters.events import Malformed
+from adapters.protocol import nesting
 
 MAX_MALFORMED = 500  # characters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters import errors
 from adapters.contract import Exit, Health
 from adapters.errors import Retry, TurnError
-from adapters.fold import TurnState
+from adapters.turn_state import TurnState
 from adapters.versions import find_version
 
 _STATUSES: dict[int, type[TurnError]] = {

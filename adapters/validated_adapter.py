@@ -17,11 +17,11 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, NextFiles, Session
 from adapters.errors import AgentFailed, TurnError
 from adapters.events import AdapterFault, Event
-from adapters.fold import Parser, TurnState
-from adapters.lines import malformed
 from adapters.live import ControlRequest, Conversation, Desk, LiveAdapter, Wire
-from adapters.request import TurnRequest
-from adapters.shapes import fault_in
+from adapters.protocol.request import TurnRequest
+from adapters.runtime_types import fault_in
+from adapters.toolkit.json_lines import malformed
+from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
 _EVENTS = get_args(Event)
@@ -144,7 +144,7 @@ _METHODS = (
 
 
 class _CheckedParser:
-    """See `adapters.fold.Parser`."""
+    """See `adapters.turn_state.Parser`."""
 
     def __init__(self, agent: str, parser: Parser) -> None:
         self._agent = agent

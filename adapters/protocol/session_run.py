@@ -10,10 +10,10 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from adapters import errors
-from adapters.request import MAX_PROMPT_BYTES, TurnRequest
-from adapters.result import Status, TurnResult
-from adapters.session_request import SessionRequest
-from adapters.session_result import (
+from adapters.protocol.request import MAX_PROMPT_BYTES, TurnRequest
+from adapters.protocol.result import Status, TurnResult
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import (
     MAX_SESSIONS,
     MAX_TURNS,
     OUTPUT_DONE,

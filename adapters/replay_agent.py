@@ -15,9 +15,9 @@ from adapters.claude_code.adapter import create as recorded
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
-from adapters.fold import Parser, TurnState
-from adapters.options import AgentOptions
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.toolkit.options import AgentOptions
+from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
 # Runs on the host, where nothing of ours is installed, and has to be up within a millisecond or two. A pause that

@@ -15,10 +15,9 @@ from typing import Annotated, Literal
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
-from adapters.contract import Adapter
-from adapters.documents import invalid
 from adapters.errors import StructuredOutputMissing
-from adapters.request import TurnRequest
+from adapters.protocol.request import TurnRequest
+from adapters.protocol.validation_errors import invalid
 
 _FENCED = re.compile(r"^[ \t]*```[A-Za-z]*[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 
@@ -85,12 +84,12 @@ class Plan(BaseModel):
     tasks: tuple[PlannedTask, ...] = Field(min_length=1)
 
 
-def instructed(request: TurnRequest, adapter: Adapter) -> TurnRequest:
+def instructed(request: TurnRequest, *, structured_output: bool) -> TurnRequest:
     """What a plan turn's agent is really asked; another turn's request as it is."""
     if not request.plan:
         return request
     asked: dict[str, object] = {"prompt": _PROMPT.format(goal=request.prompt)}
-    if adapter.capabilities.structured_output:
+    if structured_output:
         asked["output_schema"] = SCHEMA
     return request.model_copy(update=asked)
 

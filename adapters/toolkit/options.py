@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from adapters.documents import invalid
+from adapters.protocol.validation_errors import invalid
 
 MAX_ARGUMENT_BYTES = 100_000  # the kernel refuses one argument of 128 KiB (E2BIG)
 

@@ -1,0 +1,1 @@
+"""The documents that producers write and read."""

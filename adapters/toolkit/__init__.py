@@ -1,0 +1,1 @@
+"""What adapters share: reading lines and fields, options, error mapping."""
