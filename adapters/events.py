@@ -2,7 +2,7 @@
 
 To add an event: add a class here and to `Event`, and emit it from an adapter's parser, whose docstring says where;
 until then it is a `Notification` or a sign of life. It then reaches watchers by its `name`, with its fields. Add a
-handler to `adapters.turn_state` if it changes the state of the turn, and one to `workers.cli.view` if people
+handler to `adapters.turn_state` if it changes the state of the turn, and one to `workers.cli.live_view` if people
 should see it.
 
 The classes are not frozen: building a frozen one costs four times as much, and this is the hot path. Nobody

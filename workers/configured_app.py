@@ -12,7 +12,7 @@ from celery.exceptions import ImproperlyConfigured
 
 from ops.errors import SettingsError
 from ops.settings import Settings, load_settings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from workers import celery_command
 from workers.app import create_app
 from workers.brokers import redis_transport

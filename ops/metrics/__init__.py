@@ -6,8 +6,8 @@ the metrics that have none. Every label takes few values: never a prompt, a path
 
 from ops.metrics.dependencies import Dependencies
 from ops.metrics.fleet import LedgerCollector, exported
+from ops.metrics.labels import OTHER, Vocabulary
 from ops.metrics.registry import Registered, new_registry
-from ops.metrics.vocabulary import OTHER, Vocabulary
 from ops.metrics.worker import TURN_BUCKETS_S, SettledTurn, WorkerMetrics
 
 __all__ = [

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from ops.errors import LedgerUnavailable
 from ops.ledger import Backlog, Budget, FailureTotals, ModelTotals, OutcomeTotals, Totals
-from ops.metrics.vocabulary import OTHER, Vocabulary
+from ops.metrics.labels import OTHER, Vocabulary
 
 _Key = tuple[str, ...]
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from adapters.errors import KINDS, InvalidRequest, Retry
 from ops.ledger import BudgetKey
 from ops.metrics.dependencies import Dependencies
-from ops.metrics.vocabulary import Vocabulary
+from ops.metrics.labels import Vocabulary
 
 # Seconds. A turn takes from a second to hours, a tool from a moment to the longest that Claude Code waits for one.
 TURN_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)

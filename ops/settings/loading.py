@@ -15,8 +15,8 @@ from pydantic_settings import SettingsError as Unreadable
 
 from adapters.protocol.validation_errors import UNKNOWN
 from adapters.suggestions import meant, meant_field
-from ops import secret_files
 from ops.errors import SettingsError
+from ops.settings import secret_files
 from ops.settings.settings import PREFIX, Settings
 
 FILE = "runturn.toml"

@@ -18,7 +18,7 @@ from pydantic_settings import (
 )
 
 from adapters.protocol.request import Name
-from ops import secret_files
+from ops.settings import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
 from ops.settings.ssh import SshHosts, SshSettings
 from ops.settings.values import LocalPath, LogLevel, Milliseconds, QueueNames

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from tests.brokers.fixtures import rabbitmq, vhost
 from tests.canvas.company import Company
 from tests.workers.conftest import recording

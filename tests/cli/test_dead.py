@@ -8,7 +8,7 @@ import pytest
 
 from ops.ledger import DeadLetter, DeadLetterRow, Ledger
 from ops.settings import load_settings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from tests.cli.conftest import Cli
 
 ROW = DeadLetterRow(

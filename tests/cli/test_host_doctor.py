@@ -23,7 +23,7 @@ from adapters.usage import NO_USAGE
 from ops.ledger import AttemptEnd, Claim, Ledger
 from ops.ledger.schema import turns
 from ops.settings import load_settings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from remote.follower import Lease, follow
 from remote.host import Channel
 from remote.local import LocalHost

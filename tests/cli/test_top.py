@@ -17,12 +17,12 @@ import pytest
 from adapters import events as ev
 from adapters.usage import Tokens, Usage, UsageSource
 from ops.ledger import BudgetKey, Claim, Ledger, Period, Spending
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from tests.claiming import claim_turn
 from tests.cli.conftest import Cli
 from tests.ops.accounts import a_request, a_usage, begun, claimed, completed
 from tests.waiting import until
-from workers.cli.survey import Survey
+from workers.cli.top_data import Survey
 from workers.events.model import AnyEvent, AttemptStarted, to_wire
 
 HOUR_S = 3600.0

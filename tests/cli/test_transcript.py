@@ -10,7 +10,7 @@ import pytest
 from adapters.errors import TurnCancelled
 from adapters.protocol.request import TurnRequest
 from ops.ledger import Ledger, TranscriptSource
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from ops.transcripts import Archive, compose, read_lines
 from tests.cli.conftest import Cli
 from workers.results import refused

@@ -14,7 +14,7 @@ from adapters import events as ev
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.turn_state import TurnState, fold
 from adapters.usage import ModelUsage, Tokens
-from workers.cli.view import TurnView, show_live
+from workers.cli.live_view import TurnView, show_live
 from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, TurnSettled, to_wire
 
 START = 1_800_000_000.0

@@ -18,8 +18,8 @@ from tests.cli.conftest import Cli
 from tests.cli.test_view import price, wire
 from tests.ledgers import new_ledger
 from tests.waiting import until
-from workers.cli.view import show_live
-from workers.cli.waiting import reason_to_wait, with_notice
+from workers.cli.live_view import show_live
+from workers.cli.wait_reason import reason_to_wait, with_notice
 from workers.events.model import AgentChosen, AttemptStarted
 
 NOW = 1_800_000_000.0
@@ -38,7 +38,7 @@ def _request(turn_id: str) -> TurnRequest:
 
 
 def _shown(turn: Iterator[dict[str, Any]], reason: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("workers.cli.view.with_notice", lambda events, tell: with_notice(events, tell, 0.01))
+    monkeypatch.setattr("workers.cli.live_view.with_notice", lambda events, tell: with_notice(events, tell, 0.01))
     screen = io.StringIO()
     show_live(turn, price, console=Console(file=screen), waits_for=reason)
     return screen.getvalue()

@@ -15,7 +15,7 @@ from typing import Self
 
 import psutil
 
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from tests.processes import of_turns
 from tests.waiting import until
 from workers.brokers.embedded import EmbeddedBroker

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from ops.settings import load_settings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from tests.docs.pages import BLOCKS, PAGES, ROOT, Block, Page
 from tests.docs.sandbox import Sandbox, sandbox
 from workers.agents.registry import build_registry

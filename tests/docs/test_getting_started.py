@@ -6,11 +6,11 @@ import json
 
 from tests.brokers.node import POLICY
 from tests.docs.pages import page, table
-from workers.cli import status
+from workers.cli import exit_codes
 
 
 def test_exit_statuses_are_those_of_the_program() -> None:
-    own = {value for name, value in vars(status).items() if name.isupper()}
+    own = {value for name, value in vars(exit_codes).items() if name.isupper()}
     assert {int(code) for code, _ in table(page("docs/getting-started.md").text, "Exit status")} == own
 
 

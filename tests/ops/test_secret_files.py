@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ops import secret_files
 from ops.errors import SettingsError
-from ops.settings import load_settings
+from ops.settings import load_settings, secret_files
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from ops.errors import SettingsError
 from ops.ledger import Ledger
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 
 
 def test_everything_is_made_for_its_owner_only(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ import jsonschema
 import pytest
 import yaml
 
-from ops import secret_files
-from ops.settings import PREFIX, Settings, load_settings
+from ops.settings import PREFIX, Settings, load_settings, secret_files
 from tests.needs import missing, need
 
 ROOT = Path(__file__).parent.parent.parent

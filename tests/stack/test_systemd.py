@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ops import secret_files
-from ops.settings import PREFIX, RESERVED, Settings
+from ops.settings import PREFIX, RESERVED, Settings, secret_files
 from tests.needs import need
 
 UNITS = Path(__file__).parent.parent.parent / "ops" / "systemd"

@@ -18,7 +18,7 @@ from celery.result import AsyncResult
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
 from ops.ledger import Ledger
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from tests.ledgers import new_ledger
 from tests.processes import agents, describe, end_turns, of_turns
 from tests.waiting import until

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 _AGENTS = (f"adapters.{name}.adapter" for name in ("claude_code", "claude_sdk", "codex", "gemini"))
-_WORKER = ("workers.worker.runtime", "workers.cli.fleet", "workers.worker.process")
+_WORKER = ("workers.worker.runtime", "workers.cli.worker", "workers.worker.process")
 Completed: TypeAlias = "subprocess.CompletedProcess[str]"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, *_WORKER, *_AGENTS, "tests.workers.live_worker", "tests.workers.frozen"])

@@ -12,7 +12,7 @@ from adapters.errors import InvalidRequest
 from adapters.protocol.request import TurnRequest
 from ops.errors import SettingsError
 from ops.settings import Settings, SshHostSettings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from remote.errors import HostError
 from workers.hosts.from_settings import configured_hosts
 from workers.hosts.inventory import Hosts

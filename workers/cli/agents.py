@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from adapters.errors import InvalidRequest
-from ops import secret_files
-from ops.state_dir import StateDir
+from ops.settings import secret_files
+from ops.settings.state_dir import StateDir
 from remote.daemon_threads import DaemonExecutor
 from workers.agents.probe import AgentReport, logins, look_safely
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.show import print_json, print_mark, printable
+from workers.cli.output import print_json, print_mark, printable
 from workers.hosts.from_settings import configured_hosts
 from workers.hosts.inventory import Hosts, TurnHost
 

@@ -15,7 +15,7 @@ from adapters.protocol.validation_errors import invalid
 from ops.ledger import Budget, BudgetKey, Period
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair
-from workers.cli.show import print_json, print_table
+from workers.cli.output import print_json, print_table
 from workers.turn.budget_messages import PER, moment, usd
 
 _RESERVE_USD = 1.0  # the default, unless the limit is lower

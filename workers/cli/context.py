@@ -16,12 +16,12 @@ from adapters.registry import Registry
 from adapters.usage import Tokens
 from ops.ledger import Ledger
 from ops.settings import Settings, load_settings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from workers.agents.registry import build_registry
 from workers.brokers.embedded import EmbeddedBroker
 from workers.brokers.ping import roll_call
 from workers.brokers.settings import connection_errors
-from workers.cli.waiting import reason_to_wait
+from workers.cli.wait_reason import reason_to_wait
 from workers.client.sync import Client
 from workers.configured_app import configured_app
 from workers.errors import BrokerUnavailable, NoWorker
@@ -112,7 +112,7 @@ class Context:
             return None
 
     def waits_for(self, turn_id: str) -> Callable[[], str | None]:
-        """Says what has to happen before a turn starts; see `workers.cli.waiting`."""
+        """Says what has to happen before a turn starts; see `workers.cli.wait_reason`."""
         return lambda: reason_to_wait(self.ledger, turn_id, time.time())
 
     def _started(self) -> EmbeddedBroker:

@@ -12,7 +12,7 @@ from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.show import print_json, printable
+from workers.cli.output import print_json, printable
 from workers.client.control import TIMEOUT_S
 
 F = TypeVar("F", bound=Callable[..., Any])

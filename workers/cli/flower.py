@@ -11,7 +11,7 @@ import click
 from ops.logs import configure_logging
 from ops.redaction import Redactor
 from workers.cli.context import Context, pass_context
-from workers.cli.status import COMPLETED
+from workers.cli.exit_codes import COMPLETED
 
 _FILE = "flower-password"
 

@@ -16,7 +16,7 @@ import click
 from adapters.errors import TurnError
 from adapters.suggestions import meant
 from ops.errors import ArchiveUnavailable, LedgerUnavailable, OpsError
-from workers.cli.status import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
+from workers.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
 from workers.errors import ControlFailed, ControlRefused, RunturnError
 
 
@@ -55,7 +55,7 @@ SECTIONS = (
     Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
     Section(
         "Books",
-        "workers.cli.books",
+        "workers.cli.history",
         {
             "history": "List turns, the newest first.",
             "cost": "Show what turns have used and cost.",
@@ -64,7 +64,7 @@ SECTIONS = (
     Section("Budgets", "workers.cli.budgets", {"budget": "Limit what turns with a label may cost."}),
     Section(
         "Fleet",
-        "workers.cli.fleet",
+        "workers.cli.worker",
         {
             "up": "Run a broker and a worker here, until Ctrl-C.",
             "worker": "Run turns until told to stop.",
@@ -75,7 +75,9 @@ SECTIONS = (
     ),
     Section("Agents", "workers.cli.agents", {"agents": "Show the agents there are, host by host."}),
     Section("Flower", "workers.cli.flower", {"flower": "Serve Flower, Celery's web page, behind a login."}),
-    Section("Dead letters", "workers.cli.dead", {"dead": "Look after messages that no worker could read."}),
+    Section(
+        "Dead letters", "workers.cli.dead_letters", {"dead": "Look after messages that no worker could read."}
+    ),
     Section(
         "Transcripts",
         "workers.cli.transcript",

@@ -14,7 +14,7 @@ from adapters.usage import NO_USAGE
 from ops.settings import load_settings
 from workers.agents.registry import build_registry
 from workers.cli.options import json_option
-from workers.cli.show import print_result
+from workers.cli.output import print_result
 from workers.results import finished
 
 _EXISTING = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)

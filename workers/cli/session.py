@@ -10,10 +10,10 @@ import click
 from adapters.errors import InvalidRequest
 from adapters.protocol.session_result import SessionResult, SessionStatus
 from workers.cli.context import Context, pass_context
+from workers.cli.exit_codes import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
+from workers.cli.live_view import show_live
 from workers.cli.options import build_session, json_option, session_options
-from workers.cli.show import print_json, print_session
-from workers.cli.status import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
-from workers.cli.view import show_live
+from workers.cli.output import print_json, print_session
 
 
 @click.command()

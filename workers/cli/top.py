@@ -24,8 +24,8 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Spending
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.show import money, number, print_json, printable
-from workers.cli.survey import HostLine, Overview, Survey, TurnLine
+from workers.cli.output import money, number, print_json, printable
+from workers.cli.top_data import HostLine, Overview, Survey, TurnLine
 from workers.turn.budget_messages import usd
 
 _MOST = 100  # turns, where there is no screen to fill

@@ -12,8 +12,8 @@ from ops.errors import NoTranscript, UnknownTurn
 from ops.ledger import State
 from ops.transcripts import Archive, read_lines
 from workers.cli.context import Context, pass_context
-from workers.cli.show import print_events
-from workers.cli.view import show_past
+from workers.cli.live_view import show_past
+from workers.cli.output import print_events
 
 
 @click.command()

@@ -18,7 +18,7 @@ from adapters.toolkit.tool_functions import Toolbox
 from ops.errors import ArchiveUnavailable
 from ops.ledger import Ledger
 from ops.settings import Settings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from ops.transcripts import Archive
 from remote.daemon_threads import DaemonExecutor
 from workers.brokers.embedded import EmbeddedBroker

@@ -10,7 +10,7 @@ from ops.errors import SettingsError
 from ops.metrics import WorkerMetrics
 from ops.redaction import scrubbed
 from ops.settings import Settings, SshHostSettings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from remote.local import LocalHost
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost

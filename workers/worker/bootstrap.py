@@ -12,7 +12,7 @@ from ops.ledger import Ledger
 from ops.metrics import Registered, Vocabulary, WorkerMetrics
 from ops.redaction import Redactor
 from ops.settings import Settings
-from ops.state_dir import StateDir
+from ops.settings.state_dir import StateDir
 from ops.tracing import Tracing
 from ops.transcripts import Archive
 from workers.agents.registry import build_registry, report_failed

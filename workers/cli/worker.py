@@ -13,19 +13,18 @@ import time
 import click
 import structlog
 
-from ops import secret_files
 from ops.health import Dependency, Health
 from ops.logs import configure_logging, log_uncaught
 from ops.metrics import Dependencies, LedgerCollector, Vocabulary, new_registry
 from ops.redaction import Redactor
-from ops.settings import Settings
+from ops.settings import Settings, secret_files
 from ops.status_server import StatusServer
 from workers.brokers.health import BrokerProbe
 from workers.brokers.ping import NODES
 from workers.cli.context import Context, pass_context
+from workers.cli.exit_codes import COMPLETED, FAILED
 from workers.cli.options import json_option
-from workers.cli.show import print_json, print_mark, printable
-from workers.cli.status import COMPLETED, FAILED
+from workers.cli.output import print_json, print_mark, printable
 from workers.doctor.check import Check
 from workers.doctor.installation import examine
 from workers.worker.bootstrap import build_worker

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ops.ledger import Budget, Period, RunningTurn, Spending
 from ops.ledger.reader import LedgerReader
-from workers.cli.view import Price, TurnView
+from workers.cli.live_view import Price, TurnView
 
 _HOUR_S = 3_600.0
 _SPENDING_S = 10.0  # how old its figures may be: with 100,000 turns a day they take more than half a second

@@ -12,7 +12,7 @@ from adapters.protocol.result import Status
 from ops.ledger import CostKey, CostRow, Spent, State, TurnRow
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair
-from workers.cli.show import STYLES, money, number, print_json, print_table, printable
+from workers.cli.output import STYLES, money, number, print_json, print_table, printable
 
 _DAY_S = 86_400
 _STATUSES = [*(state.value for state in State if state is not State.SETTLED), *(end.value for end in Status)]

@@ -19,8 +19,8 @@ from rich.text import Text
 from adapters.events import MCP_SERVER
 from adapters.usage import Tokens
 from ops.errors import OpsError
-from workers.cli.show import STYLES, money, number, printable
-from workers.cli.waiting import with_notice
+from workers.cli.output import STYLES, money, number, printable
+from workers.cli.wait_reason import with_notice
 from workers.events.model import AttemptEnded, TurnSettled
 
 Price = Callable[[str, str, Tokens], float | None]  # what tokens of an agent's model cost in US dollars

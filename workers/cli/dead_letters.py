@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 from ops.ledger import DeadLetter, DeadLetterRow
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.show import number, print_json, print_table, printable
+from workers.cli.output import number, print_json, print_table, printable
 from workers.errors import BrokerUnavailable
 from workers.worker.dead_letters import send_again
 

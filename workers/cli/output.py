@@ -19,7 +19,7 @@ from adapters.protocol.plan import Plan
 from adapters.protocol.result import Collected, Status, TokenCounts, TurnResult
 from adapters.protocol.session_result import SessionResult, SessionStatus
 from adapters.usage import UsageSource
-from workers.cli.status import BAD_INPUT, COMPLETED, FAILED
+from workers.cli.exit_codes import BAD_INPUT, COMPLETED, FAILED
 
 STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow"}  # by how a turn ended
 
