@@ -1,1 +1,63 @@
-"""The composition: Celery app and task, the runner of a turn, the producer's client, the command line."""
+"""Celery workers that run coding-agent turns, and the clients of those who queue them.
+
+What producers need stands here, and is loaded when it is first asked for: a client loads nothing of a worker's.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adapters.live import Control, ControlRequest, Verdict
+    from adapters.protocol.request import TurnRequest
+    from adapters.protocol.result import TurnResult
+    from adapters.protocol.session_request import SessionRequest
+    from adapters.protocol.session_result import SessionResult
+    from adapters.protocol.task import Task
+    from adapters.toolkit.tool_functions import ToolContext
+    from ops.ledger import Ledger
+    from workers.app import create_app
+    from workers.client.aio import AsyncClient
+    from workers.client.signatures import turn_signature, turn_signature_after
+    from workers.client.sync import Client
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Control",
+    "ControlRequest",
+    "Ledger",
+    "SessionRequest",
+    "SessionResult",
+    "Task",
+    "ToolContext",
+    "TurnRequest",
+    "TurnResult",
+    "Verdict",
+    "create_app",
+    "turn_signature",
+    "turn_signature_after",
+]
+
+_HOMES = {
+    "adapters.live": ("Control", "ControlRequest", "Verdict"),
+    "adapters.protocol.request": ("TurnRequest",),
+    "adapters.protocol.result": ("TurnResult",),
+    "adapters.protocol.session_request": ("SessionRequest",),
+    "adapters.protocol.session_result": ("SessionResult",),
+    "adapters.protocol.task": ("Task",),
+    "adapters.toolkit.tool_functions": ("ToolContext",),
+    "ops.ledger": ("Ledger",),
+    "workers.app": ("create_app",),
+    "workers.client.aio": ("AsyncClient",),
+    "workers.client.signatures": ("turn_signature", "turn_signature_after"),
+    "workers.client.sync": ("Client",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,8 +18,8 @@ from tests.needs import need
 from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.fleet import WAIT_S, Fleet
+from workers import turn_signature, turn_signature_after
 from workers.app import SESSION_TASK, TASK, create_app
-from workers.client.signatures import turn, turn_after
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_signatures_of_the_client_follow_on_each_other(
     fields = shared.recorded(recording).model_dump(mode="json", exclude_defaults=True)
     fields |= {"turn_id": f"{named}.work", "after": {"prompt": "text", "session": True}}
     plan = shared.recorded(recording, turn_id=f"{named}.plan")
-    answer = chain(turn(ours, plan), turn_after(ours, fields)).apply_async()
+    answer = chain(turn_signature(ours, plan), turn_signature_after(ours, fields)).apply_async()
     assert answer.get(timeout=WAIT_S)["turn_id"] == f"{named}.work"
     assert shared.result(f"{named}.plan").text in prompt_of(shared, f"{named}.work")
 
@@ -226,9 +226,9 @@ def test_signatures_of_the_client_follow_on_each_other(
 def test_client_refuses_a_request_that_no_result_could_complete(ours: Celery) -> None:
     """Before the turn that it follows on is paid for."""
     good: dict[str, Any] = {"prompt": "do it", "workspace": "/srv", "after": {"prompt": "a.b", "workspace": True}}
-    assert list(turn_after(ours, good).args) == [good]
+    assert list(turn_signature_after(ours, good).args) == [good]
     session = {"turn": {"after": {"prompt": "text", "session": True}}, "test_commands": ["true"]}
-    assert turn_after(ours, session).task == SESSION_TASK
+    assert turn_signature_after(ours, session).task == SESSION_TASK
     for bad, says in (
         ({**good, "promt": "x"}, "promt: is no known field"),
         ({**good, "after": {"promt": "x"}}, "after.promt: is no known field"),
@@ -237,4 +237,4 @@ def test_client_refuses_a_request_that_no_result_could_complete(ours: Celery) ->
         ({**session, "max_turns": 0}, "max_turns: "),
     ):
         with pytest.raises(InvalidRequest, match=f"^{says}"):
-            turn_after(ours, bad)
+            turn_signature_after(ours, bad)

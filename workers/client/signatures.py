@@ -14,12 +14,12 @@ from workers.client.publish import Request, document_of, id_of, task_of
 from workers.redacted_request import described
 
 
-def turn(app: Celery, request: Request) -> Any:
+def turn_signature(app: Celery, request: Request) -> Any:
     """Return the signature of a turn, or of a session of turns, that takes nothing from the task before it."""
     return _signature(app, task_of(request), document_of(request), task_id=id_of(request), immutable=True)
 
 
-def turn_after(app: Celery, document: Mapping[str, object]) -> Any:
+def turn_signature_after(app: Celery, document: Mapping[str, object]) -> Any:
     """Return the signature of one that takes from the task before it what `after` of its request says.
 
     `document` is that request as a JSON object. Raises InvalidRequest if no result could make it complete.
