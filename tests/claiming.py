@@ -8,7 +8,7 @@ from ops.ledger.rows import locked
 
 
 def claim_turn(ledger: Ledger, turn_id: str, owner: str, now: float, ttl: float) -> Claim | None:
-    """Claim this turn, as `Ledger.take` does each that it comes to; None: it is not to be had now."""
+    """Claim this turn, as `Queue.take` does each that it comes to; None: it is not to be had now."""
     with ledger._database.write() as connection:
         row = locked(connection, turn_id)
         free_from = row["owner_expires"] if row["state"] == State.RUNNING else row["due_at"]

@@ -1,4 +1,4 @@
-"""New ledgers, copied from one that was made: its migrations take longer than most tests do."""
+"""New ledgers, copied from one that was made, as its migrations take longer than most tests; looks into them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def new_ledger(url: str) -> str:
         file.touch(0o600)
         file.write_bytes(_empty())
     return url
+
+
+def tasks_of(ledger: Ledger, turn_id: str) -> frozenset[str]:
+    """The ids of the tasks that wait for a turn."""
+    return frozenset(waiter.task_id for waiter in ledger.waiters.of(turn_id))
 
 
 @cache

@@ -7,9 +7,9 @@ where no price is known.
 from ops.ledger.accounting.budgets import Budget, BudgetKey, OverBudget
 from ops.ledger.accounting.late_usage import SpoolRow
 from ops.ledger.accounting.periods import Period
-from ops.ledger.dead_letters import DeadLetter, DeadLetterBook, DeadLetterRow
+from ops.ledger.dead_letters import DeadLetter, DeadLetterRow
 from ops.ledger.events import Batch
-from ops.ledger.ledger import Ledger
+from ops.ledger.ledger import DeadLetterStore, Ledger
 from ops.ledger.models import Attempt, AttemptEnd, Claim, State, Waiter
 from ops.ledger.queue.admission import Asked
 from ops.ledger.queue.claims import Renewal
@@ -41,8 +41,8 @@ __all__ = [
     "CostKey",
     "CostRow",
     "DeadLetter",
-    "DeadLetterBook",
     "DeadLetterRow",
+    "DeadLetterStore",
     "FailureTotals",
     "Forgotten",
     "HostBusy",

@@ -9,7 +9,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from ops.ledger.database import Database, insert_new
+from ops.ledger.database import insert_new
 from ops.ledger.schema import dead_letters
 
 MAX_BODY_BYTES = 32 * 1024 * 1024  # the longest valid request is well below
@@ -39,52 +39,6 @@ class DeadLetter:
     body: bytes | None  # None: it was too long to be kept
 
 
-class DeadLetterBook:
-    """The ledger's dead letters. Every operation is one short transaction, and raises LedgerUnavailable."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def keep(self, letter: DeadLetter) -> bool:
-        """Keep a message; False: it is kept already, and notes that it has come again.
-
-        Acknowledge it after: killed in between, it comes again.
-        """
-        with self._database.write() as connection:
-            return _keep(connection, letter)
-
-    def list(self, limit: int) -> list[DeadLetterRow]:
-        """The newest ones first."""
-        newest = sa.select(*_ROW).order_by(dead_letters.c.received_at.desc(), dead_letters.c.letter_id)
-        with self._database.read() as connection:
-            return [_row(row) for row in connection.execute(newest.limit(limit)).mappings()]
-
-    def count(self) -> int:
-        """How many there are."""
-        with self._database.read() as connection:
-            return count(connection)
-
-    def find(self, letter_id: str) -> DeadLetter | None:
-        """One of them."""
-        with self._database.read() as connection:
-            found = connection.execute(
-                sa.select(dead_letters).where(dead_letters.c.letter_id == letter_id)
-            ).mappings().one_or_none()  # fmt: skip
-        return DeadLetter(_row(found), found["body"]) if found else None
-
-    def remove(self, letter_id: str) -> bool:
-        """Forget one; False: there is none of that id."""
-        with self._database.write() as connection:
-            gone = sa.delete(dead_letters).where(dead_letters.c.letter_id == letter_id)
-            return connection.execute(gone).rowcount == 1
-
-    def sent_again(self, row: DeadLetterRow) -> None:
-        """Forget one whose message is queued again, unless that has come back meanwhile."""
-        with self._database.write() as connection:
-            as_it_was = (dead_letters.c.letter_id == row.letter_id, dead_letters.c.received_at == row.received_at)
-            connection.execute(sa.delete(dead_letters).where(*as_it_was))
-
-
 _ROW = [column for column in dead_letters.c if column.name != "body"]
 
 
@@ -93,7 +47,35 @@ def count(connection: Connection) -> int:
     return connection.scalar(sa.select(sa.func.count()).select_from(dead_letters)) or 0
 
 
-def _keep(connection: Connection, letter: DeadLetter) -> bool:
+def newest(connection: Connection, limit: int) -> list[DeadLetterRow]:
+    """The newest ones first."""
+    query = sa.select(*_ROW).order_by(dead_letters.c.received_at.desc(), dead_letters.c.letter_id)
+    return [_row(row) for row in connection.execute(query.limit(limit)).mappings()]
+
+
+def find(connection: Connection, letter_id: str) -> DeadLetter | None:
+    """One of them."""
+    query = sa.select(dead_letters).where(dead_letters.c.letter_id == letter_id)
+    found = connection.execute(query).mappings().one_or_none()
+    return DeadLetter(_row(found), found["body"]) if found else None
+
+
+def remove(connection: Connection, letter_id: str) -> bool:
+    """Forget one; False: there is none of that id."""
+    return connection.execute(sa.delete(dead_letters).where(dead_letters.c.letter_id == letter_id)).rowcount == 1
+
+
+def sent_again(connection: Connection, row: DeadLetterRow) -> None:
+    """Forget one whose message is queued again, unless that has come back meanwhile."""
+    as_it_was = (dead_letters.c.letter_id == row.letter_id, dead_letters.c.received_at == row.received_at)
+    connection.execute(sa.delete(dead_letters).where(*as_it_was))
+
+
+def keep(connection: Connection, letter: DeadLetter) -> bool:
+    """Keep a message; False: it is kept already, and notes that it has come again.
+
+    Acknowledge it after: killed in between, it comes again.
+    """
     row = letter.row
     body = letter.body if row.body_bytes <= MAX_BODY_BYTES else None
     values = {column.name: getattr(row, column.name) for column in _ROW if column.name != "headers"}

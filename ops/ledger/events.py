@@ -31,7 +31,11 @@ class Batch:
 
 
 def append(connection: Connection, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
-    """Store what is new of a batch."""
+    """Store events, one JSON line each without a newline; returns the last sequence number stored.
+
+    What is stored already is skipped, so a successor that folds from the start offers everything again.
+    Raises StaleClaim, and EventGap if events before `first_seq` are missing: offer those, too.
+    """
     held(connection, claim)
     stored = last_seq(connection, claim.turn_id)
     row = _new(Batch(claim, first_seq, lines), stored)
@@ -42,7 +46,10 @@ def append(connection: Connection, claim: Claim, first_seq: int, lines: Sequence
 
 
 def append_many(connection: Connection, batches: Sequence[Batch]) -> frozenset[str]:
-    """Store what is new of one batch each of many turns; returns those of turns that take no more."""
+    """Store one batch of events each of many turns, as `append_events` does, in one transaction.
+
+    Returns the turns that took none, because their claim is stale or events before it are missing.
+    """
     claims = {batch.claim.turn_id: batch.claim for batch in batches}
     ids = list(claims)
     query = sa.select(turns.c.turn_id, turns.c.epoch, turns.c.owner).where(turns.c.turn_id.in_(ids))
@@ -84,12 +91,12 @@ def _new(batch: Batch, stored: int) -> dict[str, object] | None:
 
 
 def last_seq(connection: Connection, turn_id: str) -> int:
-    """The sequence number of the last event stored."""
+    """The sequence number of the last event stored; 0: none."""
     return int(connection.scalar(_LAST, {"turn_id": turn_id}) or 0)
 
 
-def after(connection: Connection, turn_id: str, after_seq: int) -> list[tuple[int, bytes]]:
-    """The events after a sequence number."""
+def after(connection: Connection, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
+    """The stored events after a sequence number, in order; the first event of a turn is number 1."""
     query = (
         sa.select(events.c.first_seq, events.c.lines)
         .where(events.c.turn_id == turn_id, events.c.last_seq > after_seq)

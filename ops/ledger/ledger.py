@@ -9,36 +9,289 @@ written, and the caller leaves the turn alone. Clocks are the callers'; keep the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
+import sqlalchemy as sa
+
+from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
-from adapters.protocol.session_result import Check
-from adapters.usage import Usage
-from ops.ledger import events, retention, sessions, transcripts, workspaces
-from ops.ledger.accounting import budgets, late_usage
-from ops.ledger.accounting.budgets import Budget, BudgetKey, OverBudget
+from adapters.protocol.session_request import SessionRequest
+from adapters.protocol.session_result import SessionResult
+from ops.ledger import dead_letters, events, retention, sessions, transcripts, workspaces
+from ops.ledger.accounting import booking, budgets, late_usage
+from ops.ledger.accounting.budgets import Budget, BudgetKey
 from ops.ledger.accounting.money import nano
 from ops.ledger.database import Database
-from ops.ledger.dead_letters import DeadLetterBook
-from ops.ledger.events import Batch
-from ops.ledger.intake import Intake
 from ops.ledger.migrate import upgrade
-from ops.ledger.models import Attempt, AttemptEnd, Claim
-from ops.ledger.queue import claims, known_hosts, parking, reachability, scheduling, settlement
-from ops.ledger.queue.claims import Renewal
-from ops.ledger.queue.host_slots import HostBusy
-from ops.ledger.queue.known_hosts import Labels
-from ops.ledger.retention import Forgotten
-from ops.ledger.sessions import InUse, SessionRow
+from ops.ledger.models import Claim, Waiter
+from ops.ledger.queue import (
+    admission,
+    claims,
+    host_slots,
+    known_hosts,
+    parking,
+    reachability,
+    scheduling,
+    session_runs,
+    settlement,
+    waiters,
+)
+from ops.ledger.queue.admission import Asked
+from ops.ledger.queue.session_runs import AskedSession
+from ops.ledger.queue.settlement import Busy
+from ops.ledger.reports import backlog, costs, live, totals
+from ops.ledger.reports import turns as turn_reports
+from ops.ledger.repository import Repository, reads, writes
+from ops.ledger.schema import turns
+
+_SOMETHING = sa.select(turns.c.state).limit(1)  # from the database itself
 
 
-class Ledger(Intake):
+class Queue(Repository):
+    """Turns, from a producer's request to their result."""
+
+    submit_many = writes(admission.submit_many)
+    cancel = writes(settlement.cancel)
+    settle_unclaimed = writes(settlement.settle_unclaimed)
+    settled = reads(settlement.settled)
+
+    take = writes(scheduling.take)
+    renew = writes(claims.renew)
+    standing = reads(claims.standing)
+    release = writes(claims.release)
+    begin_attempt = writes(claims.begin_attempt)
+    reached = writes(reachability.reached)
+    wait = writes(parking.wait)
+    settle = writes(settlement.settle)
+
+    def admit(
+        self,
+        request: TurnRequest,
+        task_id: str,
+        now: float,
+        due_at: float | None = None,
+        *,
+        expires_at: float | None = None,
+        revoked: bool = False,
+        follows: str = "",
+        message: str | None = None,
+    ) -> Asked:
+        """Record a turn that a Celery task asks for, and that the task is to be told its result.
+
+        With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
+        once; it does not begin after `expires_at`, unless others want it. One that is `revoked` is cancelled
+        unless it is running. `message` is what is kept of the task's message until the task knows the result;
+        one that something else is to follow on is kept beside it. Killed after: whoever settles the turn tells
+        the task, or finds it among the `unanswered`.
+        """
+        waiter = Waiter(request.turn_id, task_id, follows, message)
+        with self.database.write() as connection:
+            asked = admission.admit(connection, request, waiter, now, due_at, expires_at)
+            if revoked:
+                settlement.cancel(connection, request.turn_id, now, running=False)
+            return asked
+
+    def refuse(
+        self,
+        turn_id: str,
+        agent: str,
+        result: TurnResult,
+        task_id: str,
+        now: float,
+        *,
+        follows: str = "",
+        message: str | None = None,
+    ) -> Asked | Busy:
+        """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
+
+        The task that asked for it is to be told. Busy: a valid request of that turn_id is under way; its result
+        answers this one, too.
+        """
+        with self.database.write() as connection:
+            return settlement.refuse(connection, agent, result, Waiter(turn_id, task_id, follows, message), now)
+
+    def route(self, claim: Claim, agent: str, seq: int, line: bytes) -> Claim:
+        """Give a turn whose request leaves it open an agent, with the event that says so, numbered `seq`.
+
+        Returns the claim with it. Raises StaleClaim.
+        """
+        with self.database.write() as connection:
+            events.append(connection, claim, seq, [line])
+            return claims.route(connection, claim, agent)
+
+
+class SessionRuns(Repository):
+    """Sessions of turns."""
+
+    submit = writes(session_runs.submit)
+    cancel = writes(settlement.cancel_session)
+    find = reads(session_runs.find)
+
+    def admit(
+        self,
+        request: SessionRequest,
+        task_id: str,
+        now: float,
+        due_at: float | None = None,
+        *,
+        expires_at: float | None = None,
+        revoked: bool = False,
+        follows: str = "",
+        message: str | None = None,
+    ) -> AskedSession:
+        """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
+
+        With the result if there is one already: tell the task. The rest is as in `Queue.admit`.
+        """
+        waiter = Waiter(request.run_id, task_id, follows, message)
+        with self.database.write() as connection:
+            asked = session_runs.admit(connection, request, waiter, now, due_at, expires_at)
+            if revoked:
+                settlement.cancel_session(connection, request.run_id, now, running=False)
+            return asked
+
+    def refuse(
+        self,
+        result: SessionResult,
+        task_id: str,
+        now: float,
+        *,
+        follows: str = "",
+        message: str | None = None,
+    ) -> AskedSession:
+        """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""
+        with self.database.write() as connection:
+            return session_runs.refuse(connection, result, Waiter(result.run_id, task_id, follows, message), now)
+
+
+class Waiters(Repository):
+    """Celery tasks that wait for turns."""
+
+    of = reads(waiters.of)
+    turn_of = reads(waiters.turn_of)
+    stamped_messages = reads(waiters.stamped_messages)
+    unanswered = reads(waiters.unanswered)
+    lease = writes(waiters.lease)
+    renew = writes(waiters.renew)
+    put_off = writes(waiters.put_off)
+    told = writes(waiters.told)
+
+
+class Hosts(Repository):
+    """Which hosts workers know, and how many of their slots are taken."""
+
+    announce = writes(known_hosts.announce)
+    known = reads(known_hosts.known)
+    open_attempts = reads(host_slots.open_attempts)
+
+
+class Sessions(Repository):
+    """Agents' sessions: where they live, and which turn is in them."""
+
+    lock = writes(sessions.lock)
+    find = reads(sessions.find)
+
+
+class Workspaces(Repository):
+    """Workspaces that turns bring."""
+
+    place = writes(workspaces.place)
+    made = reads(workspaces.made)
+    used_at = reads(workspaces.used_at)
+
+
+class Events(Repository):
+    """Events of turns, numbered from 1."""
+
+    append = writes(events.append)
+    append_many = writes(events.append_many)
+    after = reads(events.after)
+    last_seq = reads(events.last_seq)
+
+
+class Accounting(Repository):
+    """What attempts used, and what is known of it late."""
+
+    amend = writes(late_usage.amend)
+    by_spool = reads(late_usage.by_spool)
+    usage_of = reads(booking.usage_of)
+
+
+class Budgets(Repository):
+    """What turns with a label may cost."""
+
+    all_of = reads(budgets.all_of)
+    remove = writes(budgets.remove)
+
+    def put(self, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
+        """Set what turns with a label may cost in a period; returns where that stands.
+
+        A new budget counts what was spent in the running period before, and reserves `reserve_usd` for each open
+        attempt. A changed one keeps its sums.
+        """
+        with self.database.write() as connection:
+            return budgets.put(connection, key, nano(limit_usd), nano(reserve_usd), now)
+
+
+class Transcripts(Repository):
+    """What the archive of transcripts is made of."""
+
+    keep_stderr = writes(transcripts.keep_stderr)
+    unarchived = reads(transcripts.unarchived)
+    source = reads(transcripts.source)
+    archived = writes(transcripts.archived)
+
+
+class Retention(Repository):
+    """What the books forget."""
+
+    forget = writes(retention.forget)
+
+
+class Reports(Repository):
+    """What people and Prometheus read."""
+
+    turn = reads(turn_reports.turn)
+    request = reads(turn_reports.request)
+    result = reads(turn_reports.result)
+    history = reads(turn_reports.history)
+    cost = reads(costs.cost)
+    queue_depths = reads(backlog.queue_depths)
+    backlog = reads(backlog.backlog)
+    running = reads(live.running)
+    spending = reads(live.spending)
+    totals = reads(totals.totals)
+
+
+class DeadLetterStore(Repository):
+    """Messages that no worker could read."""
+
+    keep = writes(dead_letters.keep)
+    newest = reads(dead_letters.newest)
+    count = reads(dead_letters.count)
+    find = reads(dead_letters.find)
+    remove = writes(dead_letters.remove)
+    sent_again = writes(dead_letters.sent_again)
+
+
+class Ledger:
     """The books. Safe for threads; every process opens its own."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.dead_letters = DeadLetterBook(database)
+        self._database = database
+        self.queue = Queue(database)
+        self.session_runs = SessionRuns(database)
+        self.waiters = Waiters(database)
+        self.hosts = Hosts(database)
+        self.sessions = Sessions(database)
+        self.workspaces = Workspaces(database)
+        self.events = Events(database)
+        self.accounting = Accounting(database)
+        self.budgets = Budgets(database)
+        self.transcripts = Transcripts(database)
+        self.retention = Retention(database)
+        self.reports = Reports(database)
+        self.dead_letters = DeadLetterStore(database)
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -55,6 +308,11 @@ class Ledger(Intake):
             raise
         return cls(database)
 
+    def ping(self) -> None:
+        """Find out whether the database answers. Raises LedgerUnavailable."""
+        with self._database.read() as connection:
+            connection.execute(_SOMETHING)
+
     def close(self) -> None:
         """Close all connections."""
         self._database.close()
@@ -64,218 +322,3 @@ class Ledger(Intake):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def take(self, owner: str, admits: scheduling.Admits, now: float, ttl: float, limit: int) -> list[Claim]:
-        """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.
-
-        Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
-        producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to, None: begin one.
-        Killed after: nobody renews, so the leases run out after `ttl` seconds and other owners take the turns.
-        """
-        with self._database.write() as connection:
-            return scheduling.take(connection, owner, admits, now, ttl, limit)
-
-    def renew(self, held: Collection[Claim], now: float, ttl: float) -> Renewal:
-        """Prolong the leases of these claims. Those missing in `Renewal.held` were lost: detach from them."""
-        with self._database.write() as connection:
-            return claims.renew(connection, held, now, ttl)
-
-    def release(self, held: Collection[Claim], now: float) -> None:
-        """Let go of running turns, so that they can be taken at once. A stale claim changes nothing.
-
-        Their agents go on.
-        """
-        with self._database.write() as connection:
-            claims.release(connection, held, now)
-
-    def announce(self, hosts: Mapping[str, Labels], now: float) -> None:
-        """Say that a worker knows these hosts, which have these labels; to be repeated about once a minute."""
-        with self._database.write() as connection:
-            known_hosts.announce(connection, hosts, now)
-
-    def begin_attempt(
-        self,
-        claim: Claim,
-        *,
-        host: str,
-        spool_id: str,
-        session_id: str | None,
-        resume: bool,
-        now: float,
-        slots: int | None = None,
-        lease_s: int | None = None,
-        stop_grace_s: float | None = None,
-        agent_version: str | None = None,
-    ) -> Attempt | HostBusy | OverBudget:
-        """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
-
-        HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
-        may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers. `lease_s` and
-        `stop_grace_s` are what the host will be told: a successor with other settings counts with these.
-        `agent_version` is what the host was seen to have; None: not known.
-
-        OverBudget: a budget of the turn's labels has less left than the request's `max_cost_usd`, or what the
-        budget reserves for requests without one; nothing was written. Otherwise so much is reserved until the
-        attempt's end is booked, and what it cost counts instead.
-
-        Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
-        agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
-        """
-        with self._database.write() as connection:
-            return claims.begin_attempt(
-                connection, claim, host=host, spool_id=spool_id,
-                session_id=session_id, resume=resume, now=now, slots=slots,
-                lease_s=lease_s, stop_grace_s=stop_grace_s, agent_version=agent_version,
-            )  # fmt: skip
-
-    def reached(self, claim: Claim) -> None:
-        """Note that a worker has attached to the open attempt: its host is not out of reach. Raises StaleClaim.
-
-        Killed before: the successor takes the host for unreachable for longer than it was, until it attaches.
-        """
-        with self._database.write() as connection:
-            reachability.reached(connection, claim)
-
-    def wait(
-        self,
-        claim: Claim,
-        due_at: float,
-        reason: str,
-        now: float,
-        ended: AttemptEnd | None = None,
-        *,
-        unreachable_since: float | None = None,
-        host: str | None = None,
-    ) -> None:
-        """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
-
-        Append the attempt's events first: the next one is numbered from the last event stored.
-
-        The claim is over. An attempt that is left open stays to be attached to; `unreachable_since` is noted with
-        it, unless an earlier time is. The session stays locked.
-
-        `host` is the only one that the next attempt can use, say because its session is there; None: as requested.
-
-        Killed after: any worker takes the turn when its time has come.
-        """
-        with self._database.write() as connection:
-            parking.wait(
-                connection, claim, due_at, reason, now, ended, unreachable_since=unreachable_since, host=host
-            )
-
-    def settle(
-        self,
-        claim: Claim,
-        result: TurnResult,
-        now: float,
-        ended: AttemptEnd | None = None,
-        checks: Sequence[Check] = (),
-    ) -> TurnResult:
-        """Give the turn its result, book its last attempt and free its session, in one transaction.
-
-        Returns the result that stands: the stored one if it was settled before. Raises StaleClaim, and
-        AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor folds the spool
-        again. Killed after: nobody takes the turn again. So acknowledge the message and remove the spool after.
-
-        A turn of a session, whose `checks` were run, is followed by the next one, or by the session's end, in the
-        same transaction.
-        """
-        with self._database.write() as connection:
-            return settlement.settle(connection, claim, result, now, ended, checks)
-
-    def lock_session(
-        self, claim: Claim, session_id: str, *, agent: str, host: str, workspace: str, now: float
-    ) -> SessionRow | InUse:
-        """Enter a session, known or new; it is then held until the turn settles. Raises StaleClaim.
-
-        Held by the turn, not by its owner: a successor locks again and gets it.
-        """
-        with self._database.write() as connection:
-            return sessions.lock(
-                connection, claim, session_id, agent=agent, host=host, workspace=workspace, now=now
-            )
-
-    def place_workspace(self, claim: Claim, workspace: str) -> None:
-        """Note the workspace that was made for the open attempt. Raises StaleClaim.
-
-        Call it before the agent starts: without it, the successor takes it that none was started. Killed before:
-        the successor finds the workspace on the host.
-        """
-        with self._database.write() as connection:
-            workspaces.place(connection, claim, workspace)
-
-    def append_events(self, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
-        """Store events, one JSON line each without a newline; returns the last sequence number stored.
-
-        What is stored already is skipped, so a successor that folds from the start offers everything again.
-        Raises StaleClaim, and EventGap if events before `first_seq` are missing: offer those, too.
-        """
-        with self._database.write() as connection:
-            return events.append(connection, claim, first_seq, lines)
-
-    def route(self, claim: Claim, agent: str, seq: int, line: bytes) -> Claim:
-        """Give a turn whose request leaves it open an agent, with the event that says so, numbered `seq`.
-
-        Returns the claim with it. Raises StaleClaim.
-        """
-        with self._database.write() as connection:
-            events.append(connection, claim, seq, [line])
-            return claims.route(connection, claim, agent)
-
-    def append_many(self, batches: Sequence[Batch]) -> frozenset[str]:
-        """Store one batch of events each of many turns, as `append_events` does, in one transaction.
-
-        Returns the turns that took none, because their claim is stale or events before it are missing.
-        """
-        with self._database.write() as connection:
-            return events.append_many(connection, batches)
-
-    def amend_usage(self, turn_id: str, attempt: int, observed: Usage) -> bool:
-        """Replace what an attempt was booked with, an estimate or nothing, by usage that was observed after all.
-
-        False, and nothing changes: no such attempt has ended, or its usage was observed already, or this one was
-        not. The bill has it where the attempt ended; the result of a turn that is settled stays as it was given.
-        Killed before: the spool is still there, so the next one to tidy the host reads it. So remove it after.
-        """
-        with self._database.write() as connection:
-            return late_usage.amend(connection, turn_id, attempt, observed)
-
-    def set_budget(self, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
-        """Set what turns with a label may cost in a period; returns where that stands.
-
-        A new budget counts what was spent in the running period before, and reserves `reserve_usd` for each open
-        attempt. A changed one keeps its sums.
-        """
-        with self._database.write() as connection:
-            return budgets.put(connection, key, nano(limit_usd), nano(reserve_usd), now)
-
-    def remove_budget(self, key: BudgetKey) -> bool:
-        """Remove a budget; False: there is none."""
-        with self._database.write() as connection:
-            return budgets.remove(connection, key)
-
-    def keep_stderr(self, claim: Claim, attempt: int, text: bytes) -> None:
-        """Keep what the agent wrote to stderr in an attempt, for the archive. Raises StaleClaim.
-
-        Call it before the attempt is booked: its successor reads no spool of an attempt that has ended.
-        """
-        with self._database.write() as connection:
-            transcripts.keep_stderr(connection, claim, attempt, text)
-
-    def archived(self, turn_id: str, now: float) -> None:
-        """Note that the archive has a turn's transcript. Killed before: it is written once more, as it was."""
-        with self._database.write() as connection:
-            transcripts.archived(connection, turn_id, now)
-
-    def forget(
-        self, details_before: float, turns_before: float, limit: int = 100, *, archiving: bool = False
-    ) -> Forgotten:
-        """Forget a batch of turns that were settled before these times; call again until it is nothing.
-
-        `archiving`: but no turn whose transcript has yet to be put into the archive.
-
-        First their events and requests, then the turns, and the sessions that none has used since then. History
-        and bills show a turn until it is forgotten; totals never forget. Its id may be used anew from then on.
-        """
-        with self._database.write() as connection:
-            return retention.forget(connection, details_before, turns_before, limit, archiving=archiving)

@@ -49,9 +49,20 @@ _NOTHING = Forgotten()
 
 
 def forget(
-    connection: Connection, details_before: float, turns_before: float, limit: int, *, archiving: bool
+    connection: Connection,
+    details_before: float,
+    turns_before: float,
+    limit: int = 100,
+    *,
+    archiving: bool = False,
 ) -> Forgotten:
-    """Forget a batch: up to `limit` turns' details, and as many turns and sessions."""
+    """Forget a batch of turns that were settled before these times; call again until it is nothing.
+
+    `archiving`: but no turn whose transcript has yet to be put into the archive.
+
+    First their events and requests, then the turns, and the sessions that none has used since then. History
+    and bills show a turn until it is forgotten; totals never forget. Its id may be used anew from then on.
+    """
     archived = sa.or_(turns.c.archived_at.is_not(None), turns.c.request.is_(None)) if archiving else sa.true()
     return Forgotten(
         details=_forget_details(connection, sa.and_(turns.c.settled_at < details_before, archived), limit)

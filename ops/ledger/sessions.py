@@ -49,7 +49,10 @@ def lock(
     workspace: str,
     now: float,
 ) -> SessionRow | InUse:
-    """Enter a session, and note that it lives here now."""
+    """Enter a session, known or new; it is then held until the turn settles. Raises StaleClaim.
+
+    Held by the turn, not by its owner: a successor locks again and gets it.
+    """
     held(connection, claim)
     row = SessionRow(session_id, agent, host, workspace, locked_by=claim.turn_id, updated_at=now)
     values = {name: getattr(row, name) for name in SessionRow.__dataclass_fields__}
@@ -80,7 +83,7 @@ def remember(
 
 
 def find(connection: Connection, session_id: str) -> SessionRow | None:
-    """One session."""
+    """Where a session lives; None: not known."""
     columns = [sessions.c[name] for name in SessionRow.__dataclass_fields__]
     query = sa.select(*columns).where(sessions.c.session_id == session_id)
     row = connection.execute(query).mappings().first()

@@ -37,16 +37,22 @@ class TranscriptSource:
 
 
 def keep_stderr(connection: Connection, claim: Claim, attempt: int, text: bytes) -> None:
-    """Store what an agent wrote to stderr; what is stored already stays."""
+    """Keep what the agent wrote to stderr in an attempt, for the archive. Raises StaleClaim.
+
+    Call it before the attempt is booked: its successor reads no spool of an attempt that has ended.
+    """
     held(connection, claim)
     compressed = gzip.compress(text, mtime=0)
     insert_new(connection, attempt_stderr, turn_id=claim.turn_id, attempt=attempt, text=compressed)
 
 
 def unarchived(
-    connection: Connection, settled_before: float, after: tuple[float, str], limit: int
+    connection: Connection, settled_before: float, after: tuple[float, str] = (0.0, ""), limit: int = 100
 ) -> list[tuple[float, str]]:
-    """Turns that the archive does not have, by the time they were settled and their ids."""
+    """When turns were settled that have no transcript in the archive yet, and their ids; the oldest first.
+
+    `after` is the last one of the page before.
+    """
     key = (turns.c.settled_at, turns.c.turn_id)
     query = sa.select(*key).where(
         _UNARCHIVED, turns.c.settled_at <= settled_before, sa.tuple_(*key) > sa.tuple_(*after)
@@ -55,7 +61,7 @@ def unarchived(
 
 
 def source(connection: Connection, turn_id: str) -> TranscriptSource | None:
-    """What is known of a turn that the archive does not have; None: it has it, or there is nothing to be had."""
+    """What the transcript of a settled turn is made of; None: it is in the archive, or there is none."""
     columns = [turns.c[name] for name in _TOLD]
     query = sa.select(*columns).where(turns.c.turn_id == turn_id, _UNARCHIVED)
     row = connection.execute(query).mappings().first()
@@ -71,6 +77,6 @@ def source(connection: Connection, turn_id: str) -> TranscriptSource | None:
 
 
 def archived(connection: Connection, turn_id: str, now: float) -> None:
-    """Note that the archive has a turn."""
+    """Note that the archive has a turn's transcript. Killed before: it is written once more, as it was."""
     connection.execute(turns.update().where(turns.c.turn_id == turn_id).values(archived_at=now))
     connection.execute(attempt_stderr.delete().where(attempt_stderr.c.turn_id == turn_id))

@@ -23,7 +23,11 @@ class MadeWorkspace:
 
 
 def place(connection: Connection, claim: Claim, workspace: str) -> None:
-    """Note where the open attempt works, for it, for its turn and for its session."""
+    """Note the workspace that was made for the open attempt. Raises StaleClaim.
+
+    Call it before the agent starts: without it, the successor takes it that none was started. Killed before:
+    the successor finds the workspace on the host.
+    """
     held(connection, claim)
     change(connection, claim.turn_id, workspace=workspace)
     attempt = open_attempt(connection, claim.turn_id)
@@ -35,7 +39,7 @@ def place(connection: Connection, claim: Claim, workspace: str) -> None:
 
 
 def made(connection: Connection, turn_id: str) -> MadeWorkspace | None:
-    """What is known of the workspace of a turn; None: the turn is not."""
+    """What is known of the workspace that a turn brought; None: the turn is not known."""
     query = sa.select(turns.c.settled_at, turns.c.workspace, turns.c.request)
     row = connection.execute(query.where(turns.c.turn_id == turn_id)).mappings().first()
     if row is None:
@@ -46,7 +50,7 @@ def made(connection: Connection, turn_id: str) -> MadeWorkspace | None:
 
 
 def used_at(connection: Connection, workspace: str) -> float | None:
-    """When the last turn in a workspace was settled; None: some turn there is not, or none ever was."""
+    """When the last turn in a workspace was settled; None: some turn there is not. It reads all turns."""
     ends = sa.select(sa.func.max(turns.c.settled_at), sa.func.count() - sa.func.count(turns.c.settled_at))
     last, open_turns = connection.execute(ends.where(turns.c.workspace == workspace)).one()
     return None if open_turns else last

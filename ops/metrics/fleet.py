@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ops.errors import LedgerUnavailable
-from ops.ledger import Backlog, Budget, FailureTotals, ModelTotals, OutcomeTotals, Totals
+from ops.ledger import Backlog, Budget, FailureTotals, Ledger, ModelTotals, OutcomeTotals, Totals
 from ops.metrics.labels import OTHER, Vocabulary
 
 _Key = tuple[str, ...]
@@ -24,22 +23,6 @@ _PATIENCE_S = 2.0  # with another scrape that is being answered
 log = structlog.get_logger(__name__)
 
 
-class Books(Protocol):
-    """What is read of a ledger. All methods raise LedgerUnavailable."""
-
-    def totals(self) -> Totals:
-        """All that was ever booked."""
-        ...
-
-    def backlog(self, now: float) -> Backlog:
-        """What waits, and what runs where."""
-        ...
-
-    def budgets(self, now: float) -> list[Budget]:
-        """All budgets."""
-        ...
-
-
 class LedgerCollector(Collector):
     """Tokens, money, queue and budgets, from the ledger: they survive every crash and are never estimates.
 
@@ -48,13 +31,13 @@ class LedgerCollector(Collector):
 
     def __init__(
         self,
-        books: Books,
+        ledger: Ledger,
         vocabulary: Vocabulary,
         clock: Callable[[], float],
         answers: Callable[[], bool] = lambda: True,
     ) -> None:
         """While the ledger is known not to answer, it is not asked: the rest of the page must not wait for it."""
-        self._books = books
+        self._ledger = ledger
         self._words = vocabulary
         self._clock = clock
         self._answers = answers
@@ -66,8 +49,8 @@ class LedgerCollector(Collector):
             return []
         try:
             now = self._clock()
-            found = (self._books.totals(), self._books.backlog(now), self._books.budgets(now))
-            return list(_families(*found, self._words, now))
+            reports, budgets = self._ledger.reports, self._ledger.budgets
+            return list(_families(reports.totals(), reports.backlog(now), budgets.all_of(now), self._words, now))
         except LedgerUnavailable as error:
             log.warning("metrics without the ledger", error=str(error))
             return []

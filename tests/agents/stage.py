@@ -109,7 +109,7 @@ class Stage:
         return len(begun) > 1 and begun[1].open
 
     def _ended(self, turn_id: str) -> bool:
-        return self.fleet.ledger.result(turn_id) is not None
+        return self.fleet.ledger.reports.result(turn_id) is not None
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def _measured() -> list[Served]:
         queued = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(_TURNS)]
         for turn_id in queued:
             fleet.result(turn_id)
-        rows = [fleet.ledger.turn(turn_id) for turn_id in queued]
+        rows = [fleet.ledger.reports.turn(turn_id) for turn_id in queued]
     began = min(row.created_at for row in rows)
     return sorted((_served(row, began) for row in rows), key=lambda each: each.turn.at)
 

@@ -66,7 +66,7 @@ def _drain(fleet: Fleet, count: int) -> Rows:
     ready, before = time.perf_counter(), worker.memory_info().rss
 
     def ended() -> int:
-        return sum(outcome.turns for outcome in fleet.ledger.totals().outcomes)
+        return sum(outcome.turns for outcome in fleet.ledger.reports.totals().outcomes)
 
     until(lambda: ended() == count, f"the end of {count} turns", _DRAIN_S)
     took = time.perf_counter() - ready
@@ -84,7 +84,7 @@ def _left(fleet: Fleet) -> int:
     """Spools, messages, and tasks that have yet to be told."""
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as broker:
         messages = broker.llen("runturn") + broker.hlen(UNACKED)
-    return len(list(fleet.state.spool.iterdir())) + messages + len(fleet.ledger.unanswered(time.time()))
+    return len(list(fleet.state.spool.iterdir())) + messages + len(fleet.ledger.waiters.unanswered(time.time()))
 
 
 def settled_turns() -> Rows:
@@ -117,8 +117,8 @@ def _growth(rows: Rows, name: str, *, flat: bool) -> Row:
 def _hold(ledger: Ledger) -> list[Claim]:
     """As a worker has them."""
     for number in range(_HELD):
-        ledger.submit_many([TurnRequest(turn_id=f"held-{number}", prompt="x", workspace="/srv")], NOW)
-    return ledger.take("w", lambda _: True, NOW, _TTL_S, _HELD)
+        ledger.queue.submit_many([TurnRequest(turn_id=f"held-{number}", prompt="x", workspace="/srv")], NOW)
+    return ledger.queue.take("w", lambda _: True, NOW, _TTL_S, _HELD)
 
 
 def _asked_by_workers(ledger: Ledger, held: list[Claim], count: int) -> Timed:
@@ -129,32 +129,32 @@ def _asked_by_workers(ledger: Ledger, held: list[Claim], count: int) -> Timed:
         return TurnRequest(turn_id=f"new-{count}-{next(numbers)}", prompt="x", workspace="/srv", labels={"a": "b"})
 
     return {
-        "take": lambda: ledger.take("w", lambda _: True, NOW - 10**8, _TTL_S, 10),
-        "renew": lambda: ledger.renew(held, NOW, _TTL_S),
-        "open_attempts": ledger.open_attempts,
-        "unanswered": lambda: ledger.unanswered(NOW),
-        "announce": lambda: ledger.announce({"build1": {}}, NOW),
-        "submit_many": lambda: ledger.submit_many([new()], NOW),
-        "admit": lambda: ledger.admit(new(), "task", NOW),
-        "turn_of": lambda: ledger.turn_of("unknown"),
-        "totals": ledger.totals,
-        "queue_depths": ledger.queue_depths,
-        "attempts_by_spool": lambda: ledger.attempts_by_spool([f"{id_of('settled', 7)}.1", "unknown"]),
+        "take": lambda: ledger.queue.take("w", lambda _: True, NOW - 10**8, _TTL_S, 10),
+        "renew": lambda: ledger.queue.renew(held, NOW, _TTL_S),
+        "open_attempts": ledger.hosts.open_attempts,
+        "unanswered": lambda: ledger.waiters.unanswered(NOW),
+        "announce": lambda: ledger.hosts.announce({"build1": {}}, NOW),
+        "submit_many": lambda: ledger.queue.submit_many([new()], NOW),
+        "admit": lambda: ledger.queue.admit(new(), "task", NOW),
+        "turn_of": lambda: ledger.waiters.turn_of("unknown"),
+        "totals": ledger.reports.totals,
+        "queue_depths": ledger.reports.queue_depths,
+        "attempts_by_spool": lambda: ledger.accounting.by_spool([f"{id_of('settled', 7)}.1", "unknown"]),
     }
 
 
 def _asked_by_people(ledger: Ledger, now: float) -> Timed:
     """Now and then."""
     return {
-        "history": ledger.history,
-        "history_failed": lambda: ledger.history(status="failed"),
-        "history_none_cancelled": lambda: ledger.history(status="cancelled"),
-        "history_none_waiting": lambda: ledger.history(status="waiting"),
-        "history_label": lambda: ledger.history(label=("team", "team1")),
-        "history_host": lambda: ledger.history(host="host1"),
-        "cost_by_model": lambda: ledger.cost(CostKey.MODEL),
-        "cost_by_label": lambda: ledger.cost(CostKey.LABEL),
-        "cost_by_label_of_8_hours": lambda: ledger.cost(CostKey.LABEL, now - 8 * 3600),  # 960 turns
+        "history": ledger.reports.history,
+        "history_failed": lambda: ledger.reports.history(status="failed"),
+        "history_none_cancelled": lambda: ledger.reports.history(status="cancelled"),
+        "history_none_waiting": lambda: ledger.reports.history(status="waiting"),
+        "history_label": lambda: ledger.reports.history(label=("team", "team1")),
+        "history_host": lambda: ledger.reports.history(host="host1"),
+        "cost_by_model": lambda: ledger.reports.cost(CostKey.MODEL),
+        "cost_by_label": lambda: ledger.reports.cost(CostKey.LABEL),
+        "cost_by_label_of_8_hours": lambda: ledger.reports.cost(CostKey.LABEL, now - 8 * 3600),  # 960 turns
     }
 
 
@@ -186,7 +186,7 @@ def _take(ledger: Ledger, *, room: bool = True, due: bool = True) -> Callable[[]
     now = NOW + 10**6 if due else NOW - 10**6
 
     def take() -> object:
-        return ledger.take("w", lambda _: room, now, _TTL_S, 10)
+        return ledger.queue.take("w", lambda _: room, now, _TTL_S, 10)
 
     return take
 

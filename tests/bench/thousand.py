@@ -79,7 +79,7 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _
         expected, heard = choir.written, len(late)
         ended = time.perf_counter()
         choir.end()
-        until(lambda: all(map(fleet.ledger.result, turns)), "all results", _PATIENCE_S)
+        until(lambda: all(map(fleet.ledger.reports.result, turns)), "all results", _PATIENCE_S)
         ended_s = time.perf_counter() - ended
     results = [fleet.result(turn_id) for turn_id in turns]
     perfect = sum((result.status, result.attempts) == (Status.COMPLETED, 1) for result in results)

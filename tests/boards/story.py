@@ -42,7 +42,7 @@ class Story:
         """From the beginning to the end; everything is started."""
         stage, first = self.stage, self.stage.hosts[1].sshd
         for key, limit, reserve in _BUDGETS:
-            stage.fleet.ledger.set_budget(key, limit, reserve, time.time())
+            stage.fleet.ledger.budgets.put(key, limit, reserve, time.time())
         self._events = [
             (12.0, stage.queue_rubbish),
             (20.0, lambda: stage.queue(stage.cast.silent(95))),

@@ -59,8 +59,8 @@ def window(seen: tuple[Window, Window]) -> Window:
 def _play(set_up: Stage) -> list[str]:
     """A little of everything; returns the turns that will end."""
     cast, ledger = set_up.cast, set_up.fleet.ledger
-    ledger.set_budget(BudgetKey("team", "web", Period.DAY), 100.0, 0.1, time.time())
-    ledger.set_budget(BudgetKey("team", "docs", Period.TOTAL), 0.01, 5.0, time.time())
+    ledger.budgets.put(BudgetKey("team", "web", Period.DAY), 100.0, 0.1, time.time())
+    ledger.budgets.put(BudgetKey("team", "docs", Period.TOTAL), 0.01, 5.0, time.time())
     set_up.queue_rubbish()
     set_up.queue_later(cast.completed(MODELS[0]), 3600)
     turns = [set_up.queue(cast.completed(model, 4, retries=3), labels=LABELS) for model in (*MODELS, UNKNOWN)]

@@ -14,10 +14,11 @@ from typing import Any
 from celery import Celery, states
 from celery.backends.base import Backend
 
-from ops.ledger import Ledger, Waiter
+from ops.ledger import Waiter
+from ops.ledger.ledger import Queue, Waiters
 
 
-def _settled(_: Ledger, claim: Any, *rest: Any) -> str:
+def _settled(_: Queue, claim: Any, *rest: Any) -> str:
     return str(claim.turn_id)
 
 
@@ -25,7 +26,7 @@ def _stored(_: Backend, task_id: str, result: object, state: str, *rest: Any, **
     return task_id if state in states.READY_STATES else ""
 
 
-def _noted(_: Ledger, waiter: Waiter) -> str:
+def _noted(_: Waiters, waiter: Waiter) -> str:
     return waiter.turn_id
 
 
@@ -35,10 +36,10 @@ def _sent(_: Celery, *rest: Any, **options: Any) -> str:
 
 # A call by moment, what it is called with for which turn, and whether the moment is after it.
 MOMENTS: dict[str, tuple[type, str, Callable[..., str], bool]] = {
-    "before-settle": (Ledger, "settle", _settled, False),
-    "before-what-follows": (Ledger, "settle", _settled, True),
+    "before-settle": (Queue, "settle", _settled, False),
+    "before-what-follows": (Queue, "settle", _settled, True),
     "before-state": (Backend, "store_result", _stored, False),  # what follows on a success has been sent
-    "before-note": (Ledger, "told", _noted, False),
+    "before-note": (Waiters, "told", _noted, False),
 }
 # Of what a worker sends, by the id of that.
 AFTER_SENDING = {"after-sending": (Celery, "send_task", _sent, True)}

@@ -53,7 +53,7 @@ def ours(shared: Fleet) -> Iterator[Celery]:
 
 
 def prompt_of(fleet: Fleet, turn_id: str) -> str:
-    request = fleet.ledger.request(turn_id)
+    request = fleet.ledger.reports.request(turn_id)
     assert request is not None
     return request.prompt
 
@@ -76,7 +76,7 @@ def test_turn_takes_text_and_session_of_the_turn_before(
         company.turn(recording, plan), company.turn_after(recording, work, {"prompt": "text", "session": True})
     ).apply_async()
     assert answer.get(timeout=WAIT_S)["turn_id"] == work
-    before, request = shared.result(plan), shared.ledger.request(work)
+    before, request = shared.result(plan), shared.ledger.reports.request(work)
     assert prompt_of(shared, work) == f"do it\n\n<result>\n{before.text}\n</result>"
     assert request is not None
     assert request.session_id == before.session_id == shared.result(work).session_id
@@ -97,7 +97,7 @@ def test_turns_of_a_chain_work_in_the_workspace_that_the_first_has_brought(
     assert chain(first, second, third).apply_async().get(timeout=WAIT_S)["status"] == "completed"
     place = shared.result(f"{named}.first").workspace
     for turn_id in (f"{named}.second", f"{named}.third"):
-        request = shared.ledger.request(turn_id)
+        request = shared.ledger.reports.request(turn_id)
         assert request is not None
         assert request.workspace == place
     assert (request.host, request.session_id) == ("local", None)
@@ -138,7 +138,7 @@ def test_continuation_that_comes_twice_runs_once_on_what_came_first(
 ) -> None:
     follower = company.turn_after(recording, named, {"prompt": "text"})
     answers = [follower.apply_async(("first",))]
-    until(lambda: shared.ledger.request(named), "the first to be there")
+    until(lambda: shared.ledger.reports.request(named), "the first to be there")
     answers.append(follower.apply_async(("second",)))
     answers.append(follower.apply_async(("third",), task_id=f"{named}.copy"))
     assert {answer.get(timeout=WAIT_S)["turn_id"] for answer in answers} == {named}
@@ -154,7 +154,7 @@ def test_session_of_turns_that_comes_twice_runs_once_on_what_came_first(
     document = {"turn": turn, "test_commands": ["true"]}
     session = company.app.signature(SESSION_TASK, args=(document,), queue="runturn", task_id=named)
     answers = [session.apply_async(("first",))]
-    until(lambda: shared.ledger.session_run(named), "the first to be there")
+    until(lambda: shared.ledger.session_runs.find(named), "the first to be there")
     answers.append(session.apply_async(("second",)))
     assert [answer.get(timeout=WAIT_S)["turns"] for answer in answers] == [[f"{named}.1"]] * 2
     assert prompt_of(shared, f"{named}.1") == "do it\n\n<result>\nfirst\n</result>"

@@ -13,6 +13,7 @@ from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
 from tests.canvas.company import Company
+from tests.ledgers import tasks_of
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.rabbit_fleet import RabbitFleet
@@ -42,7 +43,7 @@ def test_chain_goes_on_after_a_turn_and_from_turn_to_turn(fleet: Fleet, recordin
     assert (task_id, result["turn_id"], result["status"]) == ("after", "two", "completed")
     # What follows is published before the state is stored.
     until(lambda: company.state("one") == company.state("two") == "SUCCESS", "the states")
-    until(lambda: not fleet.ledger.waiters("two"), "the task to be noted as told")
+    until(lambda: not tasks_of(fleet.ledger, "two"), "the task to be noted as told")
     fleet.assert_nothing_left()
 
 
@@ -160,12 +161,12 @@ def test_chain_goes_on_after_a_killed_worker_and_a_restarted_broker(
     worker.kill()
     fleet.start_worker()
     fleet.broker.stop()
-    until(lambda: fleet.ledger.result("survivor"), "the turn to be settled without a broker")
-    assert fleet.ledger.waiters("survivor") == {"survivor"}
+    until(lambda: fleet.ledger.reports.result("survivor"), "the turn to be settled without a broker")
+    assert tasks_of(fleet.ledger, "survivor") == {"survivor"}
     fleet.broker.ensure()
     task_id, result = company.received()
     assert (task_id, result["turn_id"], result["attempts"]) == ("after", "survivor", 1)
-    until(lambda: not fleet.ledger.waiters("survivor"), "the task to be noted as told")
+    until(lambda: not tasks_of(fleet.ledger, "survivor"), "the task to be noted as told")
 
 
 def test_worker_consumes_no_queue_that_it_has_sent_to(fleet: Fleet, recording: Path, company: Company) -> None:
@@ -173,12 +174,12 @@ def test_worker_consumes_no_queue_that_it_has_sent_to(fleet: Fleet, recording: P
     fleet.start_worker()
     chain(company.turn(recording, "one"), company.body("after")).apply_async()
     assert company.received()[0] == "after"
-    until(lambda: not fleet.ledger.waiters("one"), "the task to be noted as told")
+    until(lambda: not tasks_of(fleet.ledger, "one"), "the task to be noted as told")
     cut_off(fleet)
     company.app.send_task("company.other", args=["theirs"], task_id="other")
     assert fleet.run(fleet.recorded(recording)).status == "completed"  # it is connected again
     assert company.received() == ("other", "theirs")
-    assert not fleet.ledger.dead_letters.list(1)
+    assert not fleet.ledger.dead_letters.newest(1)
 
 
 def test_body_of_a_chord_comes_once_its_queue_is_there(fleet: Fleet, recording: Path, company: Company) -> None:
@@ -195,7 +196,7 @@ def test_body_of_a_chord_comes_once_its_queue_is_there(fleet: Fleet, recording: 
         message.ack()
     assert message.headers["id"] == "body"
     assert [result["turn_id"] for result in message.payload[0][0]] == ["left", "right"]
-    until(lambda: not any(map(fleet.ledger.waiters, ("left", "right"))), "the tasks to be noted as told")
+    until(lambda: not any(map(fleet.ledger.waiters.of, ("left", "right"))), "the tasks to be noted as told")
 
 
 def test_links_have_ids_by_which_a_repetition_is_known(
@@ -205,7 +206,7 @@ def test_links_have_ids_by_which_a_repetition_is_known(
     turn.link(company.app.signature("company.first"))
     turn.apply_async()
     fleet.start_worker()
-    (waiter,) = until(lambda: fleet.ledger.waiting("linked"), "its message")
+    (waiter,) = until(lambda: fleet.ledger.waiters.of("linked"), "its message")
     message = waiter.message or ""
     (link,) = json.loads(message)["embed"]["callbacks"]
     assert company.received()[0] == link["options"]["task_id"]
@@ -227,4 +228,4 @@ def test_chord_that_is_sent_again_comes_again(
         "first": ["slow", "quick"],
         "second": ["slow", "quick"],
     }
-    assert fleet.ledger.turn("slow").attempts == 1
+    assert fleet.ledger.reports.turn("slow").attempts == 1

@@ -136,7 +136,7 @@ def test_task_that_has_expired_before_it_was_sent_never_runs(turn: Turn, expires
 def test_turn_in_a_chain_waits_for_its_time(shared: Fleet, turn: Turn) -> None:
     second = turn("second").set(countdown=1)
     turn_id = chain(turn("first"), second).apply_async().get(timeout=WAIT_S)["turn_id"]
-    settled = shared.ledger.turn(turn_id.replace("second", "first")).settled_at
+    settled = shared.ledger.reports.turn(turn_id.replace("second", "first")).settled_at
     assert settled is not None
     (begun, *_) = (event["at"] for event in shared.events(turn_id))
     assert begun >= settled + 1

@@ -74,13 +74,13 @@ def test_worker_killed_at_any_moment_costs_no_task_of_a_canvas(
     while missing:
         task_id, _ = company.received()
         missing.discard(task_id)
-    until(lambda: not any(map(fleet.ledger.waiters, (*TURNS, "failing"))), "all tasks to be noted as told")
+    until(lambda: not any(map(fleet.ledger.waiters.of, (*TURNS, "failing"))), "all tasks to be noted as told")
     for turn_id in TURNS:
         assert (fleet.result(turn_id).status, fleet.result(turn_id).attempts) == ("completed", 1)
         assert [event["event"] for event in fleet.events(turn_id)].count("session_started") == 1
         assert company.state(turn_id) == "SUCCESS"
     assert company.state("failing") == "FAILURE"
-    following = fleet.ledger.request("next")
+    following = fleet.ledger.reports.request("next")
     assert following is not None
     assert following.prompt == f"do it\n\n<result>\n{fleet.result('first').text}\n</result>"
     fleet.assert_nothing_left()

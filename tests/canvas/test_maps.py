@@ -78,7 +78,7 @@ def test_starmap_calls_turns_with_a_result_and_a_request(
     items = [[request_of("alone")], ["What came of it.", after]]
     answer = xstarmap(company.app.signature(TASK), items, app=company.app).apply_async(queue="runturn")
     assert ids(answer.get(timeout=WAIT_S)) == ["alone", "after"]
-    request = shared.ledger.request(after["turn_id"])
+    request = shared.ledger.reports.request(after["turn_id"])
     assert request is not None
     assert request.prompt.endswith("<result>\nWhat came of it.\n</result>")
 
@@ -102,7 +102,7 @@ def test_turn_takes_from_the_map_before_it(
     after = request_of("after")
     following = company.turn_after(recording, after["turn_id"], {"prompt": "text"})
     chain(mapped(company, request_of("a"), request_of("b")), following).apply_async().get(timeout=WAIT_S)
-    request = shared.ledger.request(after["turn_id"])
+    request = shared.ledger.reports.request(after["turn_id"])
     assert request is not None
     assert '<result number="2" of="2">' in request.prompt
 
@@ -279,7 +279,7 @@ def test_map_without_chords_is_refused_by_name(tmp_path: Path, vhost: Vhost) -> 
         fleet.start_worker()
         app = Celery(broker=vhost.url, set_as_current=False)
         xmap(app.signature(TASK), [{}], app=app).apply_async(queue="runturn", task_id="refused")
-        (letter,) = until(lambda: fleet.ledger.dead_letters.list(2), "its message to be put aside")
+        (letter,) = until(lambda: fleet.ledger.dead_letters.newest(2), "its message to be put aside")
     assert (letter.task_id, letter.reason) == (
         "refused",
         "celery.map over turns needs a result backend with chords (RUNTURN_RESULT_URL): send a group",

@@ -69,8 +69,8 @@ def _wanted(stage: Stage) -> set[str]:
     producer, ledger = stage.producer, stage.ledger
     wanted = {f"chord-of-{left.id}.completed" for left, _ in stage.workload.chords if left.id in producer.followed}
     for task_id, asked in producer.followed.items():
-        session = ledger.session_run(asked.id)
-        result = session.result if session is not None else ledger.result(asked.id)
+        session = ledger.session_runs.find(asked.id)
+        result = session.result if session is not None else ledger.reports.result(asked.id)
         follower = result and producer.followers.wanted(task_id, result)
         wanted |= {follower} if follower else set()
     return wanted
@@ -102,7 +102,7 @@ def _bills(stage: Stage) -> dict[str, ModelUsage]:
 def _check_run(stage: Stage, found: Audit, run: Run) -> None:
     """Its turns share a bill."""
     bill, turns = stage.agents.billed(run.request.turn.agent, run.id), run.turns(stage.ledger)
-    session = stage.ledger.session_run(run.id)
+    session = stage.ledger.session_runs.find(run.id)
     result = session.result if session is not None else None
     found.turns += len(turns)
     found.billed_tokens += bill.tokens.total
@@ -112,7 +112,7 @@ def _check_run(stage: Stage, found: Audit, run: Run) -> None:
     booked, cost_usd = Tokens(), 0.0
     for turn in turns:
         _check_end(stage, found, turn)
-        spent = stage.ledger.turn(turn.id).spent
+        spent = stage.ledger.reports.turn(turn.id).spent
         booked, cost_usd = booked + spent.tokens, cost_usd + (spent.cost_usd or 0.0)
     if (booked, round(cost_usd, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
         attempts = "; ".join(f"{turn.id}: {_attempts(stage, turn)}" for turn in turns)
@@ -124,7 +124,7 @@ def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> Non
     found.billed_usd += bill.cost_usd or 0.0
     if not _check_end(stage, found, turn):
         return
-    spent = stage.ledger.turn(turn.id).spent
+    spent = stage.ledger.reports.turn(turn.id).spent
     if (spent.tokens, round(spent.cost_usd or 0.0, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
         found.faults.append(
             f"{turn.id} is billed {bill}, booked {spent.tokens} for {spent.cost_usd}; {_attempts(stage, turn)}"
@@ -134,7 +134,7 @@ def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> Non
 def _check_end(stage: Stage, found: Audit, turn: Turn) -> bool:
     """Whether it was settled at all."""
     try:
-        result, row = stage.ledger.result(turn.id), stage.ledger.turn(turn.id)
+        result, row = stage.ledger.reports.result(turn.id), stage.ledger.reports.turn(turn.id)
     except UnknownTurn:
         found.faults.append(f"{turn.id} is lost: the ledger does not know it")
         return False
@@ -170,7 +170,7 @@ def _as_expected(turn: Turn, result: TurnResult) -> bool:
 
 
 def _check_events(stage: Stage, found: Audit, turn: Turn, result: TurnResult) -> None:
-    events = [orjson.loads(line) for _, line in stage.ledger.events(turn.id)]
+    events = [orjson.loads(line) for _, line in stage.ledger.events.after(turn.id)]
     numbers = [event["seq"] for event in events]
     gaps = sum(number != expected for expected, number in enumerate(numbers, 1))
     names = Counter(event["event"] for event in events)
@@ -191,7 +191,7 @@ def _check_events(stage: Stage, found: Audit, turn: Turn, result: TurnResult) ->
 
 def _check_totals(stage: Stage, found: Audit) -> None:
     """The running totals are the books."""
-    totals = stage.ledger.totals()
+    totals = stage.ledger.reports.totals()
     observed = [row for row in totals.models if row.observed]
     found.booked_tokens = sum(row.tokens.total for row in observed)
     found.booked_usd = sum(row.cost_usd or 0.0 for row in observed)
@@ -208,7 +208,7 @@ def _check_starts(stage: Stage, found: Audit) -> None:
     """No attempt started its agent twice, and no agent started without an attempt, or after the turn was done."""
     starts = stage.players.starts
     twice = {spool: count for spool, count in starts.items() if count > 1}
-    unknown = starts.keys() - stage.ledger.attempts_by_spool(starts.keys()).keys()
+    unknown = starts.keys() - stage.ledger.accounting.by_spool(starts.keys()).keys()
     redone = {turn_id: count for turn_id, count in stage.players.done.items() if count > 1}
     found.duplicate_runs = sum(count - 1 for count in (*twice.values(), *redone.values())) + len(unknown)
     if found.duplicate_runs:
@@ -224,10 +224,10 @@ def _check_rest(stage: Stage, found: Audit) -> None:
     found.processes_left = len(processes)
     if processes:
         found.faults.append(f"left on the hosts: {'; '.join(processes)}")
-    if taken := stage.ledger.open_attempts():
+    if taken := stage.ledger.hosts.open_attempts():
         found.faults.append(f"slots that are taken: {taken}")
 
 
 def _attempts(stage: Stage, turn: Turn) -> str:
-    usages = stage.ledger.usage_of(turn.id)
+    usages = stage.ledger.accounting.usage_of(turn.id)
     return "; ".join(f"attempt {number}: {usage}" for number, usage in usages.items())

@@ -41,7 +41,7 @@ def perform(
         found = audit(stage)
         found.faults += [*stage.crew.faults, *faults]
         turns = [*stage.workload.turns, *(turn for run in stage.workload.runs for turn in run.turns(stage.ledger))]
-        attempts = sum(result.attempts for turn in turns if (result := stage.ledger.result(turn.id)))
+        attempts = sum(result.attempts for turn in turns if (result := stage.ledger.reports.result(turn.id)))
         spools = len(stage.spooled())
         log.info("what the workers logged", errors=dict(stage.crew.errors()))
     return Report(
@@ -135,7 +135,7 @@ def _waited(stage: Stage, condition: Callable[[], bool], what: Callable[[], str]
 def _missed(stage: Stage, watchers: list[Watcher]) -> list[str]:
     faults = []
     for watcher in watchers:
-        stored = [seq for seq, _ in stage.ledger.events(watcher.turn_id)]
+        stored = [seq for seq, _ in stage.ledger.events.after(watcher.turn_id)]
         if not watcher.join(30.0) or watcher.error or watcher.seen != stored:
             faults.append(f"watcher of {watcher.turn_id}: {watcher.error}, saw {watcher.seen} of {stored}")
     return faults

@@ -39,9 +39,9 @@ class Speaker:
     def _speak(self) -> None:
         while True:
             with contextlib.suppress(LedgerUnavailable, BrokerUnavailable, UnknownTurn, ControlTimeout):
-                if self._ledger.result(self._turn_id) is not None:
+                if self._ledger.reports.result(self._turn_id) is not None:
                     return
-                self._take_part([orjson.loads(line) for _, line in self._ledger.events(self._turn_id)])
+                self._take_part([orjson.loads(line) for _, line in self._ledger.events.after(self._turn_id)])
             time.sleep(_AGAIN_S)
 
     def _take_part(self, events: list[dict[str, Any]]) -> None:

@@ -89,7 +89,7 @@ class Run:
 
     def turns(self, ledger: Ledger) -> list[Turn]:
         """Its turns, once it has ended."""
-        session = ledger.session_run(self.id)
+        session = ledger.session_runs.find(self.id)
         ids = session.result.turns if session and session.result else ()
         return [Turn(self.request.turn.model_copy(update={"turn_id": each}), Kind.REAL, []) for each in ids]
 
@@ -97,8 +97,8 @@ class Run:
 def settled(ledger: Ledger, asked: Turn | Run) -> bool:
     """Whether it has its result."""
     if isinstance(asked, Turn):
-        return ledger.result(asked.id) is not None
-    session = ledger.session_run(asked.id)
+        return ledger.reports.result(asked.id) is not None
+    session = ledger.session_runs.find(asked.id)
     return session is not None and session.result is not None
 
 

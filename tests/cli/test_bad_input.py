@@ -128,7 +128,7 @@ def test_bad_document_of_a_producer_is_answered_with_the_field_named(
     for part in parts:
         assert part in answer["error"]["message"]
     assert answer["attempts"] == 0
-    assert crew.ledger.turn(turn_id).error_kind == "invalid_request"
+    assert crew.ledger.reports.turn(turn_id).error_kind == "invalid_request"
 
 
 @pytest.mark.parametrize("document", [None, "x", 3, [], {"prompt": "x"}])

@@ -308,7 +308,7 @@ def test_orphan_is_told_from_a_turn_that_somebody_is_responsible_for(
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert (check["ok"], check["detail"]) == (True, "1 running, 0 left over, 1 orphaned: unknown.1")
         assert "end with their lease" in check["remedy"]
-        ledger.wait(claim, 9.0, "host_lost", 2.0, AttemptEnd(1, NO_USAGE, "host_lost"))
+        ledger.queue.wait(claim, 9.0, "host_lost", 2.0, AttemptEnd(1, NO_USAGE, "host_lost"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == "0 running, 0 left over, 2 orphaned: known.1, unknown.1"
     finally:
@@ -325,7 +325,7 @@ def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
     claim, ledger = _attempt(tmp_path, "known.1", lease_s=600.0 if how == "gone" else -1.0)
     try:
         if how == "gone":
-            ledger.release([claim], time.time())
+            ledger.queue.release([claim], time.time())
         asyncio.run(_abandoned(str(spool), tmp_path, "known.1"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == f"0 running, 0 left over, 1 without a worker: turn {claim.turn_id}"
@@ -338,7 +338,7 @@ def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
 
 def test_usage_that_only_a_newer_runturn_can_read_is_named(cli: Cli, tmp_path: Path) -> None:
     claim, ledger = _attempt(tmp_path, "known.1")
-    ledger.settle(
+    ledger.queue.settle(
         claim,
         TurnResult(turn_id=claim.turn_id, status=Status.CANCELLED),
         time.time(),
@@ -393,10 +393,10 @@ def _attempt(root: Path, spool_id: str, lease_s: float = 600.0) -> tuple[Claim, 
     """An attempt that has not ended, by the ledger."""
     ledger = Ledger.open(StateDir.open(root / "state").ledger_url)
     request = TurnRequest.parse({"prompt": "do it", "workspace": str(root), "agent": "scripted"})
-    ledger.submit_many([request], 1.0)
+    ledger.queue.submit_many([request], 1.0)
     claim = claim_turn(ledger, request.turn_id, "w1", time.time(), lease_s)
     assert isinstance(claim, Claim)
-    ledger.begin_attempt(claim, host="h1", spool_id=spool_id, session_id=None, resume=False, now=1.0)
+    ledger.queue.begin_attempt(claim, host="h1", spool_id=spool_id, session_id=None, resume=False, now=1.0)
     return claim, ledger
 
 

@@ -41,9 +41,9 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def fill(ledger: Ledger, now: float) -> None:
     """One turn runs and has done something, one lost its worker, one is ready, two are parked, four have ended."""
-    ledger.announce({"build1": {}, "build2": {}}, now - 20)
-    ledger.set_budget(BudgetKey("team", "web", Period.DAY), 5.0, 1.0, now - HOUR_S)
-    ledger.submit_many([a_request("runs", producer="issue-bot", labels={"team": "web"})], now - 100)
+    ledger.hosts.announce({"build1": {}, "build2": {}}, now - 20)
+    ledger.budgets.put(BudgetKey("team", "web", Period.DAY), 5.0, 1.0, now - HOUR_S)
+    ledger.queue.submit_many([a_request("runs", producer="issue-bot", labels={"team": "web"})], now - 100)
     runs = claim_turn(ledger, "runs", "worker", now - 90, HOUR_S)
     assert isinstance(runs, Claim)
     begun(ledger, runs, "s-runs", now - 90, host="build1")
@@ -53,13 +53,13 @@ def fill(ledger: Ledger, now: float) -> None:
         ev.TokenUsage("claude-sonnet-4-5", Tokens(1000, 10, 0, 0)),
         ev.ToolStarted("tool-1", "Bash", "make \x1b[31mtest"),
     )
-    ledger.append_events(runs, 1, [to_wire(event, seq, now - 70) for seq, event in enumerate(happened, 1)])
+    ledger.events.append(runs, 1, [to_wire(event, seq, now - 70) for seq, event in enumerate(happened, 1)])
     begun(
         ledger, claimed(ledger, "lost", now=now - 600), "s-lost", now - 600, host="build2", session_id="session-2"
     )
-    ledger.submit_many([a_request("ready")], now - 50)
+    ledger.queue.submit_many([a_request("ready")], now - 50)
     for turn_id in ("parked-1", "parked-2"):
-        ledger.wait(claimed(ledger, turn_id, now=now - 40), now + HOUR_S, "rate_limited", now - 40)
+        ledger.queue.wait(claimed(ledger, turn_id, now=now - 40), now + HOUR_S, "rate_limited", now - 40)
     estimate = Usage(a_usage(9.0).by_model, UsageSource.STREAM, complete=False)
     completed(ledger, "ended-1", a_usage(0.25), now - 60)
     completed(ledger, "ended-2", a_usage(None), now - 60)
@@ -94,7 +94,7 @@ def test_it_tells_what_runs_what_waits_and_what_was_spent(ledger: Ledger) -> Non
 
 def test_a_cancel_that_was_asked_for_shows_at_once(ledger: Ledger) -> None:
     fill(ledger, NOON)
-    ledger.cancel("runs", NOON)
+    ledger.queue.cancel("runs", NOON)
     doing = {turn.turn_id: turn.doing for turn in Survey(ledger, price, {}).look(NOON, 100).turns}
     assert doing["runs"] == "is to be cancelled"
 
@@ -106,7 +106,7 @@ def test_a_second_look_reads_only_what_is_new(ledger: Ledger) -> None:
     claim = claim_turn(ledger, "runs", "another", NOON + 2 * HOUR_S, HOUR_S)
     assert isinstance(claim, Claim)
     more = ev.TokenUsage("claude-sonnet-4-5", Tokens(0, 0, 500, 0))
-    ledger.append_events(claim, 5, [to_wire(more, 5, NOON + 1)])
+    ledger.events.append(claim, 5, [to_wire(more, 5, NOON + 1)])
     (runs,) = (turn for turn in survey.look(NOON + 3, 100).turns if turn.turn_id == "runs")
     assert (runs.tokens, runs.idle_s) == (1510, 2.0)
 

@@ -102,8 +102,8 @@ def test_turn_that_the_archive_does_not_have(shown: Cli, tmp_path: Path) -> None
     )
     with Ledger.open(StateDir.open(tmp_path / "state").ledger_url) as ledger:
         for turn_id in ("t3", "t4"):
-            ledger.submit_many([TurnRequest(turn_id=turn_id, prompt="x", workspace="/")], 1.0)
-        ledger.settle_unclaimed("t4", refused("t4", TurnCancelled("by the test")), 2.0)
+            ledger.queue.submit_many([TurnRequest(turn_id=turn_id, prompt="x", workspace="/")], 1.0)
+        ledger.queue.settle_unclaimed("t4", refused("t4", TurnCancelled("by the test")), 2.0)
     assert "turn t3 has not ended yet; see: runturn watch t3" in shown("transcript", "t3").err
     assert "if it has just ended, try again; its events: runturn watch t4" in shown("transcript", "t4").err
 
@@ -148,8 +148,8 @@ def test_doctor_finds_an_archive_that_cannot_be_written_and_what_it_has_yet_to_g
 
     assert check() == (True, f"{tmp_path}/archive: 0 overdue")
     with Ledger.open(StateDir.open(tmp_path / "state").ledger_url) as ledger:
-        ledger.submit_many([TurnRequest(turn_id="t1", prompt="x", workspace="/")], 1.0)
-        ledger.settle_unclaimed("t1", refused("t1", TurnCancelled("by the test")), 2.0)
+        ledger.queue.submit_many([TurnRequest(turn_id="t1", prompt="x", workspace="/")], 1.0)
+        ledger.queue.settle_unclaimed("t1", refused("t1", TurnCancelled("by the test")), 2.0)
     assert check() == (False, f"{tmp_path}/archive: 1 overdue")
     assert [path.name for path in (tmp_path / "archive").iterdir()] == ["2025-11-22"]  # it leaves nothing
     monkeypatch.setenv("RUNTURN_TRANSCRIPTS_URL", str(tmp_path / "missing" / "archive"))

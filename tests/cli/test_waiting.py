@@ -86,7 +86,7 @@ def test_turn_that_starts_at_once_is_not_explained() -> None:
 
 
 def test_queued_turn_waits_for_a_slot(ledger: Ledger) -> None:
-    ledger.submit_many([_request("a"), _request("b")], NOW)
+    ledger.queue.submit_many([_request("a"), _request("b")], NOW)
     assert reason_to_wait(ledger, "a", NOW) == (
         "it waits for a free slot on a host that it may run on: agents at work: none; others in the queue: 1. "
         "See: runturn top"
@@ -94,24 +94,24 @@ def test_queued_turn_waits_for_a_slot(ledger: Ledger) -> None:
 
 
 def test_parked_turn_waits_for_what_it_was_parked_for(ledger: Ledger) -> None:
-    ledger.submit_many([_request("a")], NOW)
-    (claim,) = ledger.take("w", lambda _: True, NOW, 15.0, 1)
+    ledger.queue.submit_many([_request("a")], NOW)
+    (claim,) = ledger.queue.take("w", lambda _: True, NOW, 15.0, 1)
     assert reason_to_wait(ledger, "a", NOW) is None
-    ledger.wait(claim, NOW + 60, "session_in_use", NOW)
+    ledger.queue.wait(claim, NOW + 60, "session_in_use", NOW)
     said = reason_to_wait(ledger, "a", NOW)
     assert said is not None
     assert said.startswith("it waits, session_in_use (Another turn is running in this session), and is looked at")
 
 
 def test_turn_that_is_to_start_later_says_when(ledger: Ledger) -> None:
-    ledger.admit(_request("a"), "a", NOW, NOW + 3600)
+    ledger.queue.admit(_request("a"), "a", NOW, NOW + 3600)
     assert str(reason_to_wait(ledger, "a", NOW)).startswith("it is to start at ")
 
 
 def test_history_shows_what_a_parked_turn_waits_for_as_no_failure(cli: Cli, tmp_path: Path) -> None:
     cli("history")
     with Ledger.open(f"sqlite:///{tmp_path}/state/ledger.sqlite3") as ledger:
-        ledger.submit_many([_request("a")], NOW)
-        (claim,) = ledger.take("w", lambda _: True, NOW, 15.0, 1)
-        ledger.wait(claim, NOW + 60, "overloaded", NOW)
+        ledger.queue.submit_many([_request("a")], NOW)
+        (claim,) = ledger.queue.take("w", lambda _: True, NOW, 15.0, 1)
+        ledger.queue.wait(claim, NOW + 60, "overloaded", NOW)
     assert "waiting: overloaded" in cli("history").out

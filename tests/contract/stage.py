@@ -85,7 +85,7 @@ class Stage:
         return begun
 
     def _under_way(self, turn: Turn) -> bool:
-        result = self.fleet.ledger.result(turn.id)
+        result = self.fleet.ledger.reports.result(turn.id)
         assert result is None, f"{turn.script} has ended: {result.error}"
         used_tool = any(event["event"] == "tool_started" for event in self.fleet.events(turn.id))
         return used_tool and (self.actors[turn.agent].program is None or (turn.workspace / "under-way").exists())

@@ -90,7 +90,7 @@ def test_everything_is_booked_as_it_was_billed(stage: Stage, agent: str, host: s
         else:
             assert sum(booked.values()) <= sum(billed.values()), scene
             assert booked == billed or not result.usage_complete, scene
-        assert stage.fleet.ledger.usage_of(turn.id)[1].tokens.total == sum(booked.values()), scene
+        assert stage.fleet.ledger.accounting.usage_of(turn.id)[1].tokens.total == sum(booked.values()), scene
 
 
 @EVERYWHERE

@@ -158,9 +158,9 @@ def test_turns_take_from_the_tasks_before_what_the_document_says(
 ) -> None:
     (program,) = (block.text for block in PROGRAMS if "**after" in block.text)
     assert said_by(plain, program, fleet, tmp_path) == "completed completed\n"
-    turns = [turn.turn_id for turn in fleet.ledger.history(6)]
+    turns = [turn.turn_id for turn in fleet.ledger.reports.history(6)]
     text = fleet.result(turns[0]).text  # it is always the same
-    requests = [fleet.ledger.request(turn_id) for turn_id in turns]
+    requests = [fleet.ledger.reports.request(turn_id) for turn_id in turns]
     taken = {request.prompt.partition("\n")[0]: request for request in requests if request is not None}
     assert taken["Carry out this plan."].prompt == f"Carry out this plan.\n\n<result>\n{text}\n</result>"
     assert taken["Plan a release from these reports."].prompt.count(text) == 2

@@ -93,7 +93,7 @@ def test_program_with_celery_runs(claude: tuple[Fleet, ModelApi]) -> None:
     fleet, _ = claude
     program = run_by("test_program_with_celery_runs", "python").replace("issue-4711", "issue-4712")
     assert re.fullmatch(r"completed A README\. 0\.\d+\n", said_by(program, fleet))
-    assert fleet.ledger.turn("issue-4712").labels == {"team": "web"}
+    assert fleet.ledger.reports.turn("issue-4712").labels == {"team": "web"}
 
 
 def test_program_with_a_canvas_runs(claude: tuple[Fleet, ModelApi]) -> None:
@@ -123,10 +123,10 @@ def test_message_without_celery_is_run_and_answered(claude: tuple[Fleet, ModelAp
     fleet, _ = claude
     program = run_by("test_message_without_celery_is_run_and_answered", "python")
     assert re.fullmatch(r"completed A README\. 0\.\d+\n", said_by(program, fleet))
-    turn = fleet.ledger.turn("issue-4711")
+    turn = fleet.ledger.reports.turn("issue-4711")
     assert (turn.labels, turn.attempts) == ({"team": "web"}, 1)
     assert said_by(program, fleet)  # sent again, it is answered again
-    assert fleet.ledger.turn("issue-4711").attempts == 1
+    assert fleet.ledger.reports.turn("issue-4711").attempts == 1
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
         until(lambda: not client.llen(QUEUE) and not client.hlen(UNACKED), "no message to be left")
 
@@ -150,9 +150,9 @@ def test_session_program_runs(claude: tuple[Fleet, ModelApi]) -> None:
     assert re.fullmatch(r"done tests_passed 2 0\.\d+", said.splitlines()[-1])
     assert said.index("**[Test:make test]** exit 2\n```\nit is broken") < said.index("**[Bash:touch mended]**")
     assert said.index("Now it is mended.") < said.index("**[Test:make test]** passed")
-    first, second = (turn for turn in fleet.ledger.history(2))
+    first, second = (turn for turn in fleet.ledger.reports.history(2))
     assert first.session_id == second.session_id
-    session = fleet.ledger.session_run(first.turn_id.rpartition(".")[0])
+    session = fleet.ledger.session_runs.find(first.turn_id.rpartition(".")[0])
     assert session is not None
     assert session.result is not None
     billed, booked = api.bill("mending").total, session.result.usage
@@ -220,4 +220,4 @@ def test_raw_events_are_where_the_document_says(fleet: Fleet) -> None:
 
         until(complete, "all events and the answer")
     assert received == fleet.events("raw.one")
-    assert TurnResult.model_validate(answers[-1]["result"]) == fleet.ledger.result("raw.one")
+    assert TurnResult.model_validate(answers[-1]["result"]) == fleet.ledger.reports.result("raw.one")

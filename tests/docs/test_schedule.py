@@ -59,7 +59,9 @@ def beat(fleet: Fleet, folder: Path, recording: Path, *replaced: tuple[str, str]
 
 
 def nights(fleet: Fleet) -> list[str]:
-    return [turn.turn_id for turn in fleet.ledger.history(limit=100) if turn.turn_id.startswith("nightly-")]
+    return [
+        turn.turn_id for turn in fleet.ledger.reports.history(limit=100) if turn.turn_id.startswith("nightly-")
+    ]
 
 
 def test_nightly_turn_runs_once_a_night(fleet: Fleet, tmp_path: Path) -> None:
@@ -69,14 +71,14 @@ def test_nightly_turn_runs_once_a_night(fleet: Fleet, tmp_path: Path) -> None:
     assert set(nights(fleet)) <= {f"nightly-{each:%Y-%m-%d}" for each in (day, datetime.now(UTC))}
     for turn_id in nights(fleet):
         assert fleet.result(turn_id).status is Status.COMPLETED
-        assert fleet.ledger.turn(turn_id).attempts == 1
+        assert fleet.ledger.reports.turn(turn_id).attempts == 1
 
 
 def test_night_that_takes_too_long_ends_before_the_next_one(fleet: Fleet, tmp_path: Path) -> None:
     before = nights(fleet)
 
     def rows() -> list[TurnRow]:
-        found = [turn for turn in fleet.ledger.history(limit=100) if turn.turn_id.startswith("nightly-")]
+        found = [turn for turn in fleet.ledger.reports.history(limit=100) if turn.turn_id.startswith("nightly-")]
         return [turn for turn in reversed(found) if turn.turn_id not in before]
 
     hurried = (

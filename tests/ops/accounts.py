@@ -55,7 +55,7 @@ def a_failure(turn_id: str = "t1", kind: str = "turn_cancelled", status: Status 
 
 def claimed(ledger: Ledger, turn_id: str = "t1", owner: str = "w1", now: float = 1.0, **fields: Any) -> Claim:
     """Submit a turn if need be, and claim it."""
-    ledger.submit_many([a_request(turn_id, **fields)], now)
+    ledger.queue.submit_many([a_request(turn_id, **fields)], now)
     claim = claim_turn(ledger, turn_id, owner, now, TTL)
     assert isinstance(claim, Claim), claim
     return claim
@@ -63,7 +63,7 @@ def claimed(ledger: Ledger, turn_id: str = "t1", owner: str = "w1", now: float =
 
 def tried_again(ledger: Ledger, claim: Claim, ended: AttemptEnd, now: float) -> Claim:
     """Book an attempt, and claim the turn for the next one at once."""
-    ledger.wait(claim, now, ended.outcome, now, ended)
+    ledger.queue.wait(claim, now, ended.outcome, now, ended)
     again = claim_turn(ledger, claim.turn_id, claim.owner, now, TTL)
     assert again is not None
     return again
@@ -75,12 +75,12 @@ def taken(ledger: Ledger, now: float, places: Collection[str] | None = None, lim
     def admits(place: str) -> bool:
         return places is None or place in places
 
-    return [claim.turn_id for claim in ledger.take(f"taker-{now}", admits, now, TTL, limit)]
+    return [claim.turn_id for claim in ledger.queue.take(f"taker-{now}", admits, now, TTL, limit)]
 
 
 def begun(ledger: Ledger, claim: Claim, spool_id: str = "s1", now: float = 1.0, **fields: Any) -> Attempt:
     given = {"host": "local", "session_id": "session-1", "resume": False, **fields}
-    attempt = ledger.begin_attempt(claim, spool_id=spool_id, now=now, **given)
+    attempt = ledger.queue.begin_attempt(claim, spool_id=spool_id, now=now, **given)
     assert isinstance(attempt, Attempt), attempt
     return attempt
 
@@ -89,7 +89,7 @@ def completed(ledger: Ledger, turn_id: str, used: Usage, now: float = 1.0, **fie
     """Run a turn from its submission to its result."""
     claim = claimed(ledger, turn_id, now=now, **fields)
     begun(ledger, claim, f"spool-{turn_id}", now, host=fields.get("host") or "local")
-    ledger.settle(claim, a_result(turn_id, used=used), now + 5, an_end(used=used))
+    ledger.queue.settle(claim, a_result(turn_id, used=used), now + 5, an_end(used=used))
 
 
 def audit(url: str, amended: bool = False) -> dict[str, int]:

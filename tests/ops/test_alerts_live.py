@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 import pytest
 import yaml
@@ -161,6 +161,14 @@ class FakeBooks:
     parked: dict[str, int] = field(default_factory=dict)
     dead_letters: int = 0
 
+    @property
+    def reports(self) -> Self:
+        return self
+
+    @property
+    def budgets(self) -> Self:
+        return self
+
     def totals(self) -> Totals:
         used = [ModelTotals("claude-code", "claude-sonnet-4-5", True, Tokens(1, 1, 1, 1), self.cost_usd, 0)]
         if self.unpriced:
@@ -174,7 +182,7 @@ class FakeBooks:
         since = None if self.oldest_s is None else now - self.oldest_s
         return Backlog(1 if since else 0, since, self.parked, {"build1": self.in_use}, self.dead_letters)
 
-    def budgets(self, now: float) -> list[Budget]:
+    def all_of(self, now: float) -> list[Budget]:
         # See `_five_hours_ago`: between a half and 17 twentieths of the period have passed.
         return [Budget("team", "web", Period.DAY, 100.0, 1.0, self.budget_usd, 0.0, now + 10 * 3600)]
 
@@ -248,7 +256,7 @@ def seen() -> Iterator[tuple[Alarms, Prometheus]]:
     with ExitStack() as stack:
         worker, other, books = FakeWorker(), FakeWorker(), FakeBooks()
         ledger = new_registry()
-        ledger.register(LedgerCollector(books, _words(), _five_hours_ago))
+        ledger.register(LedgerCollector(cast("Any", books), _words(), _five_hours_ago))
         pages = [stack.enter_context(Page(registry)) for registry in (worker.registry, other.registry, ledger)]
         prometheus = Prometheus(_configuration(*(page.target for page in pages)))
         (prometheus.folder / "rules.yml").write_text(hurried(RULES.read_text()))

@@ -30,8 +30,8 @@ def run(command: str, folder: Path, path: str) -> None:
 def check(url: str) -> None:
     """The copy has what was there when it was made, and goes on."""
     with Ledger.open(url) as copy:
-        assert copy.result("done") is not None
-        assert [row.turn_id for row in copy.history(9, status="queued")] == ["waits"]
+        assert copy.reports.result("done") is not None
+        assert [row.turn_id for row in copy.reports.history(9, status="queued")] == ["waits"]
         completed(copy, "later", a_usage())
 
 
@@ -39,10 +39,10 @@ def test_copy_of_sqlite(tmp_path: Path) -> None:
     need("sqlite3")
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
         completed(ledger, "done", a_usage())
-        ledger.submit_many([a_request("waits")], 1.0)
+        ledger.queue.submit_many([a_request("waits")], 1.0)
         (copy,) = commands("SQLite")
         run(copy, tmp_path, "/usr/bin")
-        ledger.submit_many([a_request("late")], 1.0)
+        ledger.queue.submit_many([a_request("late")], 1.0)
     for leftover in tmp_path.glob("ledger.sqlite3-*"):
         leftover.unlink()
     (tmp_path / "copy.sqlite3").replace(tmp_path / "ledger.sqlite3")
@@ -56,9 +56,9 @@ def test_copy_of_postgresql(postgresql: PostgresqlServer, tmp_path: Path) -> Non
         missing("no pg_dump of the server's version")
     with Ledger.open(url) as ledger:
         completed(ledger, "done", a_usage())
-        ledger.submit_many([a_request("waits")], 1.0)
+        ledger.queue.submit_many([a_request("waits")], 1.0)
         dump, restore = commands("PostgreSQL")
         run(dump.replace("DATABASE", f"'{url}'"), tmp_path, str(binaries))
-        ledger.submit_many([a_request("late")], 1.0)
+        ledger.queue.submit_many([a_request("late")], 1.0)
     run(restore.replace("DATABASE", f"'{empty}'"), tmp_path, str(binaries))
     check(empty)

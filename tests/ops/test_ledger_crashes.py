@@ -101,9 +101,9 @@ class World:
 
     def _take(self) -> None:
         """A worker takes what waits, where it sees a free slot; or is killed before it hears what it got."""
-        full = self.ledger.open_attempts().get("local", 0) >= SLOTS
+        full = self.ledger.hosts.open_attempts().get("local", 0) >= SLOTS
         owner = f"w{self.rng.random()}"
-        claims = self.ledger.take(owner, lambda place: not full or place == "at:local", self.now, TTL, 1)
+        claims = self.ledger.queue.take(owner, lambda place: not full or place == "at:local", self.now, TTL, 1)
         if self.rng.random() < 0.8:
             self.workers += [Worker(self, claim.turn_id, claim) for claim in claims]
 
@@ -140,7 +140,7 @@ class Worker:
 
     def renew(self) -> None:
         """Keep the lease; a worker that learns that it lost its turn leaves."""
-        if self.claim is not None and not self.world.ledger.renew([self.claim], self.now, TTL).held:
+        if self.claim is not None and not self.world.ledger.queue.renew([self.claim], self.now, TTL).held:
             self.world.workers.remove(self)
 
     def _run(self) -> Steps[None]:
@@ -170,14 +170,14 @@ class Worker:
             yield from self._settle(claim, end)
         else:
             due_at = self.now + world.rng.choice((0.0, 5.0))
-            yield from world.call(lambda: ledger.wait(claim, due_at, "overloaded", self.now, end))
+            yield from world.call(lambda: ledger.queue.wait(claim, due_at, "overloaded", self.now, end))
 
     def _enter_session(self, claim: Claim) -> Steps[bool]:
         world, ledger = self.world, self.world.ledger
         session_id = f"session-{int(self.turn_id) % 2}"  # two turns want each of them
-        entered = yield from world.call(lambda: ledger.lock_session(claim, session_id, now=self.now, **PLACE))
+        entered = yield from world.call(lambda: ledger.sessions.lock(claim, session_id, now=self.now, **PLACE))
         if isinstance(entered, InUse):
-            yield from world.call(lambda: ledger.wait(claim, self.now + 3, "session_in_use", self.now))
+            yield from world.call(lambda: ledger.queue.wait(claim, self.now + 3, "session_in_use", self.now))
             return False
         return True
 
@@ -185,23 +185,23 @@ class Worker:
         world, ledger = self.world, self.world.ledger
         spool = {"spool_id": f"{self.turn_id}.{number}", "session_id": None, "resume": False}
         begun = yield from world.call(
-            lambda: ledger.begin_attempt(claim, host="local", now=self.now, slots=SLOTS, **spool)
+            lambda: ledger.queue.begin_attempt(claim, host="local", now=self.now, slots=SLOTS, **spool)
         )
         if isinstance(begun, HostBusy):
-            yield from world.call(lambda: ledger.wait(claim, self.now + 1, "host_busy", self.now))
+            yield from world.call(lambda: ledger.queue.wait(claim, self.now + 1, "host_busy", self.now))
             return None
-        world.most_open = max(world.most_open, ledger.open_attempts()["local"])
+        world.most_open = max(world.most_open, ledger.hosts.open_attempts()["local"])
         return begun
 
     def _append(self, claim: Claim, attempt: Attempt, part: int) -> Steps[None]:
         lines = _printed(attempt.spool_id)[:part]
-        yield from self.world.call(lambda: self.world.ledger.append_events(claim, attempt.first_seq, lines))
+        yield from self.world.call(lambda: self.world.ledger.events.append(claim, attempt.first_seq, lines))
 
     def _settle(self, claim: Claim, end: AttemptEnd) -> Steps[None]:
         world, ledger = self.world, self.world.ledger
-        booked = yield from world.call(lambda: ledger.usage_of(self.turn_id))
+        booked = yield from world.call(lambda: ledger.accounting.usage_of(self.turn_id))
         result = _result(self.turn_id, [*(booked | {end.attempt: end.usage}).values()])
-        yield from world.call(lambda: ledger.settle(claim, result, self.now, end))
+        yield from world.call(lambda: ledger.queue.settle(claim, result, self.now, end))
 
 
 def _succeeds(attempt: Attempt) -> bool:
@@ -227,15 +227,15 @@ def _result(turn_id: str, usages: list[Usage]) -> TurnResult:
 def test_books_equal_bills_whatever_happens_to_the_workers(ledger: Ledger, ledger_url: str, seed: int) -> None:
     world = World(ledger, seed)
     for period in (Period.DAY, Period.TOTAL):  # the audit looks at their sums
-        ledger.set_budget(BudgetKey("project", "web", period), 1000.0, 1.0, world.now)
+        ledger.budgets.put(BudgetKey("project", "web", period), 1000.0, 1.0, world.now)
     for number in range(5):
-        ledger.submit_many([a_request(str(number), labels={"project": "web"})], world.now)
+        ledger.queue.submit_many([a_request(str(number), labels={"project": "web"})], world.now)
         world.messages.append(str(number))
     for number in range(20_000):
-        if number % 50 == 0 and not any(ledger.queue_depths().values()):
+        if number % 50 == 0 and not any(ledger.reports.queue_depths().values()):
             break
         world.step()
-    assert ledger.queue_depths() == dict.fromkeys((State.QUEUED, State.RUNNING, State.WAITING), 0)
+    assert ledger.reports.queue_depths() == dict.fromkeys((State.QUEUED, State.RUNNING, State.WAITING), 0)
 
     expected: Counter[str] = Counter()
     for used in world.billed.values():
@@ -246,19 +246,19 @@ def test_books_equal_bills_whatever_happens_to_the_workers(ledger: Ledger, ledge
         _check_turn(world, str(number))
     assert world.kills + world.overtaken + world.lost_answers > 3  # the world was as rough as it is meant to be
     assert world.most_open == SLOTS
-    assert ledger.open_attempts() == {}
-    assert {budget.reserved_usd for budget in ledger.budgets(world.now)} == {0.0}
+    assert ledger.hosts.open_attempts() == {}
+    assert {budget.reserved_usd for budget in ledger.budgets.all_of(world.now)} == {0.0}
 
 
 def _check_turn(world: World, turn_id: str) -> None:
-    booked, result = world.ledger.usage_of(turn_id), world.ledger.result(turn_id)
+    booked, result = world.ledger.accounting.usage_of(turn_id), world.ledger.reports.result(turn_id)
     assert booked == {
         int(s.split(".")[1]): used for s, used in world.billed.items() if s.startswith(f"{turn_id}.")
     }
     assert result is not None
     assert result.usage == _result(turn_id, [*booked.values()]).usage
     printed = [line for number in sorted(booked) for line in _printed(f"{turn_id}.{number}")]
-    assert world.ledger.events(turn_id) == list(enumerate(printed, 1))
+    assert world.ledger.events.after(turn_id) == list(enumerate(printed, 1))
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -269,22 +269,24 @@ def test_every_operation_may_be_repeated_after_its_answer_was_lost(
         answer = operation()
         return operation() if lost else answer
 
-    twice(lambda: ledger.submit_many([a_request("1")], 1.0))
+    twice(lambda: ledger.queue.submit_many([a_request("1")], 1.0))
     claim = claim_turn(ledger, "1", "w1", 1.0, TTL)
     assert isinstance(claim, Claim)
-    twice(lambda: ledger.lock_session(claim, "s", now=2.0, **PLACE))
+    twice(lambda: ledger.sessions.lock(claim, "s", now=2.0, **PLACE))
     attempt = twice(
-        lambda: ledger.begin_attempt(claim, host="local", spool_id="s1", session_id="s", resume=False, now=2.0)
+        lambda: ledger.queue.begin_attempt(
+            claim, host="local", spool_id="s1", session_id="s", resume=False, now=2.0
+        )
     )
     assert attempt.attempt == 1
-    twice(lambda: ledger.append_events(claim, 1, [b"{}"]))
-    twice(lambda: ledger.reached(claim))
+    twice(lambda: ledger.events.append(claim, 1, [b"{}"]))
+    twice(lambda: ledger.queue.reached(claim))
     used = Usage({"opus": ModelUsage(Tokens(1, 2, 3, 4), 0.5)}, UsageSource.RESULT)
     end = AttemptEnd(1, NO_USAGE, "turn_failed")
     failure = ErrorInfo(kind="turn_failed", message="no", retryable=False)
     result = TurnResult(turn_id="1", status=Status.FAILED, error=failure)
-    assert twice(lambda: ledger.settle(claim, result, 4.0, end)) == result
-    twice(lambda: ledger.amend_usage("1", 1, used))
+    assert twice(lambda: ledger.queue.settle(claim, result, 4.0, end)) == result
+    twice(lambda: ledger.accounting.amend("1", 1, used))
     assert audit(ledger_url) == {"opus": 10}
 
 
@@ -293,4 +295,4 @@ def test_lost_connection_in_a_transaction_leaves_nothing_behind(ledger: Ledger, 
     with contextlib.suppress(LedgerUnavailable), ledger._database.write() as connection:
         connection.exec_driver_sql("UPDATE turns SET epoch = 99")
         raise LedgerUnavailable
-    assert ledger.renew([claim], 2.0, TTL).held == {"1"}
+    assert ledger.queue.renew([claim], 2.0, TTL).held == {"1"}

@@ -16,38 +16,38 @@ def lines(first: int, last: int) -> list[bytes]:
 
 def test_events_are_read_back_after_any_number(ledger: Ledger) -> None:
     claim = claimed(ledger)
-    assert ledger.events("t1") == []
-    assert ledger.append_events(claim, 1, lines(1, 3)) == 3
-    assert ledger.append_events(claim, 4, lines(4, 5)) == 5
+    assert ledger.events.after("t1") == []
+    assert ledger.events.append(claim, 1, lines(1, 3)) == 3
+    assert ledger.events.append(claim, 4, lines(4, 5)) == 5
     every = list(zip(range(1, 6), lines(1, 5), strict=True))
     for after in range(7):
-        assert ledger.events("t1", after) == every[after:]
-    assert ledger.last_seq("t1") == 5
+        assert ledger.events.after("t1", after) == every[after:]
+    assert ledger.events.last_seq("t1") == 5
 
 
 def test_successor_that_offers_everything_again_stores_only_what_is_new(ledger: Ledger) -> None:
     first = claimed(ledger)
-    ledger.append_events(first, 1, lines(1, 3))
+    ledger.events.append(first, 1, lines(1, 3))
     second = claim_turn(ledger, "t1", "w2", 50.0, TTL)
     assert isinstance(second, Claim)
-    assert ledger.append_events(second, 1, lines(1, 3)) == 3
-    assert ledger.append_events(second, 1, lines(1, 6)) == 6
-    assert ledger.append_events(second, 5, lines(5, 8)) == 8
-    assert ledger.append_events(second, 2, []) == 8
-    assert ledger.events("t1") == list(zip(range(1, 9), lines(1, 8), strict=True))
+    assert ledger.events.append(second, 1, lines(1, 3)) == 3
+    assert ledger.events.append(second, 1, lines(1, 6)) == 6
+    assert ledger.events.append(second, 5, lines(5, 8)) == 8
+    assert ledger.events.append(second, 2, []) == 8
+    assert ledger.events.after("t1") == list(zip(range(1, 9), lines(1, 8), strict=True))
 
 
 def test_gap_is_refused(ledger: Ledger) -> None:
     claim = claimed(ledger)
-    ledger.append_events(claim, 1, lines(1, 3))
+    ledger.events.append(claim, 1, lines(1, 3))
     with pytest.raises(EventGap, match="event 5 offered, but 3 is the last one stored"):
-        ledger.append_events(claim, 5, lines(5, 6))
+        ledger.events.append(claim, 5, lines(5, 6))
 
 
 def test_next_attempt_is_numbered_from_the_last_event(ledger: Ledger) -> None:
     claim = claimed(ledger)
     assert begun(ledger, claim, "s1").first_seq == 1
-    ledger.append_events(claim, 1, lines(1, 7))
+    ledger.events.append(claim, 1, lines(1, 7))
     claim = tried_again(ledger, claim, an_end(outcome="overloaded"), 2.0)
     assert begun(ledger, claim, "s2").first_seq == 8
 
@@ -55,5 +55,5 @@ def test_next_attempt_is_numbered_from_the_last_event(ledger: Ledger) -> None:
 def test_large_and_odd_lines_survive(ledger: Ledger) -> None:
     claim = claimed(ledger)
     odd = [b"x" * 5_000_000, b"", "ä€\u2028".encode(), b"\xff\x00"]
-    ledger.append_events(claim, 1, odd)
-    assert [line for _, line in ledger.events("t1")] == odd
+    ledger.events.append(claim, 1, odd)
+    assert [line for _, line in ledger.events.after("t1")] == odd

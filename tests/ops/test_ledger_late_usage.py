@@ -24,62 +24,65 @@ OBSERVED = Usage(
 def test_observed_usage_takes_the_place_of_what_was_booked(ledger: Ledger, ledger_url: str, booked: Usage) -> None:
     completed(ledger, "t1", booked)
     completed(ledger, "t2", a_usage(0.25))
-    assert ledger.amend_usage("t1", 1, OBSERVED)
-    assert ledger.usage_of("t1") == {1: OBSERVED}
-    spent = ledger.turn("t1").spent
+    assert ledger.accounting.amend("t1", 1, OBSERVED)
+    assert ledger.accounting.usage_of("t1") == {1: OBSERVED}
+    spent = ledger.reports.turn("t1").spent
     assert (spent.tokens, spent.cost_usd, spent.unpriced_tokens) == (Tokens(11, 22, 33, 44), 0.5, 100)
     assert spent.estimated == Tokens()
     assert audit(ledger_url, amended=True) == {"opus": 3530, "haiku": 100}
-    assert {row.key: row.spent.cost_usd for row in ledger.cost(CostKey.MODEL)} == {"opus": 0.75, "haiku": None}
+    assert {row.key: row.spent.cost_usd for row in ledger.reports.cost(CostKey.MODEL)} == {
+        "opus": 0.75,
+        "haiku": None,
+    }
 
 
 def test_usage_is_amended_once(ledger: Ledger, ledger_url: str) -> None:
     completed(ledger, "t1", ESTIMATE)
-    assert ledger.amend_usage("t1", 1, OBSERVED)
-    assert not ledger.amend_usage("t1", 1, OBSERVED)
-    assert not ledger.amend_usage("t1", 1, a_usage(9.0))
+    assert ledger.accounting.amend("t1", 1, OBSERVED)
+    assert not ledger.accounting.amend("t1", 1, OBSERVED)
+    assert not ledger.accounting.amend("t1", 1, a_usage(9.0))
     assert audit(ledger_url, amended=True) == {"opus": 10, "haiku": 100}
 
 
 def test_observed_usage_stands_against_everything(ledger: Ledger, ledger_url: str) -> None:
     for number, source in enumerate((UsageSource.RESULT, UsageSource.SESSION_FILES)):
         completed(ledger, f"t{number}", a_usage(0.25, source))
-        assert not ledger.amend_usage(f"t{number}", 1, OBSERVED)
+        assert not ledger.accounting.amend(f"t{number}", 1, OBSERVED)
     assert audit(ledger_url) == {"opus": 2 * 3520}
 
 
 def test_estimate_takes_no_place(ledger: Ledger, ledger_url: str) -> None:
     completed(ledger, "t1", NO_USAGE)
-    assert not ledger.amend_usage("t1", 1, ESTIMATE)
-    assert not ledger.amend_usage("t1", 1, NO_USAGE)
-    assert ledger.usage_of("t1") == {1: NO_USAGE}
+    assert not ledger.accounting.amend("t1", 1, ESTIMATE)
+    assert not ledger.accounting.amend("t1", 1, NO_USAGE)
+    assert ledger.accounting.usage_of("t1") == {1: NO_USAGE}
     assert audit(ledger_url) == {}
 
 
 def test_unknown_and_open_attempts_are_left_alone(ledger: Ledger, ledger_url: str) -> None:
-    assert not ledger.amend_usage("t1", 1, OBSERVED)
+    assert not ledger.accounting.amend("t1", 1, OBSERVED)
     claim = claimed(ledger)
     begun(ledger, claim)
-    assert not ledger.amend_usage("t1", 1, OBSERVED)
-    assert not ledger.amend_usage("t1", 2, OBSERVED)
-    ledger.settle(claim, a_result(), 2.0, an_end())
+    assert not ledger.accounting.amend("t1", 1, OBSERVED)
+    assert not ledger.accounting.amend("t1", 2, OBSERVED)
+    ledger.queue.settle(claim, a_result(), 2.0, an_end())
     assert audit(ledger_url) == {"opus": 3520}
 
 
 def test_session_that_no_model_answered_in_is_observed_too(ledger: Ledger, ledger_url: str) -> None:
     completed(ledger, "t1", ESTIMATE)
     nothing = Usage({}, UsageSource.SESSION_FILES, complete=False)
-    assert ledger.amend_usage("t1", 1, nothing)
-    assert not ledger.amend_usage("t1", 1, OBSERVED)
-    assert ledger.usage_of("t1") == {1: nothing}
+    assert ledger.accounting.amend("t1", 1, nothing)
+    assert not ledger.accounting.amend("t1", 1, OBSERVED)
+    assert ledger.accounting.usage_of("t1") == {1: nothing}
     assert audit(ledger_url, amended=True) == {}
 
 
 def test_result_stays_as_it_was_given(ledger: Ledger) -> None:
     completed(ledger, "t1", ESTIMATE)
-    given = ledger.result("t1")
-    ledger.amend_usage("t1", 1, OBSERVED)
-    assert ledger.result("t1") == given == a_result(used=ESTIMATE)
+    given = ledger.reports.result("t1")
+    ledger.accounting.amend("t1", 1, OBSERVED)
+    assert ledger.reports.result("t1") == given == a_result(used=ESTIMATE)
 
 
 def test_earlier_attempt_is_amended_while_the_next_one_runs(ledger: Ledger, ledger_url: str) -> None:
@@ -87,32 +90,33 @@ def test_earlier_attempt_is_amended_while_the_next_one_runs(ledger: Ledger, ledg
     begun(ledger, claim, "s1")
     claim = tried_again(ledger, claim, an_end(1, ESTIMATE, "host_lost"), 2.0)
     begun(ledger, claim, "s2")
-    assert ledger.amend_usage("t1", 1, OBSERVED)
-    ledger.settle(claim, a_result(), 3.0, an_end(2))
-    assert ledger.usage_of("t1") == {1: OBSERVED, 2: a_usage()}
+    assert ledger.accounting.amend("t1", 1, OBSERVED)
+    ledger.queue.settle(claim, a_result(), 3.0, an_end(2))
+    assert ledger.accounting.usage_of("t1") == {1: OBSERVED, 2: a_usage()}
     assert audit(ledger_url, amended=True) == {"opus": 3530, "haiku": 100}
 
 
 def test_late_usage_is_billed_where_its_attempt_ended(ledger: Ledger) -> None:
     completed(ledger, "t1", ESTIMATE, now=10.0)  # booked at 15
-    ledger.amend_usage("t1", 1, OBSERVED)
-    assert sum(row.spent.tokens.total for row in ledger.cost(CostKey.HOST, since=15.0)) == 110
-    assert ledger.cost(CostKey.HOST, since=16.0) == []
+    ledger.accounting.amend("t1", 1, OBSERVED)
+    assert sum(row.spent.tokens.total for row in ledger.reports.cost(CostKey.HOST, since=15.0)) == 110
+    assert ledger.reports.cost(CostKey.HOST, since=16.0) == []
 
 
 def test_running_totals_never_fall(ledger: Ledger) -> None:
     """Estimates stay in their own totals: who watches them would take a smaller number for a new beginning."""
     completed(ledger, "t1", ESTIMATE)
-    before = set(ledger.totals().models)
-    ledger.amend_usage("t1", 1, OBSERVED)
-    assert before < set(ledger.totals().models)
+    before = set(ledger.reports.totals().models)
+    ledger.accounting.amend("t1", 1, OBSERVED)
+    assert before < set(ledger.reports.totals().models)
 
 
 def _amend(number: int, url: str) -> list[bool]:
     by_model = {model: ModelUsage(Tokens(number, 2, 3, 4), 0.1) for model in ("opus", "haiku")}
     with Ledger.open(url) as ledger:
         return [
-            ledger.amend_usage(f"t{turn}", 1, Usage(by_model, UsageSource.SESSION_FILES)) for turn in range(10)
+            ledger.accounting.amend(f"t{turn}", 1, Usage(by_model, UsageSource.SESSION_FILES))
+            for turn in range(10)
         ]
 
 
@@ -132,7 +136,7 @@ def test_spools_are_told_apart(ledger: Ledger) -> None:
     completed(ledger, "nothing", NO_USAGE, agent="codex", host="far")
     completed(ledger, "observed", a_usage())
     begun(ledger, claimed(ledger, "open"), "spool-open", session_id="session-2", resume=True)
-    found = ledger.attempts_by_spool(
+    found = ledger.accounting.by_spool(
         ["spool-estimated", "spool-observed", "spool-open", "spool-nothing", "foreign"]
     )
     assert found == {
@@ -151,7 +155,7 @@ def test_spools_are_told_apart(ledger: Ledger) -> None:
             "open", 1, "local", "claude-code", "session-2", True, None, None, False, None, "w1", 1.0 + TTL
         ),
     }  # fmt: skip
-    assert ledger.attempts_by_spool([]) == {}
+    assert ledger.accounting.by_spool([]) == {}
 
 
 def test_request_that_only_a_newer_runturn_can_read_hides_no_spool(ledger: Ledger) -> None:
@@ -160,7 +164,7 @@ def test_request_that_only_a_newer_runturn_can_read_hides_no_spool(ledger: Ledge
     stored = json.dumps(a_request("newer").model_dump() | {"colour": "green"})
     with ledger._database.write() as connection:
         connection.execute(turns.update().where(turns.c.turn_id == "newer").values(request=stored))
-    found = ledger.attempts_by_spool(["spool-readable", "spool-newer"])
+    found = ledger.accounting.by_spool(["spool-readable", "spool-newer"])
     assert found["spool-readable"].request == a_request("readable")
     assert (found["spool-newer"].turn_id, found["spool-newer"].request) == ("newer", None)
     assert [spool for spool, row in found.items() if row.unreadable] == ["spool-newer"]
@@ -169,10 +173,10 @@ def test_request_that_only_a_newer_runturn_can_read_hides_no_spool(ledger: Ledge
 def test_spool_is_owned_while_its_turns_lease_is_not_over(ledger: Ledger) -> None:
     claim = claimed(ledger, now=1.0)
     begun(ledger, claim, "s1")
-    row = ledger.attempts_by_spool(["s1"])["s1"]
+    row = ledger.accounting.by_spool(["s1"])["s1"]
     assert (row.unreadable, row.owned(0.9 + TTL), row.owned(1.0 + TTL)) == (False, True, False)
-    ledger.release([claim], 2.0)
-    assert not ledger.attempts_by_spool(["s1"])["s1"].owned(2.0)
+    ledger.queue.release([claim], 2.0)
+    assert not ledger.accounting.by_spool(["s1"])["s1"].owned(2.0)
 
 
 def test_amendment_while_usage_is_read_is_seen_as_a_whole_or_not_at_all(ledger: Ledger) -> None:
@@ -182,18 +186,18 @@ def test_amendment_while_usage_is_read_is_seen_as_a_whole_or_not_at_all(ledger: 
     def amend(_: object, __: object, statement: str, *___: object) -> None:
         if not begun and statement.startswith("SELECT"):
             begun.append(statement)
-            assert ledger.amend_usage("t1", 1, OBSERVED)
+            assert ledger.accounting.amend("t1", 1, OBSERVED)
 
     sa.event.listen(ledger._database.engine, "after_cursor_execute", amend)
-    assert ledger.usage_of("t1")[1] in (ESTIMATE, OBSERVED)
+    assert ledger.accounting.usage_of("t1")[1] in (ESTIMATE, OBSERVED)
     assert begun
-    assert ledger.usage_of("t1") == {1: OBSERVED}
+    assert ledger.accounting.usage_of("t1") == {1: OBSERVED}
 
 
 def test_spool_whose_usage_was_amended_is_done_with(ledger: Ledger) -> None:
     completed(ledger, "t1", ESTIMATE)
-    ledger.amend_usage("t1", 1, OBSERVED)
-    row = ledger.attempts_by_spool(["spool-t1"])["spool-t1"]
+    ledger.accounting.amend("t1", 1, OBSERVED)
+    row = ledger.accounting.by_spool(["spool-t1"])["spool-t1"]
     assert (row.usage_observed, row.request) == (True, None)
 
 
@@ -202,7 +206,7 @@ def test_spool_of_every_attempt_is_known(ledger: Ledger) -> None:
     begun(ledger, claim, "t1.1")
     claim = tried_again(ledger, claim, an_end(1, NO_USAGE, "host_lost"), 2.0)
     begun(ledger, claim, "t1.2")
-    found = ledger.attempts_by_spool(["t1.1", "t1.2"])
+    found = ledger.accounting.by_spool(["t1.1", "t1.2"])
     assert {spool: (row.attempt, row.outcome) for spool, row in found.items()} == {
         "t1.1": (1, "host_lost"),
         "t1.2": (2, None),

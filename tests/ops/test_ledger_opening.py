@@ -60,12 +60,12 @@ def test_ledger_is_opened_again_with_everything_in_it(ledger_url: str) -> None:
     with Ledger.open(ledger_url) as ledger:
         completed(ledger, "t1", a_usage())
     with Ledger.open(ledger_url) as ledger:
-        assert ledger.turn("t1").spent.cost_usd == 0.25
+        assert ledger.reports.turn("t1").spent.cost_usd == 0.25
 
 
 def _open(_: int, url: str) -> bool:
     with Ledger.open(url) as ledger:
-        return bool(ledger.submit_many([a_request()], 1.0))
+        return bool(ledger.queue.submit_many([a_request()], 1.0))
 
 
 def test_eight_processes_open_a_new_ledger_at_once(ledger_url: str, crew: Crew) -> None:
@@ -98,7 +98,7 @@ def test_ledger_of_a_newer_version_is_left_alone(ledger_url: str) -> None:
 
 def test_sqlite_file_is_private_and_in_wal_mode(sqlite_url: str) -> None:
     with Ledger.open(sqlite_url) as ledger:
-        ledger.submit_many([a_request()], 1.0)
+        ledger.queue.submit_many([a_request()], 1.0)
         directory = file_of(sqlite_url).parent
         assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
     with sqlite3.connect(file_of(sqlite_url)) as connection:
@@ -143,10 +143,10 @@ def test_ledger_locked_by_another_process_is_unavailable(sqlite_url: str, monkey
         other = sqlite3.connect(file_of(sqlite_url), isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnavailable, match="is locked by another process"):
-            ledger.submit_many([a_request()], 1.0)
-        assert ledger.history() == []  # readers do not care
+            ledger.queue.submit_many([a_request()], 1.0)
+        assert ledger.reports.history() == []  # readers do not care
         other.execute("ROLLBACK")
-        assert ledger.submit_many([a_request()], 2.0)
+        assert ledger.queue.submit_many([a_request()], 2.0)
         other.close()
 
 
@@ -156,7 +156,7 @@ def test_row_locked_by_a_frozen_worker_is_unavailable(
     monkeypatch.setitem(database._POSTGRESQL, "options", "-c lock_timeout=50ms")
     url = postgresql.new_database()
     with Ledger.open(url) as ledger, engine_of(url).connect() as frozen:
-        ledger.submit_many([a_request()], 1.0)
+        ledger.queue.submit_many([a_request()], 1.0)
         frozen.execute(sa.text("SELECT * FROM turns FOR UPDATE"))
         with pytest.raises(LedgerUnavailable, match="canceling statement due to lock timeout") as caught:
             claim_turn(ledger, "t1", "w1", 1.0, 10.0)
@@ -165,13 +165,13 @@ def test_row_locked_by_a_frozen_worker_is_unavailable(
 
 def test_full_disk_is_unavailable_and_loses_nothing(sqlite_url: str) -> None:
     with Ledger.open(sqlite_url) as ledger:
-        ledger.submit_many([a_request("before")], 1.0)
+        ledger.queue.submit_many([a_request("before")], 1.0)
         _limit_size(ledger)
         huge = a_request("huge").model_copy(update={"prompt": "secret plan " * 200_000})
         with pytest.raises(LedgerUnavailable, match="is full; free some space, nothing was lost") as caught:
-            ledger.submit_many([huge], 2.0)
+            ledger.queue.submit_many([huge], 2.0)
         assert "secret plan" not in str(caught.value)
-        assert [row.turn_id for row in ledger.history()] == ["before"]
+        assert [row.turn_id for row in ledger.reports.history()] == ["before"]
 
 
 def _limit_size(ledger: Ledger) -> None:
@@ -196,10 +196,10 @@ def test_read_only_directory_is_unavailable(sqlite_url: str) -> None:
 def test_connections_that_the_server_ended_are_replaced(postgresql: PostgresqlServer) -> None:
     url = postgresql.new_database()
     with Ledger.open(url) as ledger:
-        ledger.submit_many([a_request()], 1.0)
+        ledger.queue.submit_many([a_request()], 1.0)
         ours = f"datname = '{sa.make_url(url).database}'"
         postgresql.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
-        assert not ledger.submit_many([a_request()], 2.0)
+        assert not ledger.queue.submit_many([a_request()], 2.0)
 
 
 def test_threads_share_a_ledger(ledger: Ledger, ledger_url: str) -> None:

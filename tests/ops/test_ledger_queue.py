@@ -16,7 +16,7 @@ from tests.claiming import claim_turn
 
 def queue(ledger: Ledger, *turn_ids: str, now: float = 1.0, **fields: object) -> None:
     for number, turn_id in enumerate(turn_ids):
-        ledger.submit_many([a_request(turn_id, **fields)], now + number / 100)
+        ledger.queue.submit_many([a_request(turn_id, **fields)], now + number / 100)
 
 
 def test_older_turns_come_first(ledger: Ledger) -> None:
@@ -69,15 +69,15 @@ def test_full_place_is_asked_for_once_and_hides_no_other(ledger: Ledger) -> None
         asked.append(place)
         return place == "host:free"
 
-    assert [claim.turn_id for claim in ledger.take("w", admits, 5.0, TTL, 10)] == ["free"]
+    assert [claim.turn_id for claim in ledger.queue.take("w", admits, 5.0, TTL, 10)] == ["free"]
     assert sorted(asked) == ["host:free", "host:full"]
 
 
 def test_turn_of_a_known_session_waits_for_its_host(ledger: Ledger) -> None:
     first = claimed(ledger, "first")
     place = {"agent": "claude-code", "host": "home", "workspace": "/srv/shop"}
-    ledger.lock_session(first, "session-1", now=2.0, **place)
-    ledger.settle(first, a_result("first"), 3.0)
+    ledger.sessions.lock(first, "session-1", now=2.0, **place)
+    ledger.queue.settle(first, a_result("first"), 3.0)
     queue(ledger, "second", now=4.0, session_id="session-1")
     assert taken(ledger, 5.0, {"any"}) == []
     assert taken(ledger, 5.0, {"host:home"}) == ["second"]
@@ -86,10 +86,10 @@ def test_turn_of_a_known_session_waits_for_its_host(ledger: Ledger) -> None:
 def test_open_attempt_needs_a_way_to_its_host_and_no_slot(ledger: Ledger) -> None:
     claim = claimed(ledger, now=1.0)
     begun(ledger, claim, host="near")
-    ledger.wait(claim, 4.0, "host_unreachable", 2.0)
+    ledger.queue.wait(claim, 4.0, "host_unreachable", 2.0)
     assert taken(ledger, 5.0, {"any", "host:near"}) == []
-    (again,) = ledger.take("w2", lambda place: place == "at:near", 5.0, TTL, 10)
-    ledger.wait(again, 6.0, "overloaded", 5.0, an_end())
+    (again,) = ledger.queue.take("w2", lambda place: place == "at:near", 5.0, TTL, 10)
+    ledger.queue.wait(again, 6.0, "overloaded", 5.0, an_end())
     assert taken(ledger, 7.0, {"any"}) == ["t1"]
 
 
@@ -101,21 +101,21 @@ def test_turns_of_dead_workers_come_before_all_others(ledger: Ledger) -> None:
 
 
 def test_turn_with_an_eta_is_taken_when_it_is_due(ledger: Ledger) -> None:
-    assert ledger.admit(a_request(), "task", 1.0, due_at=60.0) == Asked(None, again=False)
+    assert ledger.queue.admit(a_request(), "task", 1.0, due_at=60.0) == Asked(None, again=False)
     assert taken(ledger, 59.0) == []
     assert taken(ledger, 60.0) == ["t1"]
 
 
 def test_turn_that_was_revoked_before_it_came_is_cancelled_before_anybody_can_take_it(ledger: Ledger) -> None:
-    ledger.admit(a_request(), "task", 1.0, due_at=60.0, revoked=True)
-    (claim,) = ledger.take("w1", lambda place: place == NOWHERE, 1.0, TTL, 10)
+    ledger.queue.admit(a_request(), "task", 1.0, due_at=60.0, revoked=True)
+    (claim,) = ledger.queue.take("w1", lambda place: place == NOWHERE, 1.0, TTL, 10)
     assert (claim.turn_id, claim.cancel_requested) == ("t1", True)
 
 
 def _take_all(number: int, url: str) -> list[str]:
     with Ledger.open(url) as ledger:
         found: list[str] = []
-        while some := ledger.take(f"w{number}", lambda _: True, 5.0, 1000.0, 3):
+        while some := ledger.queue.take(f"w{number}", lambda _: True, 5.0, 1000.0, 3):
             found += [claim.turn_id for claim in some]
     return found
 
@@ -147,7 +147,7 @@ def test_turn_that_only_a_newer_runturn_can_read_holds_up_no_other(ledger: Ledge
     assert taken(ledger, 1.0 + TTL) == ["fine"]
     with pytest.raises(ValueError, match="version"):
         claim_turn(ledger, "newer", "w", 100.0, TTL)
-    assert ledger.turn("newer").state is State.QUEUED
+    assert ledger.reports.turn("newer").state is State.QUEUED
 
 
 def test_look_at_the_queue_reads_an_index_and_sorts_nothing(sqlite_url: str) -> None:
@@ -165,22 +165,22 @@ def test_look_at_the_queue_reads_an_index_and_sorts_nothing(sqlite_url: str) -> 
 @pytest.mark.parametrize("running", [True, False])
 def test_running_turn_is_cancelled_only_if_so_asked(ledger: Ledger, running: bool) -> None:
     claim = claimed(ledger)
-    ledger.cancel("t1", 2.0, running=running)
-    assert ledger.renew([claim], 3.0, TTL).cancelled == ({"t1"} if running else set())
+    ledger.queue.cancel("t1", 2.0, running=running)
+    assert ledger.queue.renew([claim], 3.0, TTL).cancelled == ({"t1"} if running else set())
 
 
 def test_workers_know_of_each_others_hosts(ledger: Ledger) -> None:
-    ledger.announce({"near": {}, "far": {"gpu": "yes"}}, 1.0)
-    ledger.announce({"far": {"gpu": "no"}, "near": {}}, 2.0)
-    assert ledger.known_hosts() == {
+    ledger.hosts.announce({"near": {}, "far": {"gpu": "yes"}}, 1.0)
+    ledger.hosts.announce({"far": {"gpu": "no"}, "near": {}}, 2.0)
+    assert ledger.hosts.known() == {
         "near": [Seen({}, 1.0)],  # said just now
         "far": [Seen({"gpu": "no"}, 2.0), Seen({"gpu": "yes"}, 1.0)],
     }
-    ledger.announce({"near": {}}, 100.0)
-    assert ledger.known_hosts()["near"] == [Seen({}, 100.0)]
+    ledger.hosts.announce({"near": {}}, 100.0)
+    assert ledger.hosts.known()["near"] == [Seen({}, 100.0)]
 
 
 def test_host_that_nobody_has_known_for_a_day_is_forgotten(ledger: Ledger) -> None:
-    ledger.announce({"old": {}}, 0.0)
-    ledger.announce({"new": {}}, REMEMBERED_S)
-    assert ledger.known_hosts() == {"new": [Seen({}, REMEMBERED_S)]}
+    ledger.hosts.announce({"old": {}}, 0.0)
+    ledger.hosts.announce({"new": {}}, REMEMBERED_S)
+    assert ledger.hosts.known() == {"new": [Seen({}, REMEMBERED_S)]}

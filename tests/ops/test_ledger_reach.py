@@ -11,7 +11,7 @@ from tests.claiming import claim_turn
 
 
 def parked_and_claimed(ledger: Ledger, claim: Claim, since: float | None, now: float) -> Claim:
-    ledger.wait(claim, now + 1, "host_unreachable", now, unreachable_since=since)
+    ledger.queue.wait(claim, now + 1, "host_unreachable", now, unreachable_since=since)
     again = claim_turn(ledger, "t1", "w2", now + 1, TTL)
     assert isinstance(again, Claim)
     return again
@@ -37,8 +37,8 @@ def test_host_that_was_reached_is_out_of_reach_anew(ledger: Ledger) -> None:
     claim = claimed(ledger)
     begun(ledger, claim)
     claim = parked_and_claimed(ledger, claim, 20.0, 21.0)
-    ledger.reached(claim)
-    ledger.reached(claim)  # its answer was lost
+    ledger.queue.reached(claim)
+    ledger.queue.reached(claim)  # its answer was lost
     claim = parked_and_claimed(ledger, claim, None, 30.0)
     assert of_open(claim).unreachable_since is None
     assert of_open(parked_and_claimed(ledger, claim, 40.0, 41.0)).unreachable_since == 40.0
@@ -49,21 +49,21 @@ def test_worker_that_was_overtaken_has_reached_nothing(ledger: Ledger) -> None:
     begun(ledger, stale)
     claim = parked_and_claimed(ledger, stale, 20.0, 21.0)
     with pytest.raises(StaleClaim):
-        ledger.reached(stale)
+        ledger.queue.reached(stale)
     with pytest.raises(StaleClaim):
-        ledger.wait(stale, 60.0, "host_unreachable", 50.0, unreachable_since=5.0)
+        ledger.queue.wait(stale, 60.0, "host_unreachable", 50.0, unreachable_since=5.0)
     assert of_open(parked_and_claimed(ledger, claim, None, 60.0)).unreachable_since == 20.0
 
 
 def test_only_the_open_attempt_has_a_host_to_be_out_of_reach(ledger: Ledger) -> None:
     claim = claimed(ledger)
-    ledger.reached(claim)
+    ledger.queue.reached(claim)
     claim = parked_and_claimed(ledger, claim, 5.0, 6.0)  # nothing is open
     begun(ledger, claim, "s1")
     claim = parked_and_claimed(ledger, claim, 20.0, 21.0)
     claim = tried_again(ledger, claim, an_end(1, outcome="host_lost"), 30.0)
     begun(ledger, claim, "s2")
-    ledger.reached(claim)
+    ledger.queue.reached(claim)
     claim = parked_and_claimed(ledger, claim, 40.0, 41.0)
     assert [attempt.unreachable_since for attempt in claim.attempts] == [20.0, 40.0]
 
@@ -71,7 +71,7 @@ def test_only_the_open_attempt_has_a_host_to_be_out_of_reach(ledger: Ledger) -> 
 def test_attempt_that_is_booked_is_not_out_of_reach_any_more(ledger: Ledger) -> None:
     claim = claimed(ledger)
     begun(ledger, claim)
-    ledger.wait(claim, 20.0, "overloaded", 10.0, an_end(outcome="overloaded"), unreachable_since=5.0)
+    ledger.queue.wait(claim, 20.0, "overloaded", 10.0, an_end(outcome="overloaded"), unreachable_since=5.0)
     again = claim_turn(ledger, "t1", "w2", 20.0, TTL)
     assert isinstance(again, Claim)
     assert [attempt.unreachable_since for attempt in again.attempts] == [None]

@@ -23,19 +23,21 @@ def test_full_host_takes_no_attempt_and_nothing_is_written(ledger: Ledger) -> No
     for turn_id in ("t1", "t2"):
         begun(ledger, claimed(ledger, turn_id), turn_id, slots=2)
     third = claimed(ledger, "t3")
-    before = ledger.turn("t3")
-    assert ledger.begin_attempt(third, host="local", spool_id="t3", slots=2, **PLACED) == HostBusy("local", 2)
-    assert ledger.turn("t3") == before
-    assert ledger.renew([third], 2.0, TTL).held == {"t3"}
+    before = ledger.reports.turn("t3")
+    assert ledger.queue.begin_attempt(third, host="local", spool_id="t3", slots=2, **PLACED) == HostBusy(
+        "local", 2
+    )
+    assert ledger.reports.turn("t3") == before
+    assert ledger.queue.renew([third], 2.0, TTL).held == {"t3"}
     assert begun(ledger, third, "t3", host="far", slots=2).attempt == 1
-    assert ledger.open_attempts() == {"local": 2, "far": 1}
+    assert ledger.hosts.open_attempts() == {"local": 2, "far": 1}
 
 
 def test_slot_is_free_when_an_attempt_was_booked(ledger: Ledger) -> None:
     first, second = claimed(ledger, "t1"), claimed(ledger, "t2")
     begun(ledger, first, "t1", slots=1)
-    ledger.wait(first, 9.0, "overloaded", 2.0, an_end())
-    assert ledger.open_attempts() == {}
+    ledger.queue.wait(first, 9.0, "overloaded", 2.0, an_end())
+    assert ledger.hosts.open_attempts() == {}
     assert begun(ledger, second, "t2", slots=1).attempt == 1
 
 
@@ -44,7 +46,7 @@ def test_host_without_a_limit_takes_any_number(ledger: Ledger) -> None:
         begun(ledger, claimed(ledger, f"t{number}"), f"s{number}")
     late = claimed(ledger, "late")
     # the limit was lowered below what is open
-    assert ledger.begin_attempt(late, host="local", spool_id="s", slots=3, **PLACED) == HostBusy("local", 5)
+    assert ledger.queue.begin_attempt(late, host="local", spool_id="s", slots=3, **PLACED) == HostBusy("local", 5)
 
 
 def test_attempt_that_has_its_slot_may_be_begun_again(ledger: Ledger) -> None:
@@ -58,10 +60,12 @@ def test_attempt_that_has_its_slot_may_be_begun_again(ledger: Ledger) -> None:
 def test_slot_stays_taken_while_its_worker_is_dead(ledger: Ledger) -> None:
     begun(ledger, claimed(ledger, "t1", now=1.0), "t1", slots=1)
     other = claimed(ledger, "t2", now=500.0)
-    assert ledger.begin_attempt(other, host="local", spool_id="t2", slots=1, **PLACED) == HostBusy("local", 1)
+    assert ledger.queue.begin_attempt(other, host="local", spool_id="t2", slots=1, **PLACED) == HostBusy(
+        "local", 1
+    )
     successor = claimed(ledger, "t1", "w2", now=501.0)
     assert successor.open is not None
-    ledger.settle(successor, a_result("t1"), 502.0, an_end())
+    ledger.queue.settle(successor, a_result("t1"), 502.0, an_end())
     assert begun(ledger, other, "t2", slots=1).attempt == 1
 
 
@@ -78,7 +82,7 @@ def _begin_everywhere(number: int, url: str) -> list[bool]:
         for host in range(10):
             claim = claimed(ledger, f"{number}-{host}")
             spool = {"host": f"h{host}", "spool_id": f"{number}-{host}"}
-            answers.append(ledger.begin_attempt(claim, slots=2, **spool, **PLACED))
+            answers.append(ledger.queue.begin_attempt(claim, slots=2, **spool, **PLACED))
     assert all(
         answer == HostBusy(f"h{host}", 2) or isinstance(answer, Attempt) for host, answer in enumerate(answers)
     )
@@ -86,10 +90,10 @@ def _begin_everywhere(number: int, url: str) -> list[bool]:
 
 
 def test_two_slots_raced_by_eight_processes_are_two(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
-    ledger.queue_depths()
+    ledger.reports.queue_depths()
     answers = crew.together(_begin_everywhere, ledger_url)
     assert [sum(begun) for begun in zip(*answers, strict=True)] == [2] * 10
-    assert ledger.open_attempts() == {f"h{host}": 2 for host in range(10)}
+    assert ledger.hosts.open_attempts() == {f"h{host}": 2 for host in range(10)}
 
 
 def test_slots_hold_on_a_server_whose_transactions_are_set_to_see_the_past(
@@ -101,7 +105,7 @@ def test_slots_hold_on_a_server_whose_transactions_are_set_to_see_the_past(
     )
     with Ledger.open(url) as ledger:
         crew.together(_begin_everywhere, url)
-        assert ledger.open_attempts() == {f"h{host}": 2 for host in range(10)}
+        assert ledger.hosts.open_attempts() == {f"h{host}": 2 for host in range(10)}
 
 
 def _come_and_go(number: int, url: str) -> tuple[int, int]:
@@ -110,18 +114,18 @@ def _come_and_go(number: int, url: str) -> tuple[int, int]:
         for turn in range(12):
             claim = claimed(ledger, f"{number}-{turn}")
             spool = {"host": "local", "spool_id": f"{number}-{turn}"}
-            if isinstance(ledger.begin_attempt(claim, slots=2, **spool, **PLACED), Attempt):
-                most = max(most, ledger.open_attempts()["local"])
-                ledger.settle(claim, a_result(claim.turn_id), 3.0, an_end())
+            if isinstance(ledger.queue.begin_attempt(claim, slots=2, **spool, **PLACED), Attempt):
+                most = max(most, ledger.hosts.open_attempts()["local"])
+                ledger.queue.settle(claim, a_result(claim.turn_id), 3.0, an_end())
                 settled += 1
     return most, settled
 
 
 def test_never_more_than_two_are_open_while_turns_come_and_go(ledger: Ledger, ledger_url: str, crew: Crew) -> None:
-    ledger.queue_depths()
+    ledger.reports.queue_depths()
     most, settled = zip(*crew.together(_come_and_go, ledger_url), strict=True)
     assert max(most) <= 2
-    assert ledger.open_attempts() == {}
+    assert ledger.hosts.open_attempts() == {}
     assert audit(ledger_url) == {"opus": sum(settled) * 3520}
 
 
@@ -139,5 +143,5 @@ def test_worker_killed_while_it_takes_a_slot_leaves_it_free(ledger: Ledger, ledg
     victim.start()
     victim.join(120)
     assert victim.exitcode == -signal.SIGKILL
-    assert ledger.open_attempts() == {}
+    assert ledger.hosts.open_attempts() == {}
     assert begun(ledger, other, "s2", slots=1).attempt == 1

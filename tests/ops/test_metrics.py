@@ -131,7 +131,7 @@ def test_what_failed_attempts_cost_is_told_by_kind_and_version(ledger: Ledger, r
     begun(ledger, claim, "s2")
     claim = tried_again(ledger, claim, an_end(2, a_usage(None), "turn_stalled"), 3.0)
     begun(ledger, claim, "s3", agent_version="2.1.0")
-    ledger.settle(claim, a_result(), 4.0, an_end(3))
+    ledger.queue.settle(claim, a_result(), 4.0, an_end(3))
     registry.register(LedgerCollector(ledger, Vocabulary(AGENTS), time.time))
     crashed = {"agent": "claude-code", "version": "2.1.0", "outcome": "port_exit"}
     stalled = {"agent": "claude-code", "version": "unknown", "outcome": "turn_stalled"}
@@ -149,16 +149,18 @@ def test_versions_that_failed_long_ago_are_one(registry: Registered) -> None:
     failures += [FailureTotals("claude-code", "what\never", "port_exit", 10, 1.0, 99.0)]
 
     class Books:
+        reports = budgets = property(lambda self: self)
+
         def totals(self) -> Totals:
             return Totals((), (), tuple(failures))
 
         def backlog(self, now: float) -> Backlog:
             return Backlog(0, None, {}, {}, 0)
 
-        def budgets(self, now: float) -> list[Budget]:
+        def all_of(self, now: float) -> list[Budget]:
             return []
 
-    registry.register(LedgerCollector(Books(), Vocabulary(AGENTS), time.time))
+    registry.register(LedgerCollector(Books(), Vocabulary(AGENTS), time.time))  # type: ignore[arg-type]
     told = {
         sample.labels["version"]: sample.value
         for family in registry.collect()
@@ -294,12 +296,12 @@ def test_queue_is_called_as_it_is(ledger: Ledger, registry: Registered) -> None:
 
 def test_queue_and_hosts_come_from_the_books(ledger: Ledger, registry: Registered) -> None:
     registry.register(LedgerCollector(ledger, Vocabulary(AGENTS), lambda: 160.0))
-    ledger.submit_many([a_request("old")], 100.0)
-    ledger.submit_many([a_request("new")], 150.0)
-    ledger.admit(a_request("eta"), "task", 100.0, due_at=500.0)
+    ledger.queue.submit_many([a_request("old")], 100.0)
+    ledger.queue.submit_many([a_request("new")], 150.0)
+    ledger.queue.admit(a_request("eta"), "task", 100.0, due_at=500.0)
     parked, running = (claimed(ledger, turn_id, now=100.0) for turn_id in ("parked", "running"))
-    ledger.wait(parked, 200.0, "rate_limited", 120.0)
-    ledger.begin_attempt(running, host="build1", spool_id="s", session_id=None, resume=False, now=101.0)
+    ledger.queue.wait(parked, 200.0, "rate_limited", 120.0)
+    ledger.queue.begin_attempt(running, host="build1", spool_id="s", session_id=None, resume=False, now=101.0)
     value = registry.get_sample_value
     assert value("runturn_queued_turns", {"queue": "runturn"}) == 2
     assert value("runturn_oldest_queued_turn_seconds", {"queue": "runturn"}) == 60
@@ -312,8 +314,8 @@ def test_queue_and_hosts_come_from_the_books(ledger: Ledger, registry: Registere
 def test_budgets_come_from_the_books(ledger: Ledger, registry: Registered) -> None:
     day = 20_000 * 86_400.0
     registry.register(LedgerCollector(ledger, Vocabulary(AGENTS), lambda: day + 3_600))
-    ledger.set_budget(BudgetKey("team", "web", Period.DAY), 50.0, 1.0, day + 60)
-    ledger.set_budget(BudgetKey("team", "web", Period.TOTAL), 500.0, 1.0, day + 60)
+    ledger.budgets.put(BudgetKey("team", "web", Period.DAY), 50.0, 1.0, day + 60)
+    ledger.budgets.put(BudgetKey("team", "web", Period.TOTAL), 500.0, 1.0, day + 60)
     value = registry.get_sample_value
     per_day, total = {"budget": "team=web/day"}, {"budget": "team=web/total"}
     assert value("runturn_budget_limit_usd", per_day) == 50
@@ -326,6 +328,8 @@ def test_budgets_come_from_the_books(ledger: Ledger, registry: Registered) -> No
 
 def test_page_survives_a_ledger_that_is_away(registry: Registered, server: StatusServer) -> None:
     class Away:
+        reports = budgets = property(lambda self: self)
+
         def totals(self) -> Totals:
             raise LedgerUnavailable("gone")
 
@@ -375,6 +379,6 @@ def test_host_that_is_none_fails_loudly() -> None:
 
 
 def test_first_claim_knows_since_when_the_turn_could_have_been_taken(ledger: Ledger) -> None:
-    ledger.admit(a_request(), "task", 100.0, due_at=150.0)
-    (first,), (again,) = (ledger.take("w", lambda _: True, now, TTL, 1) for now in (160.0, 160.0 + TTL))
+    ledger.queue.admit(a_request(), "task", 100.0, due_at=150.0)
+    (first,), (again,) = (ledger.queue.take("w", lambda _: True, now, TTL, 1) for now in (160.0, 160.0 + TTL))
     assert (first.ready_at, again.ready_at) == (150.0, None)

@@ -150,50 +150,50 @@ def test_messages_show_no_password() -> None:
 def settled(ledger: Ledger, turn_id: str, now: float, stderr: bytes = b"") -> None:
     claim = claimed(ledger, turn_id, now=now)
     begun(ledger, claim, f"spool-{turn_id}", now)
-    ledger.append_events(claim, 1, [b'{"seq":1}'])
+    ledger.events.append(claim, 1, [b'{"seq":1}'])
     if stderr:
-        ledger.keep_stderr(claim, 1, stderr)
-        ledger.keep_stderr(claim, 1, stderr)  # as a successor does
-    ledger.settle(claim, a_result(turn_id, used=a_usage()), now, an_end())
+        ledger.transcripts.keep_stderr(claim, 1, stderr)
+        ledger.transcripts.keep_stderr(claim, 1, stderr)  # as a successor does
+    ledger.queue.settle(claim, a_result(turn_id, used=a_usage()), now, an_end())
 
 
 def test_ledger_knows_what_the_archive_does_not_have(ledger: Ledger) -> None:
     for number in range(5):
         settled(ledger, f"t{number}", float(number), b"trouble")
     claimed(ledger, "running", now=0.0)
-    first = ledger.unarchived(3.0, limit=3)
+    first = ledger.transcripts.unarchived(3.0, limit=3)
     assert first == [(0.0, "t0"), (1.0, "t1"), (2.0, "t2")]
-    assert ledger.unarchived(3.0, first[-1], limit=3) == [(3.0, "t3")]
-    source = ledger.transcript_source("t0")
+    assert ledger.transcripts.unarchived(3.0, first[-1], limit=3) == [(3.0, "t3")]
+    source = ledger.transcripts.source("t0")
     assert source is not None
     expected = replace(
         SOURCE, turn_id="t0", agent="claude-code", host="local", session_id="session-1", attempt=1,
         created_at=0.0, settled_at=0.0, events=(b'{"seq":1}',), stderr={1: b"trouble"},
     )  # fmt: skip
     assert source == expected
-    ledger.archived("t0", 9.0)
-    assert ledger.transcript_source("t0") is ledger.transcript_source("running") is None
-    assert [turn_id for _, turn_id in ledger.unarchived(9.0)] == ["t1", "t2", "t3", "t4"]
+    ledger.transcripts.archived("t0", 9.0)
+    assert ledger.transcripts.source("t0") is ledger.transcripts.source("running") is None
+    assert [turn_id for _, turn_id in ledger.transcripts.unarchived(9.0)] == ["t1", "t2", "t3", "t4"]
 
 
 def test_nothing_is_forgotten_before_it_is_archived(ledger: Ledger) -> None:
     settled(ledger, "kept", 0.0, b"trouble")
     settled(ledger, "archived", 0.0, b"trouble")
-    ledger.archived("archived", 1.0)
-    assert ledger.forget(DAY_S, DAY_S, archiving=True) == Forgotten(details=1, turns=1)
-    source = ledger.transcript_source("kept")
+    ledger.transcripts.archived("archived", 1.0)
+    assert ledger.retention.forget(DAY_S, DAY_S, archiving=True) == Forgotten(details=1, turns=1)
+    source = ledger.transcripts.source("kept")
     assert source is not None
     assert (source.events, source.stderr) == ((b'{"seq":1}',), {1: b"trouble"})
     # Who has no archive does not wait for one, and stderr goes with the events.
-    assert ledger.forget(DAY_S, 0.0) == Forgotten(details=1)
-    assert ledger.unarchived(9.0) == []
+    assert ledger.retention.forget(DAY_S, 0.0) == Forgotten(details=1)
+    assert ledger.transcripts.unarchived(9.0) == []
 
 
 def test_stderr_of_a_turn_that_was_taken_over_is_refused(ledger: Ledger) -> None:
     former = claimed(ledger, "t1")
     claim_turn(ledger, "t1", "w2", 100.0, 10.0)
     with pytest.raises(StaleClaim):
-        ledger.keep_stderr(former, 1, b"late")
+        ledger.transcripts.keep_stderr(former, 1, b"late")
 
 
 def test_unarchived_turns_are_found_by_index(sqlite_url: str) -> None:
@@ -205,7 +205,7 @@ def test_unarchived_turns_are_found_by_index(sqlite_url: str) -> None:
         sa.event.listen(
             engine, "before_cursor_execute", lambda _, __, statement, *___: statements.append(statement)
         )
-        ledger.unarchived(9.0)
+        ledger.transcripts.unarchived(9.0)
         with engine.connect() as connection:
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statements[-1]}", (9.0, 0.0, "", 100, 0))
             text = " ".join(row[3] for row in plan)

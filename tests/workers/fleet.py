@@ -165,7 +165,7 @@ class Fleet:
 
     def events(self, turn_id: str) -> list[dict[str, Any]]:
         """All events of a turn as the ledger has them."""
-        return [json.loads(line) for _, line in self.ledger.events(turn_id)]
+        return [json.loads(line) for _, line in self.ledger.events.after(turn_id)]
 
     def command(self, *arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line."""

@@ -20,6 +20,7 @@ from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
 from adapters.replay_agent import Scripted
 from ops.ledger import Claim, Ledger
+from ops.ledger.repository import Repository
 from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings
 from remote.local import LocalHost
@@ -48,17 +49,20 @@ class Killed(BaseException):
 class Hooked:
     """A ledger whose operations are announced to `hook`, by name, before and after they are done."""
 
-    def __init__(self, ledger: Ledger, hook: Callable[[str], None]) -> None:
-        self._ledger = ledger
+    def __init__(self, hooked: Ledger | Repository, hook: Callable[[str], None], prefix: str = "") -> None:
+        self._hooked = hooked
         self._hook = hook
+        self._prefix = prefix
 
     def __getattr__(self, name: str) -> Any:
-        operation = getattr(self._ledger, name)
+        operation = getattr(self._hooked, name)
+        if isinstance(operation, Repository):
+            return Hooked(operation, self._hook, f"{name}.")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._hook(f"before {name}")
+            self._hook(f"before {self._prefix}{name}")
             done = operation(*args, **kwargs)
-            self._hook(f"after {name}")
+            self._hook(f"after {self._prefix}{name}")
             return done
 
         return call
@@ -140,7 +144,7 @@ class Site:
     def queue(self, **fields: Any) -> str:
         """A new turn of the agent `scripted`."""
         request = self.request(**fields)
-        self.ledger.submit_many([request], self.now())
+        self.ledger.queue.submit_many([request], self.now())
         return request.turn_id
 
     def claim(self, turn_id: str) -> Claim:
@@ -171,4 +175,4 @@ class Site:
 
     def events(self, turn_id: str) -> list[str]:
         """All that the ledger has, as text."""
-        return [line.decode() for _, line in self.ledger.events(turn_id)]
+        return [line.decode() for _, line in self.ledger.events.after(turn_id)]

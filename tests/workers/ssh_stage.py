@@ -99,7 +99,9 @@ class Stage:
         events = self.fleet.events(turn.id)
         assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
         assert _story(events) == _story(self.fleet.events(expected.turn_id))
-        assert self.fleet.ledger.usage_of(turn.id) == self.fleet.ledger.usage_of(expected.turn_id)
+        assert self.fleet.ledger.accounting.usage_of(turn.id) == self.fleet.ledger.accounting.usage_of(
+            expected.turn_id
+        )
 
     def _assert_started_once(self) -> None:
         for login in self.hosts:
@@ -113,7 +115,7 @@ class Stage:
         for name in names:
             for model, used in self.undisturbed[name].usage.by_model.items():
                 expected[model] += sum(count for key, count in used if key != "cost_usd")
-        totals = self.fleet.ledger.totals()
+        totals = self.fleet.ledger.reports.totals()
         assert {row.model: row.tokens.total for row in totals.models} == expected
         assert [(row.outcome, row.turns) for row in totals.outcomes] == [("completed", len(names))]
 

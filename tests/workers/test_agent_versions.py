@@ -146,7 +146,7 @@ def test_version_of_the_host_is_noted_wherever_people_look(site: Site, recording
     assert (result.status, result.agent_version) == ("completed", "2.1.50")
     started, session, *_ = map(json.loads, site.events(result.turn_id))
     assert (started["agent_version"], session["agent_version"]) == ("2.1.50", None)
-    (row,) = site.ledger.history(1)
+    (row,) = site.ledger.reports.history(1)
     assert row.agent_version == "2.1.50"
     assert aged.seen("2.1.50", Standing.UNPROVED) == 1
 
@@ -156,7 +156,7 @@ def test_what_the_agent_says_itself_holds(site: Site, recording: list[str]) -> N
     told = [recording[0].replace('"init"', '"init", "claude_code_version": "2.1.330"'), recording[1]]
     result = aged.run(told)
     assert result.agent_version == "2.1.330"
-    (row,) = site.ledger.history(1)
+    (row,) = site.ledger.reports.history(1)
     assert row.agent_version == "2.1.330"
     assert (aged.seen("2.1.330", Standing.PROVED), aged.seen("2.1.50", Standing.UNPROVED)) == (1, None)
 
@@ -208,7 +208,7 @@ def test_turn_waits_for_the_host_that_can_run_it(site: Site, recording: list[str
     aged = worker(site, host(site, "old", OLD), host(site, "new", NEW, slots=1))
     busy = site.claim(aged.queued(recording))
     place = {"host": "new", "spool_id": "other.1", "session_id": None, "resume": False}
-    assert isinstance(site.ledger.begin_attempt(busy, now=site.now(), **place), Attempt)
+    assert isinstance(site.ledger.queue.begin_attempt(busy, now=site.now(), **place), Attempt)
     turn_id = aged.queued(recording)
     assert isinstance(parked := aged.work(turn_id), Parked)
     assert parked.reason == "host_busy: all slots are taken on new"

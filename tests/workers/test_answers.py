@@ -17,6 +17,7 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Waiter
 from ops.ledger.queue.waiters import LEASE_S
 from ops.metrics import WorkerMetrics
+from tests.ledgers import tasks_of
 from tests.waiting import until
 from tests.workers.site import Hooked, Site
 from tests.workers.test_faults import running
@@ -58,10 +59,10 @@ def test_result_backend_that_hangs_holds_up_no_turn(site: Site, monkeypatch: pyt
         worker.runtime.resize(2)
         for turn_id in ids:
             admit(site, worker, turn_id, turn_id)
-        until(lambda: all(map(site.ledger.result, ids)), "all turns to be settled")
-        assert all(site.ledger.waiters(turn_id) for turn_id in ids)
+        until(lambda: all(map(site.ledger.reports.result, ids)), "all turns to be settled")
+        assert all(tasks_of(site.ledger, turn_id) for turn_id in ids)
         answers_again.set()
-        until(lambda: not any(map(site.ledger.waiters, ids)), "all tasks to be told")
+        until(lambda: not any(map(site.ledger.waiters.of, ids)), "all tasks to be told")
         assert [worker.told(task_id)["turn_id"] for task_id in ids] == ids
 
 
@@ -87,7 +88,7 @@ def test_copy_that_comes_while_others_are_being_told_is_told_too(
         admit(site, worker, "told-twice", "told-second")
         assert worker.told("told-second")["turn_id"] == "told-twice"
         go_on.set()
-        until(lambda: not site.ledger.waiters("told-twice"), "both to be noted as told")
+        until(lambda: not tasks_of(site.ledger, "told-twice"), "both to be noted as told")
 
 
 def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,16 +125,16 @@ def test_task_that_was_told_meanwhile_is_not_told_again(site: Site) -> None:
     executed, looked = Executed(), threading.Event()
 
     def tell_all_first(point: str) -> None:
-        if point == "after waiting" and not looked.is_set():
+        if point == "after waiters.of" and not looked.is_set():
             looked.set()
             tasks.give("t1")
-            until(lambda: not site.ledger.waiters("t1"), "all to be told by another one")
+            until(lambda: not tasks_of(site.ledger, "t1"), "all to be told by another one")
 
     ledger: Any = Hooked(site.ledger, tell_all_first)
     tasks = TurnTasks(executed, ledger, site.now)  # type: ignore[arg-type]
     for task_id in ("a", "b"):
-        site.ledger.admit(site.request(turn_id="t1", options=OPTIONS), task_id, site.now())
-    site.ledger.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
+        site.ledger.queue.admit(site.request(turn_id="t1", options=OPTIONS), task_id, site.now())
+    site.ledger.queue.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
     tasks.give("t1")
     until(looked.is_set, "the first to have looked")
     tasks.close(60)
@@ -158,8 +159,8 @@ def test_task_is_told_by_one_worker_for_as_long_as_that_takes(site: Site) -> Non
     """A copy of its message reaches another worker meanwhile, or that one looks for what is told late."""
     slow, other = Hanging(), Executed()
     telling, idle = (TurnTasks(each, site.ledger, site.now) for each in (slow, other))  # type: ignore[arg-type]
-    site.ledger.admit(site.request(turn_id="t1", options=OPTIONS), "a", site.now())
-    site.ledger.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
+    site.ledger.queue.admit(site.request(turn_id="t1", options=OPTIONS), "a", site.now())
+    site.ledger.queue.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
     telling.give("t1")
     until(lambda: slow == ["a"], "the task to be told")
     for _ in range(3):
@@ -191,7 +192,7 @@ def test_turn_whose_work_fails_at_once_frees_its_place(site: Site, monkeypatch: 
     with running(site) as worker:
         worker.runtime.resize(1)
         admit(site, worker, "failing", "failing")
-        until(lambda: site.ledger.turn("failing").state == "running", "it to be taken")
+        until(lambda: site.ledger.reports.turn("failing").state == "running", "it to be taken")
         until(lambda: worker.runtime.room() == 1, "its place to be free")
         assert isinstance(worker("failing"), TurnResult)
 
@@ -219,10 +220,10 @@ def test_worker_has_the_task_to_itself_from_when_the_ledger_answers(site: Site) 
     turn_id, away = site.queue(options=OPTIONS), iter([True])
 
     def fail_once(point: str) -> None:
-        if point == "before settle" and next(away, False):
+        if point == "before queue.settle" and next(away, False):
             site.later += 2 * LEASE_S
             raise LedgerUnavailable("the ledger is away")
 
     assert isinstance(asyncio.run(site.work(turn_id, fail_once)), TurnResult)
-    assert site.ledger.waiters(turn_id) == {turn_id}
-    assert site.ledger.unanswered(site.now()) == []
+    assert tasks_of(site.ledger, turn_id) == {turn_id}
+    assert site.ledger.waiters.unanswered(site.now()) == []

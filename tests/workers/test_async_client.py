@@ -17,6 +17,7 @@ from adapters.errors import TurnCancelled
 from adapters.protocol.result import Status
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Ledger
+from ops.ledger.ledger import Queue
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.live_fleet import LiveFleet
 from workers.app import create_app
@@ -38,7 +39,7 @@ def a_client(fleet: Fleet, ledger: Ledger | None = None) -> AsyncClient:
 
 
 def settle(fleet: Fleet, turn_id: str) -> None:
-    fleet.ledger.settle_unclaimed(turn_id, refused(turn_id, TurnCancelled("by the test")), time.time())
+    fleet.ledger.queue.settle_unclaimed(turn_id, refused(turn_id, TurnCancelled("by the test")), time.time())
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -154,13 +155,13 @@ def test_thousand_waiting_results_hold_no_thread_each(fleet: Fleet) -> None:
 
 def test_waiting_asks_the_ledger_for_all_turns_at_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     turn_ids = fleet.client.enqueue_many(fleet.request() for _ in range(50))
-    ledger, asked = fleet.ledger, []
+    queue, asked = fleet.ledger.queue, []
 
     def settled(turn_ids: Collection[str]) -> frozenset[str]:
         asked.append(len(turn_ids))
-        return Ledger.settled(ledger, turn_ids)
+        return Queue.settled(queue, turn_ids)
 
-    monkeypatch.setattr(ledger, "settled", settled)
+    monkeypatch.setattr(queue, "settled", settled)
 
     async def main() -> None:
         async with a_client(fleet) as client:
@@ -218,7 +219,7 @@ def test_ledger_that_is_away_is_told_to_all_who_wait(fleet: Fleet, monkeypatch: 
     async def main() -> None:
         async with a_client(fleet) as client:
             with monkeypatch.context() as patched:
-                patched.setattr(fleet.ledger, "settled", away)
+                patched.setattr(fleet.ledger.queue, "settled", away)
                 waiting = (client.result(turn_id) for turn_id in turn_ids)
                 ended = await asyncio.gather(*waiting, return_exceptions=True)
                 assert {type(error) for error in ended} == {LedgerUnavailable}
@@ -229,7 +230,7 @@ def test_ledger_that_is_away_is_told_to_all_who_wait(fleet: Fleet, monkeypatch: 
 
 
 def test_loop_goes_on_while_a_broker_hangs(fleet: Fleet) -> None:
-    fleet.ledger.submit_many([fleet.request(turn_id="known")], 1.0)
+    fleet.ledger.queue.submit_many([fleet.request(turn_id="known")], 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.listen()
         app = create_app(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")

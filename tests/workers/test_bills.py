@@ -132,7 +132,7 @@ def billed(api: ModelApi, script: str) -> dict[str, tuple[int, int, int, int]]:
 def in_ledger(fleet: Fleet, turn_id: str) -> dict[str, tuple[int, int, int, int]]:
     """What the ledger has booked as observed, over all attempts."""
     sums: dict[str, Tokens] = {}
-    for usage in fleet.ledger.usage_of(turn_id).values():
+    for usage in fleet.ledger.accounting.usage_of(turn_id).values():
         assert usage.source.observed
         for model, used in usage.by_model.items():
             sums[model] = sums.get(model, Tokens()) + used.tokens
@@ -148,7 +148,9 @@ def test_parallel_tools(place: tuple[Fleet, ModelApi]) -> None:
     result = fleet.run(ask(fleet, "tools"))
     assert (result.status, result.text, result.usage_source) == (Status.COMPLETED, "done", "result")
     (session,) = (event for event in fleet.events(result.turn_id) if event["event"] == "session_started")
-    assert result.agent_version == session["agent_version"] == fleet.ledger.turn(result.turn_id).agent_version
+    assert (
+        result.agent_version == session["agent_version"] == fleet.ledger.reports.turn(result.turn_id).agent_version
+    )
     assert result.agent_version is not None
     assert (
         booked(result)

@@ -41,7 +41,7 @@ def test_turn_outlives_its_broker(fleet: Fleet, recording: Path, tmp_path: Path,
         fleet.broker.ensure()
     else:
         _drop_connections(fleet)
-    until(lambda: fleet.ledger.result(turn_id), "the turn to be settled")
+    until(lambda: fleet.ledger.reports.result(turn_id), "the turn to be settled")
     answer = create_app(fleet.broker.url).AsyncResult(turn_id)
     assert answer.get(timeout=WAIT_S)["status"] == Status.COMPLETED
     names = [event["event"] for event in fleet.events(turn_id)]

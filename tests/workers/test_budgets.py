@@ -37,13 +37,13 @@ def queue(site: Site) -> str:
 
 
 def stand(site: Site) -> tuple[float, float]:
-    (budget,) = site.ledger.budgets(site.now())
+    (budget,) = site.ledger.budgets.all_of(site.now())
     return budget.spent_usd, budget.reserved_usd
 
 
 def test_one_turn_spends_and_the_next_is_refused_before_an_agent_starts(fleet: Fleet, recording: Path) -> None:
     fleet.start_worker()
-    fleet.ledger.set_budget(WEB, 0.015, 0.01, time.time())
+    fleet.ledger.budgets.put(WEB, 0.015, 0.01, time.time())
     first = fleet.run(fleet.recorded(recording, labels=LABELS))
     assert (first.status, first.cost_usd) == (Status.COMPLETED, pytest.approx(COST_USD))
     second = fleet.run(fleet.recorded(recording, labels=LABELS))
@@ -61,17 +61,20 @@ def test_one_turn_spends_and_the_next_is_refused_before_an_agent_starts(fleet: F
 
 
 def test_turn_starts_once_its_budget_was_raised(site: Site) -> None:
-    site.ledger.set_budget(WEB, 0.015, 0.01, site.now())
+    site.ledger.budgets.put(WEB, 0.015, 0.01, site.now())
     assert [asyncio.run(site.finish(queue(site))).status for _ in range(2)] == [Status.COMPLETED, Status.FAILED]
     assert (site.starts, stand(site)) == (1, (COST_USD, 0.0))
-    site.ledger.set_budget(WEB, 0.03, 0.01, site.now())
+    site.ledger.budgets.put(WEB, 0.03, 0.01, site.now())
     assert asyncio.run(site.finish(queue(site))).status is Status.COMPLETED
     assert (site.starts, stand(site)) == (2, (2 * COST_USD, 0.0))
 
 
-@pytest.mark.parametrize("where", ["before begin_attempt", "after begin_attempt", "before settle", "after settle"])
+@pytest.mark.parametrize(
+    "where",
+    ["before queue.begin_attempt", "after queue.begin_attempt", "before queue.settle", "after queue.settle"],
+)
 def test_worker_that_is_killed_has_reserved_once_and_counted_once(site: Site, where: str) -> None:
-    site.ledger.set_budget(WEB, 0.01, 0.01, site.now())
+    site.ledger.budgets.put(WEB, 0.01, 0.01, site.now())
     turn_id = queue(site)
 
     def die(step: str) -> None:
@@ -83,13 +86,13 @@ def test_worker_that_is_killed_has_reserved_once_and_counted_once(site: Site, wh
     assert (
         stand(site)
         == {
-            "before begin_attempt": (0.0, 0.0),
-            "after begin_attempt": (0.0, 0.01),
-            "before settle": (0.0, 0.01),
-            "after settle": (COST_USD, 0.0),
+            "before queue.begin_attempt": (0.0, 0.0),
+            "after queue.begin_attempt": (0.0, 0.01),
+            "before queue.settle": (0.0, 0.01),
+            "after queue.settle": (COST_USD, 0.0),
         }[where]
     )
-    if where != "after settle":
+    if where != "after queue.settle":
         result = asyncio.run(site.finish(turn_id))
         assert isinstance(result, TurnResult)
         assert result.status is Status.COMPLETED

@@ -127,7 +127,7 @@ def test_command_that_is_not_for_turns_is_refused_in_one_sentence(
     fleet: Fleet, said: dict[str, Said], command: str
 ) -> None:
     assert said[command] == (2, f"Error: {REFUSALS[command]}\n")
-    assert fleet.ledger.turn("runs").state == "running"
+    assert fleet.ledger.reports.turn("runs").state == "running"
 
 
 def test_no_command_shows_more_than_the_first_words_of_a_prompt(said: dict[str, Said]) -> None:
@@ -189,7 +189,7 @@ def test_turns_are_revoked_and_terminated(fleet: Fleet) -> None:
     fleet.client.enqueue(endless(fleet, turn_id="waits"))
     run_all(fleet.environment, ["control revoke waits second", "control terminate KILL third"])
     assert fleet.result("waits").status is fleet.result("third").status is Status.CANCELLED
-    assert fleet.ledger.turn("second").state == "running"
+    assert fleet.ledger.reports.turn("second").state == "running"
     fleet.client.cancel("second")
     assert fleet.result("second").status is Status.CANCELLED
 

@@ -35,7 +35,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         for turn in stage.workload.turns:
             stage.producer.client.enqueue(turn.request)
         turns = [turn.id for turn in stage.workload.turns]
-        until(lambda: all(map(stage.ledger.result, turns)), "all turns to be settled", form.recovery_s)
+        until(lambda: all(map(stage.ledger.reports.result, turns)), "all turns to be settled", form.recovery_s)
         until(lambda: not stage.processes() and not stage.broker.messages(), "the rest to be done")
         stage.crew.dismiss()
         yield stage

@@ -36,9 +36,9 @@ def test_many_turns_are_queued_once_and_in_order(fleet: Fleet, broker: redis.Red
     turn_ids = fleet.client.enqueue_many(iter(wanted))
     assert turn_ids == [request.turn_id for request in wanted]
     assert broker.llen(QUEUE) == 250
-    assert fleet.ledger.queue_depths()[State.QUEUED] == 250
+    assert fleet.ledger.reports.queue_depths()[State.QUEUED] == 250
     assert fleet.client.enqueue_many(wanted[:10]) == turn_ids[:10]  # only further messages, no further turns
-    assert fleet.ledger.queue_depths()[State.QUEUED] == 250
+    assert fleet.ledger.reports.queue_depths()[State.QUEUED] == 250
     assert fleet.client.enqueue_many([]) == []
 
 
@@ -86,20 +86,20 @@ def test_queued_turn_is_cancelled_here_and_now(fleet: Fleet, broker: redis.Redis
 
 
 def test_parked_turn_is_cancelled_without_a_message(fleet: Fleet, broker: redis.Redis) -> None:
-    fleet.ledger.submit_many([fleet.request(turn_id="parked")], 1.0)
+    fleet.ledger.queue.submit_many([fleet.request(turn_id="parked")], 1.0)
     claim = claim_turn(fleet.ledger, "parked", "somebody", 1.0, 60.0)
     assert isinstance(claim, Claim)
-    fleet.ledger.wait(claim, 1e12, "rate_limited", 1.0)
+    fleet.ledger.queue.wait(claim, 1e12, "rate_limited", 1.0)
     assert fleet.client.cancel("parked")
     assert fleet.client.result("parked").status is Status.CANCELLED
     assert broker.llen(QUEUE) == 0
 
 
 def test_running_turn_is_left_to_its_worker_to_end(fleet: Fleet) -> None:
-    fleet.ledger.submit_many([fleet.request(turn_id="running")], 1.0)
+    fleet.ledger.queue.submit_many([fleet.request(turn_id="running")], 1.0)
     claim_turn(fleet.ledger, "running", "somebody", 1.0, 60.0)
     assert fleet.client.cancel("running")
-    assert fleet.ledger.turn("running").cancel_requested
+    assert fleet.ledger.reports.turn("running").cancel_requested
     with pytest.raises(ResultTimeout, match="it goes on"):
         fleet.client.result("running", timeout_s=0.1)
 
@@ -138,4 +138,4 @@ def test_client_may_be_shared_between_threads(fleet: Fleet, broker: redis.Redis)
         thread.start()
     for thread in threads:
         thread.join()
-    assert broker.llen(QUEUE) == fleet.ledger.queue_depths()[State.QUEUED] == 80
+    assert broker.llen(QUEUE) == fleet.ledger.reports.queue_depths()[State.QUEUED] == 80

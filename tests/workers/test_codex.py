@@ -203,7 +203,7 @@ def test_thread_goes_on_and_each_turn_pays_its_own(place: Place, host: str) -> N
     assert first.session_id is not None
     assert later.session_id == first.session_id
     assert [booked(result) for result in (first, later)] == [{MODEL: (10, 12, 13, 14)}, {MODEL: (11, 12, 13, 14)}]
-    row = place.fleet.ledger.session(first.session_id)
+    row = place.fleet.ledger.sessions.find(first.session_id)
     assert row is not None
     assert (row.agent, row.host, row.locked_by) == ("codex", host, None)
 

@@ -63,7 +63,7 @@ def test_worker_killed_at_any_step_is_succeeded(site: Site, recording: Path, ste
     async def live_twice() -> None:
         await _until_killed(site, turn_id, f"{when} {step}")
         if (when, step) == ("after", "settle"):
-            assert site.ledger.turn(turn_id).state is State.SETTLED
+            assert site.ledger.reports.turn(turn_id).state is State.SETTLED
             return
         result = await site.finish(turn_id)
         assert (result.status, result.attempts) == (Status.COMPLETED, 1)
@@ -78,9 +78,9 @@ def _assert_booked_once(site: Site, turn_id: str) -> None:
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     names = [event["event"] for event in events]
     assert names.count("turn_settled") == names.count("session_started") == 1
-    result = site.ledger.result(turn_id)
+    result = site.ledger.reports.result(turn_id)
     assert result is not None
-    (total,) = site.ledger.totals().models
+    (total,) = site.ledger.reports.totals().models
     assert total.tokens.input_tokens == result.usage.input_tokens == 1050
 
 
@@ -90,7 +90,7 @@ def test_zombie_does_not_start_an_agent_whose_turn_is_over(site: Site, recording
     frozen, thawed = threading.Event(), threading.Event()
 
     def freeze(point: str) -> None:
-        if point == "before append_events" and threading.current_thread().name != "events-writer":
+        if point == "before events.append" and threading.current_thread().name != "events-writer":
             frozen.set()
             assert thawed.wait(60)
 
@@ -111,8 +111,8 @@ def test_turn_cancelled_before_its_agent_was_started_never_starts_it(site: Site,
     turn_id = site.queue(options={"recording": str(recording)})
 
     async def cancel_between() -> None:
-        await _until_killed(site, turn_id, "after begin_attempt")
-        site.ledger.cancel(turn_id, site.now())
+        await _until_killed(site, turn_id, "after queue.begin_attempt")
+        site.ledger.queue.cancel(turn_id, site.now())
         result = await site.finish(turn_id)
         assert result.status is Status.CANCELLED
 
@@ -126,7 +126,7 @@ def test_stalled_turn_is_no_cancelled_one_for_the_successor(site: Site, tmp_path
     turn_id = _hanging_turn(site, tmp_path, stall_timeout_ms=300, max_attempts=1)
 
     async def die_of_it() -> None:
-        await _until_killed(site, turn_id, "before settle")
+        await _until_killed(site, turn_id, "before queue.settle")
         result = await site.finish(turn_id)
         assert result.error is not None
         assert result.error.kind == "turn_stalled"
@@ -184,8 +184,8 @@ def test_spools_of_killed_workers_are_removed_and_those_of_open_attempts_are_kep
     still_open = _hanging_turn(site, tmp_path, stall_timeout_ms=300, max_attempts=1)
 
     async def tidy_up() -> None:
-        await _until_killed(site, over, "after settle")
-        await _until_killed(site, still_open, "before settle")
+        await _until_killed(site, over, "after queue.settle")
+        await _until_killed(site, still_open, "before queue.settle")
         assert len(list(site.spool.iterdir())) == 2
         worker = site.worker()
         for host in worker.hosts:
@@ -197,13 +197,13 @@ def test_spools_of_killed_workers_are_removed_and_those_of_open_attempts_are_kep
     assert not list(site.spool.iterdir())
 
 
-@pytest.mark.parametrize("point", ["after lock_session", "after begin_attempt", "before settle"])
+@pytest.mark.parametrize("point", ["after sessions.lock", "after queue.begin_attempt", "before queue.settle"])
 def test_session_is_free_once_its_turn_is_over(site: Site, recording: Path, point: str) -> None:
     turn_id = site.queue(options={"recording": str(recording)})
 
     async def leave_it_behind() -> None:
         await _until_killed(site, turn_id, point)
-        site.ledger.cancel(turn_id, site.now())
+        site.ledger.queue.cancel(turn_id, site.now())
         await site.finish(turn_id)
 
     asyncio.run(leave_it_behind())

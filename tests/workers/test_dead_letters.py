@@ -90,8 +90,8 @@ def publish(
 
 
 def _rows(fleet: Fleet, count: int) -> list[DeadLetterRow]:
-    until(lambda: len(fleet.ledger.dead_letters.list(100)) >= count, f"{count} dead letters")
-    rows = fleet.ledger.dead_letters.list(100)
+    until(lambda: len(fleet.ledger.dead_letters.newest(100)) >= count, f"{count} dead letters")
+    rows = fleet.ledger.dead_letters.newest(100)
     assert len(rows) == count
     return rows
 
@@ -145,7 +145,7 @@ def test_retry_sends_the_message_as_it_was(fleet: Fleet, recording: Path) -> Non
     said = fleet.command("dead", "retry", "--all")
     assert (said.returncode, said.stderr) == (0, "")
     assert fleet.result("again").status is Status.COMPLETED
-    assert fleet.ledger.dead_letters.list(100) == []
+    assert fleet.ledger.dead_letters.newest(100) == []
     _assert_acked(fleet)
 
 
@@ -212,7 +212,7 @@ def test_ledger_keeps_the_newest_and_no_endless_body(tmp_path: Path, monkeypatch
             letter = dead_letter(_message(b"x" * (second + 4), TASK), "why", float(second))
             assert ledger.dead_letters.keep(letter)
             assert not ledger.dead_letters.keep(letter)
-        rows = ledger.dead_letters.list(10)
+        rows = ledger.dead_letters.newest(10)
         assert [row.received_at for row in rows] == [5.0, 4.0, 3.0]
         bodies = [(row.body_bytes, getattr(ledger.dead_letters.find(row.letter_id), "body", b"?")) for row in rows]
         assert bodies == [(9, None), (8, b"x" * 8), (7, b"x" * 7)]
@@ -225,9 +225,9 @@ def test_message_that_comes_back_at_once_is_not_forgotten(tmp_path: Path) -> Non
         ledger.dead_letters.keep(first)
         ledger.dead_letters.keep(second)
         ledger.dead_letters.sent_again(first.row)
-        assert [row.received_at for row in ledger.dead_letters.list(10)] == [2.0]
+        assert [row.received_at for row in ledger.dead_letters.newest(10)] == [2.0]
         ledger.dead_letters.sent_again(second.row)
-        assert ledger.dead_letters.list(10) == []
+        assert ledger.dead_letters.newest(10) == []
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_odd_headers_do_not_matter(tmp_path: Path, headers: Any) -> None:
     letter = dead_letter(_message(b"", headers), "why \0 \ud800", 1.0)
     with Ledger.open(new_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")) as ledger:
         assert ledger.dead_letters.keep(letter)
-        assert ledger.dead_letters.list(1) == [letter.row]
+        assert ledger.dead_letters.newest(1) == [letter.row]
 
 
 def test_request_of_a_newer_version_is_put_aside_and_not_refused(fleet: Fleet, recording: Path) -> None:
@@ -251,6 +251,6 @@ def test_request_of_a_newer_version_is_put_aside_and_not_refused(fleet: Fleet, r
         "newer",
         "version 2 of the request is not known here: upgrade the workers",
     )
-    assert fleet.ledger.history() == []
+    assert fleet.ledger.reports.history() == []
     assert fleet.run(fleet.recorded(recording)).attempts == 1
     _assert_acked(fleet)

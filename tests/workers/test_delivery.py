@@ -23,6 +23,7 @@ from adapters.errors import TurnCancelled
 from adapters.protocol.result import ErrorInfo, Status, TurnResult
 from ops.ledger import Waiter
 from ops.redaction import Redactor
+from tests.ledgers import tasks_of
 from tests.workers.site import Site
 from workers.app import TASK, create_app
 from workers.brokers.embedded import EmbeddedBroker
@@ -286,8 +287,8 @@ def test_tries_to_tell_a_task_become_rare_and_never_end(bench: Bench, tmp_path: 
     site = Site(tmp_path)
     tasks = TurnTasks(bench.executor, site.ledger, site.now)
     asked = site.request(turn_id="t1", options={"lines": ["{}"]})
-    site.ledger.admit(asked, "t1", site.now(), follows=waiter.follows, message=waiter.message)
-    site.ledger.settle_unclaimed("t1", TurnResult(turn_id="t1", status=Status.COMPLETED), site.now())
+    site.ledger.queue.admit(asked, "t1", site.now(), follows=waiter.follows, message=waiter.message)
+    site.ledger.queue.settle_unclaimed("t1", TurnResult(turn_id="t1", status=Status.COMPLETED), site.now())
 
     def tried() -> None:
         tasks.give_late(site.now())
@@ -295,12 +296,12 @@ def test_tries_to_tell_a_task_become_rare_and_never_end(bench: Bench, tmp_path: 
 
     for pause_s in (15, 300, 300):
         tried()
-        assert not site.ledger.unanswered(site.now() + pause_s - 5)
-        assert site.ledger.unanswered(site.now() + pause_s)
+        assert not site.ledger.waiters.unanswered(site.now() + pause_s - 5)
+        assert site.ledger.waiters.unanswered(site.now() + pause_s)
         site.later += 8 * 86_400
     bench.refused.clear()
     tried()
-    assert not site.ledger.waiters("t1")
+    assert not tasks_of(site.ledger, "t1")
     assert (bench.state("t1"), bench.ids) == ("SUCCESS", ["never"])
     site.close()
 

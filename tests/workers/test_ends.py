@@ -60,7 +60,7 @@ def test_limit_ends_the_agent_and_keeps_what_there_was(
     # The scripted agent has no session files: what its events told is an estimate, and is booked as one.
     assert result.usage_source == ("stream" if after else "none")
     assert result.cost_usd is None
-    assert not any(row.observed for row in fleet.ledger.totals().models)
+    assert not any(row.observed for row in fleet.ledger.reports.totals().models)
     fleet.assert_nothing_left()
 
 
@@ -141,7 +141,9 @@ def test_second_turn_waits_for_the_session(tmp_path: Path) -> None:
         held = fleet.client.enqueue(fleet.request(options={"model": SONNET}, session_id=first.session_id))
         api.wait_for_requests("shared", 2)
         waits = fleet.client.enqueue(fleet.request(options={"model": SONNET}, session_id=first.session_id))
-        until(lambda: (row := fleet.ledger.turn(waits)) and row.wait_reason == "session_in_use", "it to wait")
+        until(
+            lambda: (row := fleet.ledger.reports.turn(waits)) and row.wait_reason == "session_in_use", "it to wait"
+        )
         assert fleet.result(held).text == "second"
         assert fleet.result(waits).text == "third"
         assert fleet.result(waits).attempts == 1

@@ -73,7 +73,7 @@ def test_totals_survive_workers_that_are_killed_between_settle_and_scrape(tmp_pa
         assert fleet.result(slow).text == "at last"
         fleet.workers[-1].kill()
         first, second = scrape(f"{url}/metrics"), scrape(f"{url}/metrics")
-        billed, totals = bills(api), {row.model: row for row in fleet.ledger.totals().models}
+        billed, totals = bills(api), {row.model: row for row in fleet.ledger.reports.totals().models}
     assert len(billed) == 2
     assert tokens(first) == tokens(second) == billed == {model: row.tokens for model, row in totals.items()}
     cost = {dict(labels)["model"]: value for (name, labels), value in first.items() if name == COST}
@@ -89,7 +89,7 @@ def ask(fleet: Fleet, script: str) -> TurnRequest:
 def settled(fleet: Fleet, turn_id: str) -> bool:
     """Whether the turn has its result, whether or not anybody was told."""
     try:
-        return fleet.ledger.turn(turn_id).state is State.SETTLED
+        return fleet.ledger.reports.turn(turn_id).state is State.SETTLED
     except UnknownTurn:
         return False
 

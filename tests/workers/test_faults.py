@@ -30,6 +30,7 @@ from remote.errors import HostError
 from remote.follower import follow
 from remote.host import Channel
 from remote.local import LocalHost
+from tests.ledgers import tasks_of
 from tests.processes import end_turns, keepers, of_turns
 from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
@@ -99,7 +100,7 @@ def begun(site: Site, told: Hold | None = None, host: str = "local", **fields: A
     """A turn with an open attempt that no worker follows."""
     turn_id = site.queue(options={"lines": ["{}"]}, host=host, **fields)
     hold = told or Hold.by(site.worker().settings.agent)
-    attempt = site.ledger.begin_attempt(
+    attempt = site.ledger.queue.begin_attempt(
         site.claim(turn_id), host=host, spool_id=f"{turn_id}.1", session_id=None, resume=False,
         now=site.now(), lease_s=hold.lease_s, stop_grace_s=hold.stop_grace_s,
     )  # fmt: skip
@@ -108,7 +109,7 @@ def begun(site: Site, told: Hold | None = None, host: str = "local", **fields: A
 
 
 async def work_when_due(site: Site, turn_id: str) -> RunOutcome:
-    site.later += max(0.0, (site.ledger.turn(turn_id).due_at or 0.0) - site.now())
+    site.later += max(0.0, (site.ledger.reports.turn(turn_id).due_at or 0.0) - site.now())
     return await site.work(turn_id)
 
 
@@ -136,8 +137,8 @@ def test_fault_on_the_way_back_to_a_host_leaves_its_agent_alone(site: Site, tmp_
         outcome = await working
         assert isinstance(outcome, Parked)
         assert "known hosts cannot be read" in outcome.reason
-        assert site.ledger.open_attempts() == {"local": 1}
-        site.ledger.cancel(turn_id, site.now())
+        assert site.ledger.hosts.open_attempts() == {"local": 1}
+        site.ledger.queue.cancel(turn_id, site.now())
         result = await settle(site, turn_id)
         assert (result.status, result.attempts, site.starts) == (Status.CANCELLED, 1, 1)
 
@@ -169,7 +170,7 @@ def test_end_whose_usage_the_host_cannot_tell_is_booked_and_its_spool_kept(
     assert isinstance(result, TurnResult)
     assert (kind(result), result.usage_source, result.usage_complete) == ("host_unreachable", "stream", False)
     assert [spool.name for spool in site.spool.iterdir()] == [f"{turn_id}.1"]
-    assert site.ledger.open_attempts() == {}
+    assert site.ledger.hosts.open_attempts() == {}
 
 
 def test_output_that_cannot_be_read_is_kept_until_the_host_is_tidied(
@@ -251,8 +252,8 @@ def test_turn_on_a_host_that_only_others_know_is_parked_at_once(
     outcome = asyncio.run(site.work(turn_id))
     assert isinstance(outcome, Parked)
     assert "host gone: it is not in this worker's configuration; add it to ssh_hosts again" in outcome.reason
-    assert site.ledger.turn(turn_id).wait_reason == "host_unreachable"
-    assert site.ledger.open_attempts() == {"gone": 1}
+    assert site.ledger.reports.turn(turn_id).wait_reason == "host_unreachable"
+    assert site.ledger.hosts.open_attempts() == {"gone": 1}
 
 
 @pytest.mark.parametrize("end", ["cancel", "turn_timeout", "never"])
@@ -265,12 +266,12 @@ def test_turn_on_a_host_that_nobody_knows_any_more_can_be_ended(site: Site, end:
     with running(site) as execute:
         assert isinstance(execute(turn_id), Parked)
     if end == "cancel":
-        site.ledger.cancel(turn_id, site.now())
+        site.ledger.queue.cancel(turn_id, site.now())
     result = asyncio.run(settle(site, turn_id))
     assert site.now() - began >= told.fence_s > Hold.by(site.worker().settings.agent).fence_s
     assert kind(result) == {"cancel": "turn_cancelled", "never": "host_lost"}.get(end, end)
     assert (result.usage_source, result.usage_complete) == ("none", False), "its agent may have spent something"
-    assert site.ledger.open_attempts() == {}
+    assert site.ledger.hosts.open_attempts() == {}
 
 
 class Narrow(Counted):
@@ -290,7 +291,7 @@ def test_open_attempt_that_no_worker_can_go_on_with_is_ended(site: Site, gone: s
         result = execute(turn_id)
     assert isinstance(result, TurnResult)
     assert (kind(result), result.attempts, result.usage_complete) == ("invalid_request", 1, False)
-    assert site.ledger.open_attempts() == {}
+    assert site.ledger.hosts.open_attempts() == {}
     events = [json.loads(line) for line in site.events(turn_id)]
     assert [event["event"] for event in events] == ["attempt_started", "attempt_ended", "turn_settled"]
     assert [event["seq"] for event in events] == [1, 2, 3]
@@ -299,7 +300,7 @@ def test_open_attempt_that_no_worker_can_go_on_with_is_ended(site: Site, gone: s
 def test_turn_that_is_refused_later_keeps_the_bill_of_its_attempts(site: Site) -> None:
     turn_id = begun(site)
     claim = site.claim(turn_id)
-    site.ledger.wait(claim, site.now(), "overloaded", site.now(), AttemptEnd(1, SPENT, "overloaded"))
+    site.ledger.queue.wait(claim, site.now(), "overloaded", site.now(), AttemptEnd(1, SPENT, "overloaded"))
     with running(site, registry=Registry([])) as execute:
         result = execute(turn_id)
     assert isinstance(result, TurnResult)
@@ -345,15 +346,19 @@ class running:
         self._untidy.stop()
 
     def __call__(self, turn_id: str) -> RunOutcome:
-        former = self._site.ledger.turn(turn_id).due_at
+        former = self._site.ledger.reports.turn(turn_id).due_at
         self._site.later += 60  # nobody has kept the last claim for so long
         self.runtime.resize(1)
         return until(lambda: self._outcome(turn_id, former), "the turn to be dealt with")
 
     def _outcome(self, turn_id: str, former: float | None) -> RunOutcome | None:
-        row = self._site.ledger.turn(turn_id)
+        row = self._site.ledger.reports.turn(turn_id)
         parked = row.wait_reason is not None and row.due_at != former
-        return Parked(row.wait_reason or "", row.due_at or 0.0) if parked else self._site.ledger.result(turn_id)
+        return (
+            Parked(row.wait_reason or "", row.due_at or 0.0)
+            if parked
+            else self._site.ledger.reports.result(turn_id)
+        )
 
     def told(self, task_id: str) -> dict[str, Any]:
         """The result that a task was told, whatever it says."""
@@ -389,8 +394,8 @@ def test_turn_whose_limits_cannot_be_looked_at_is_set_aside_and_its_agent_kept(
         broken.setattr(Watch, "exceeded", fail)
         outcome = asyncio.run(site.work(turn_id))
     assert isinstance(outcome, Parked)
-    assert site.ledger.turn(turn_id).wait_reason == "internal_error"
-    assert site.ledger.open_attempts() == {"local": 1}
+    assert site.ledger.reports.turn(turn_id).wait_reason == "internal_error"
+    assert site.ledger.hosts.open_attempts() == {"local": 1}
     said = [entry["event"] for entry in logs if entry["log_level"] == "error"]
     assert said == ["an attempt's end could not be seen to", "a turn's worker failed"]
     result = asyncio.run(settle(site, turn_id))
@@ -399,7 +404,7 @@ def test_turn_whose_limits_cannot_be_looked_at_is_set_aside_and_its_agent_kept(
 
 def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_put_aside(site: Site) -> None:
     def fail(point: str) -> None:
-        if point == "before admit":
+        if point == "before queue.admit":
             raise ValueError("a fault of ours")
 
     document = site.request(options={"lines": ["{}"]}).model_dump(mode="json", exclude_defaults=True)
@@ -411,13 +416,13 @@ def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_put_
 
 def test_faulty_copy_of_a_turn_changes_nothing_and_is_answered_with_it(site: Site) -> None:
     turn_id = site.queue(options={"lines": ["{}"]})
-    request = site.ledger.request(turn_id)
+    request = site.ledger.reports.request(turn_id)
     assert request is not None
     document = request.model_dump(mode="json", exclude_defaults=True)
     with running(site) as worker:
         assert worker.admit("copy", document | {"newer_field": True, "turn_id": turn_id}) == Admitted()
-        assert site.ledger.turn(turn_id).state == "queued"
-        assert site.ledger.waiters(turn_id) == {turn_id, "copy"}
+        assert site.ledger.reports.turn(turn_id).state == "queued"
+        assert tasks_of(site.ledger, turn_id) == {turn_id, "copy"}
         result = worker(turn_id)
         assert isinstance(result, TurnResult)
         assert worker.told("copy")["turn_id"] == turn_id
@@ -426,22 +431,22 @@ def test_faulty_copy_of_a_turn_changes_nothing_and_is_answered_with_it(site: Sit
 
 def test_copy_of_a_settled_turn_is_answered_at_once(site: Site) -> None:
     turn_id = site.queue(options={"lines": ["{}"]})
-    request = site.ledger.request(turn_id)
+    request = site.ledger.reports.request(turn_id)
     assert request is not None
     asyncio.run(site.finish(turn_id))
     with running(site) as worker:
         document = request.model_dump(mode="json", exclude_defaults=True)
         assert worker.admit("late", document | {"turn_id": turn_id}) == Admitted()
         assert worker.told("late")["turn_id"] == turn_id
-        until(lambda: not site.ledger.waiters(turn_id), "the task to be noted as told")
-    assert site.ledger.turn(turn_id).state == "settled"
+        until(lambda: not tasks_of(site.ledger, turn_id), "the task to be noted as told")
+    assert site.ledger.reports.turn(turn_id).state == "settled"
 
 
 def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(site: Site) -> None:
     turn_id = site.queue(options={"lines": ["{}"]})
-    request = site.ledger.request(turn_id)
+    request = site.ledger.reports.request(turn_id)
     assert request is not None
-    site.ledger.admit(request, "asked", site.now())
+    site.ledger.queue.admit(request, "asked", site.now())
     asyncio.run(site.finish(turn_id))
     site.later += 60
     with running(site) as worker:
@@ -470,10 +475,10 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
         with monkeypatch.context() as patch:
             patch.setattr("workers.turn.attempt.follow", racing)
             runs.append(TurnRun(site.worker(), site.claim(turn_id)))
-            site.ledger.cancel(turn_id, site.now())
+            site.ledger.queue.cancel(turn_id, site.now())
             outcome = await runs[0].drive()
         assert isinstance(outcome, Parked), "only a worker that leaves has left a turn"
-        assert (site.ledger.turn(turn_id).due_at or 0.0) <= time.time() + site.later
+        assert (site.ledger.reports.turn(turn_id).due_at or 0.0) <= time.time() + site.later
         result = await site.finish(turn_id)
         assert (result.status, result.attempts) == (Status.CANCELLED, 1)
 

@@ -59,7 +59,7 @@ def test_turn_is_held_with_the_lease_of_its_attempt(
     monkeypatch.setattr("workers.turn.attempt.follow", partial(spy))
     site = Site(tmp_path)
     turn_id = site.queue(options={"recording": str(recording)})
-    site.ledger.begin_attempt(
+    site.ledger.queue.begin_attempt(
         site.claim(turn_id), host="local", spool_id="s", session_id=None, resume=False,
         now=site.now(), lease_s=600, stop_grace_s=5.0,
     )  # fmt: skip

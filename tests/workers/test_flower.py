@@ -162,7 +162,7 @@ def test_what_a_producer_would_show_of_its_request_is_not_shown(stage: Stage) ->
     }
     app.send_task("runturn.run_turn", [request], task_id="theirs", queue="runturn", shadow=f"secretly {KEY}")
     app.close()
-    until(lambda: fleet.ledger.result("theirs"), "the result")
+    until(lambda: fleet.ledger.reports.result("theirs"), "the result")
     until(lambda: state(stage, "theirs") == "SUCCESS", "the end, in Flower")
     task = stage.server.tasks()["theirs"]
     assert task["sent"]  # it was told

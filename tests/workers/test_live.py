@@ -96,7 +96,7 @@ def test_request_that_comes_again_while_its_turn_is_taken_over_is_done_once(
         said = Said(turn_id, "once", "test", site.now() + 3600, ControlRequest(Control.SEND, "hang"))
 
         def again(call: str) -> None:
-            if call == "before events":
+            if call == "before events.after":
                 asyncio.run_coroutine_threadsafe(hear(), loop).result(20)
 
         async def hear() -> None:

@@ -32,7 +32,7 @@ def test_killed_worker_is_succeeded_without_running_twice(fleet: Fleet, recordin
     assert names[0] == "attempt_started"
     assert names[-2:] == ["attempt_ended", "turn_settled"]
     assert names.count("session_started") == 1
-    totals = [row for row in fleet.ledger.totals().models if row.observed]
+    totals = [row for row in fleet.ledger.reports.totals().models if row.observed]
     assert [row.tokens.input_tokens for row in totals] == [result.usage.input_tokens] == [1050]
     fleet.assert_nothing_left()
 

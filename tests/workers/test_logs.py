@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.ledgers import tasks_of
 from tests.waiting import until
 from tests.workers.fleet import Fleet, Worker
 from workers.client.sync import Client
@@ -33,7 +34,7 @@ def test_lines_of_a_turn_name_turn_attempt_host_and_session_and_all_are_json(fle
     ran = fleet.run(fleet.request(prompt, agent="scripted", options=silent, max_attempts=2, stall_timeout_ms=200))
     refused = fleet.run(fleet.request(prompt, agent="scripted", options={"lines": ["{}"]}, host="nowhere"))
     for result in (ran, refused):
-        until(lambda turn_id=result.turn_id: not fleet.ledger.waiters(turn_id), "the answers")  # type: ignore[misc]
+        until(lambda turn_id=result.turn_id: not tasks_of(fleet.ledger, turn_id), "the answers")  # type: ignore[misc]
     fleet.broker.stop()
     until(lambda: "celery.worker.consumer.consumer" in worker.log.read_text(), "Celery to tell of it")
     fleet.broker.ensure()

@@ -61,13 +61,13 @@ def test_new_session_is_known_by_its_agents_name_once_the_turn_is_settled(site: 
     result = run(site, DONE)
     assert (result.status, told(site)[0]) == (Status.COMPLETED, Session("", resume=False))
     assert result.session_id
-    row = site.ledger.session(result.session_id)
+    row = site.ledger.sessions.find(result.session_id)
     assert row is not None
     assert (row.agent, row.host, row.locked_by) == ("scripted", "local", None)
-    attempt = site.ledger.attempts_by_spool([f"{result.turn_id}.1"])[f"{result.turn_id}.1"]
+    attempt = site.ledger.accounting.by_spool([f"{result.turn_id}.1"])[f"{result.turn_id}.1"]
     assert (attempt.session_id, attempt.resume) == (result.session_id, False)
-    assert site.ledger.session("") is None
-    assert site.ledger.turn(result.turn_id).session_id == result.session_id
+    assert site.ledger.sessions.find("") is None
+    assert site.ledger.reports.turn(result.turn_id).session_id == result.session_id
 
 
 def test_later_turn_goes_on_in_it(site: Site) -> None:
@@ -83,9 +83,9 @@ def test_next_attempt_resumes_it_under_its_lock(site: Site) -> None:
     holders: list[str | None] = []
 
     def look(operation: str) -> None:
-        attempts = site.ledger.attempts_by_spool([f"{turn_id}.1"])
-        if operation == "before settle":
-            row = site.ledger.session(attempts[f"{turn_id}.1"].session_id or "")
+        attempts = site.ledger.accounting.by_spool([f"{turn_id}.1"])
+        if operation == "before queue.settle":
+            row = site.ledger.sessions.find(attempts[f"{turn_id}.1"].session_id or "")
             holders.append(row.locked_by if row else None)
 
     async def work() -> TurnResult:
@@ -95,12 +95,12 @@ def test_next_attempt_resumes_it_under_its_lock(site: Site) -> None:
 
     result = asyncio.run(work())
     assert (result.status, result.attempts) == (Status.CANCELLED, 2)
-    rows = site.ledger.attempts_by_spool([f"{turn_id}.1", f"{turn_id}.2"])
+    rows = site.ledger.accounting.by_spool([f"{turn_id}.1", f"{turn_id}.2"])
     assert [(row.session_id, row.resume) for row in rows.values()] == [
         (result.session_id, False),
         (result.session_id, True),
     ]
     assert holders == [turn_id]
-    row = site.ledger.session(result.session_id or "")
+    row = site.ledger.sessions.find(result.session_id or "")
     assert row is not None
     assert row.locked_by is None

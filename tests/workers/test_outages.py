@@ -79,7 +79,7 @@ def test_turn_longer_than_every_timeout_of_its_broker_runs_once(
     slow = slow_recording(tmp_path / "slow.jsonl", recording, 1500)  # seven pauses: five times the timeout
     workers = [fleet.start_worker(prefix=(sys.executable, "-c", IMPATIENT)) for _ in range(2)]
     turn_id = fleet.client.enqueue(fleet.recorded(slow))
-    until(lambda: fleet.ledger.result(turn_id), "the turn to be settled")
+    until(lambda: fleet.ledger.reports.result(turn_id), "the turn to be settled")
     assert fleet.result(turn_id).status is Status.COMPLETED
     assert fleet.result(turn_id).attempts == 1
     names = [event["event"] for event in fleet.events(turn_id)]
@@ -100,7 +100,7 @@ def test_message_held_beyond_the_consumer_timeout_does_not_end_the_worker(
             send(create_app(fleet.vhost.url), [request])
             until(lambda: b"PRECONDITION_FAILED" in worker.log.read_bytes(), "RabbitMQ to lose patience")
             other.rollback()
-        until(lambda: fleet.ledger.result(request.turn_id), "the turn to be settled")
+        until(lambda: fleet.ledger.reports.result(request.turn_id), "the turn to be settled")
         names = [event["event"] for event in fleet.events(request.turn_id)]
         assert names.count("session_started") == names.count("attempt_started") == 1
         assert worker.process.poll() is None, worker.log.read_text()

@@ -90,7 +90,7 @@ def test_success_is_not_bought_again_for_want_of_its_bill(
 
     asyncio.run(tidy(worker(site), worker(site).hosts.get("local")))
 
-    booked = site.ledger.usage_of(turn_id)[1]
+    booked = site.ledger.accounting.usage_of(turn_id)[1]
     assert {model: used.tokens for model, used in booked.by_model.items()} == RECORDING.bill
     assert (booked.source, booked.complete) == (UsageSource.SESSION_FILES, True)
     assert list(site.spool.iterdir()) == []

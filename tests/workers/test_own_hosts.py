@@ -52,6 +52,6 @@ def test_turn_for_a_machine_that_is_being_redeployed_waits_for_it(fleet: Fleet, 
     gone.wait()
     turn_id = fleet.client.enqueue(fleet.recorded(recording, host="gone"))
     fleet.run(fleet.recorded(recording))  # the other worker has looked at the queue
-    assert fleet.ledger.turn(turn_id).state == "queued"
+    assert fleet.ledger.reports.turn(turn_id).state == "queued"
     fleet.start_worker()
     assert fleet.result(turn_id).host == "gone"

@@ -121,7 +121,7 @@ def test_failures_of_several_kinds_are_counted_one_by_one(site: Site) -> None:
     assert told(play.attempts(*CRASH)) == ("port_exit", 4)
 
 
-@pytest.mark.parametrize("step", ["usage_of", "settle"])
+@pytest.mark.parametrize("step", ["accounting.usage_of", "queue.settle"])
 def test_worker_that_is_killed_does_not_begin_the_count_anew(site: Site, step: str) -> None:
     play = Play(site)
     assert isinstance(play.attempt(*CRASH), Parked)

@@ -18,6 +18,7 @@ from celery import Celery
 
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import Status
+from tests.ledgers import tasks_of
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet
 from tests.workers.test_ends import FOR_EVER, hanging
@@ -108,7 +109,7 @@ def test_terminated_turn_ends_and_is_announced_once(fleet: Fleet, app: Celery, t
         until(lambda: told_of(seen, request.turn_id)["task-started"], "the start to be told")
         app.control.revoke(request.turn_id, terminate=True)
         assert fleet.result(request.turn_id).status is Status.CANCELLED
-        until(lambda: not fleet.ledger.waiters(request.turn_id), "its task to be told")
+        until(lambda: not tasks_of(fleet.ledger, request.turn_id), "its task to be told")
         until(lambda: told_of(seen, request.turn_id)["task-revoked"], "the end to be told")
     told = told_of(seen, request.turn_id)
     assert (told["task-revoked"], told["task-succeeded"], told["task-started"]) == (1, 0, 1)
@@ -124,7 +125,7 @@ def test_turn_is_terminated_by_the_id_of_any_task_that_asked_for_it(
     send(app, request)
     running(fleet, request.turn_id)
     send(app, request, task_id="copy")
-    until(lambda: "copy" in fleet.ledger.waiters(request.turn_id), "the copy to be known")
+    until(lambda: "copy" in tasks_of(fleet.ledger, request.turn_id), "the copy to be known")
     app.control.revoke("copy", terminate=True)
     assert fleet.result(request.turn_id).status is Status.CANCELLED
 
@@ -135,7 +136,7 @@ def test_revoked_turn_that_waits_never_runs(fleet: Fleet, app: Celery, tmp_path:
     send(app, first)
     running(fleet, first.turn_id)
     send(app, second)
-    until(lambda: fleet.ledger.waiters(second.turn_id), "the ledger to have it")
+    until(lambda: tasks_of(fleet.ledger, second.turn_id), "the ledger to have it")
     app.control.revoke(second.turn_id)
     app.control.revoke(first.turn_id)  # without terminate: it runs already, and goes on
     fleet.client.cancel(first.turn_id)
@@ -174,18 +175,18 @@ def test_turn_with_an_eta_waits_in_the_ledger_and_not_in_a_worker(
     request = fleet.recorded(recording)
     eta = datetime.now(UTC) + timedelta(seconds=4)
     send(app, request, eta=eta)
-    until(lambda: fleet.ledger.waiters(request.turn_id), "the ledger to have it")
+    until(lambda: tasks_of(fleet.ledger, request.turn_id), "the ledger to have it")
     worker.kill()  # and with it whatever it had in memory
     fleet.start_worker()
     assert fleet.result(request.turn_id).status is Status.COMPLETED
-    assert (fleet.ledger.turn(request.turn_id).started_at or 0.0) >= eta.timestamp()
+    assert (fleet.ledger.reports.turn(request.turn_id).started_at or 0.0) >= eta.timestamp()
 
 
 def test_pool_grows_and_shrinks(fleet: Fleet, app: Celery, tmp_path: Path) -> None:
     fleet.start_worker("--concurrency", "1")
     ids = [fleet.client.enqueue(endless(fleet, tmp_path)) for _ in range(2)]
     running(fleet, ids[0])
-    assert fleet.ledger.turn(ids[1]).state == "queued"
+    assert fleet.ledger.reports.turn(ids[1]).state == "queued"
     app.control.pool_grow(1)
     running(fleet, ids[1])
     app.control.pool_shrink(2)
@@ -193,7 +194,7 @@ def test_pool_grows_and_shrinks(fleet: Fleet, app: Celery, tmp_path: Path) -> No
     for turn_id in ids:
         fleet.client.cancel(turn_id)
         fleet.result(turn_id)
-    assert fleet.ledger.turn(third).attempts == 0
+    assert fleet.ledger.reports.turn(third).attempts == 0
     app.control.pool_grow(1)
     running(fleet, third)
 
@@ -211,7 +212,7 @@ def test_pool_is_scaled_by_what_runs(fleet: Fleet, app: Celery, tmp_path: Path) 
     ids = [fleet.client.enqueue(endless(fleet, tmp_path)) for _ in range(3)]
     for turn_id in ids[:2]:
         running(fleet, turn_id)
-    assert (places(), fleet.ledger.turn(ids[2]).attempts) == ({2}, 0)
+    assert (places(), fleet.ledger.reports.turn(ids[2]).attempts) == ({2}, 0)
     app.control.autoscale(3, 1)
     running(fleet, ids[2])
     for turn_id in ids:
@@ -232,7 +233,7 @@ def test_other_tasks_see_their_results_too(fleet: Fleet, app: Celery, recording:
         until(lambda: all(told_of(seen, task_id)["task-succeeded"] for task_id in ids), "all ends to be told")
     assert [result["turn_id"] for result in results] == [request.turn_id] * 5
     assert all(told_of(seen, task_id)["task-succeeded"] == 1 for task_id in ids)
-    assert fleet.ledger.turn(request.turn_id).attempts == 1
+    assert fleet.ledger.reports.turn(request.turn_id).attempts == 1
 
 
 def test_worker_that_drains_waits_for_its_turns_and_takes_no_more(fleet: Fleet, tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_worker_that_drains_waits_for_its_turns_and_takes_no_more(fleet: Fleet, 
     fleet.client.cancel(turn_id)
     assert fleet.result(turn_id).status is Status.CANCELLED
     assert worker.wait() == 0
-    assert fleet.ledger.turn(late).attempts == 0
+    assert fleet.ledger.reports.turn(late).attempts == 0
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
@@ -259,7 +260,7 @@ def test_worker_that_drains_leaves_its_turns_when_told_again(
     until(lambda: b"worker stops" in worker.log.read_bytes(), "the worker to have heard it")
     worker.process.send_signal(told)
     assert worker.wait() == 0
-    assert fleet.ledger.turn(turn_id).state == "running"
+    assert fleet.ledger.reports.turn(turn_id).state == "running"
     fleet.start_worker()
     fleet.client.cancel(turn_id)
     assert fleet.result(turn_id).attempts == 1
@@ -281,7 +282,7 @@ def test_producers_share_a_worker_evenly(fleet: Fleet, recording: Path) -> None:
     fleet.start_worker("--concurrency", "2")
     for turn_id in (*bulk, one):
         fleet.result(turn_id)
-    began = sorted((fleet.ledger.turn(turn_id).started_at or 0.0, turn_id) for turn_id in (*bulk, one))
+    began = sorted((fleet.ledger.reports.turn(turn_id).started_at or 0.0, turn_id) for turn_id in (*bulk, one))
     assert one in [turn_id for _, turn_id in began[:2]]
 
 

@@ -99,7 +99,7 @@ def test_dead_letters_come_from_each_queue_and_return_to_theirs(tmp_path: Path, 
                 producer.publish(b"[", routing_key=name, headers=given_up, mandatory=True, **options)
                 names.append("second")
         letters = fleet.ledger.dead_letters
-        until(lambda: sorted(row.queue for row in letters.list(9)) == sorted(names), "the dead letters")
+        until(lambda: sorted(row.queue for row in letters.newest(9)) == sorted(names), "the dead letters")
         until(lambda: not any(_left(fleet).values()), "the messages to be acked")
         for worker in fleet.workers:
             worker.kill()
@@ -114,7 +114,7 @@ def test_dead_letter_of_a_former_queue_goes_to_the_first(tmp_path: Path) -> None
         worker = fleet.start_worker()
         with Connection(fleet.broker.url) as connection:
             connection.Producer().publish(b"{", routing_key="runturn", content_type="application/json")
-        until(lambda: fleet.ledger.dead_letters.list(9), "the dead letter")
+        until(lambda: fleet.ledger.dead_letters.newest(9), "the dead letter")
         with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
             until(lambda: not client.hlen(UNACKED), "the message to be acked")
         worker.kill()
@@ -133,5 +133,5 @@ def test_killed_worker_loses_no_message_of_its_second_queue(tmp_path: Path, reco
             until(lambda: client.hlen(UNACKED), "the worker to have it")
             worker.kill()
         fleet.start_worker(prefix=(sys.executable, "-c", IMPATIENT))
-        until(lambda: fleet.ledger.result("held"), "the turn to be settled")
+        until(lambda: fleet.ledger.reports.result("held"), "the turn to be settled")
         until(lambda: not any(_left(fleet).values()), "the message to be acked")

@@ -15,6 +15,7 @@ from kombu import Connection, Exchange, Queue
 from adapters.protocol.result import Status
 from tests.brokers.node import Node, Vhost
 from tests.brokers.rabbitmq import RabbitMQ
+from tests.ledgers import tasks_of
 from tests.ports import free_port
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, slow_recording
@@ -98,7 +99,7 @@ def test_any_producer_needs_the_name_of_the_queue_only(fleet: RabbitFleet, recor
         check=False,
     )
     assert said.returncode == 0, said.stderr
-    until(lambda: fleet.ledger.result("by-name"), "the turn to be settled")
+    until(lambda: fleet.ledger.reports.result("by-name"), "the turn to be settled")
     assert fleet.result("by-name").status is Status.COMPLETED
     _empty(fleet.vhost)
 
@@ -142,12 +143,12 @@ def test_what_follows_waits_for_its_queue_and_that_is_declared_by_whose_it_is(
     app.signature(TASK, args=[document], task_id="one", queue=QUEUE).apply_async(link=after)
     until(lambda: b"a task is told later" in worker.log.read_bytes(), "the worker to have found no queue")
     assert "celery" not in fleet.vhost.list_queues("type")
-    assert fleet.ledger.waiters("one")
+    assert tasks_of(fleet.ledger, "one")
     theirs = Queue("celery", Exchange("theirs", type="topic"), "#", queue_arguments={"x-max-length": 1000})
     with Connection(fleet.vhost.url) as connection:
         theirs(connection.default_channel).declare()
     until(lambda: fleet.vhost.messages("celery") == 1, "what follows")
-    until(lambda: not fleet.ledger.waiters("one"), "the task to be noted as told")
+    until(lambda: not tasks_of(fleet.ledger, "one"), "the task to be noted as told")
 
 
 def _outlives(fault: Callable[[], None], fleet: RabbitFleet, recording: Path) -> None:

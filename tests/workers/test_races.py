@@ -37,7 +37,7 @@ def test_turn_cancelled_while_parked_is_answered(fleet: Fleet, tmp_path: Path) -
         hanging(tmp_path / "r.jsonl", 2), stall_timeout_ms=300, max_retry_backoff_ms=3_600_000, turn_id="parked"
     )
     fleet.client.enqueue(request)
-    until(lambda: fleet.ledger.turn("parked").wait_reason == "turn_stalled", "it to be parked")
+    until(lambda: fleet.ledger.reports.turn("parked").wait_reason == "turn_stalled", "it to be parked")
     assert fleet.client.cancel("parked")
     with pytest.raises(TaskRevokedError):
         _assert_answered(fleet, "parked", Status.CANCELLED)
@@ -68,7 +68,7 @@ def test_worker_shut_down_by_remote_control_leaves_its_turns(tmp_path: Path, rec
         turn = fleet.talking(recording)
         create_app(fleet.broker.url).control.shutdown()
         assert worker.wait() == 0
-        assert fleet.ledger.result(turn) is None
+        assert fleet.ledger.reports.result(turn) is None
         fleet.start_worker()
         turn.finish()
         assert (fleet.result(turn).status, fleet.result(turn).attempts) == (Status.COMPLETED, 1)
@@ -83,17 +83,19 @@ def test_worker_frozen_beyond_its_lease_leaves_the_turn_to_its_successor(
     # It will find the agent silent for longer than that when it wakes up, and must not end it.
     turn_id = fleet.client.enqueue(fleet.recorded(slow, stall_timeout_ms=10_000))
     until(lambda: len(fleet.events(turn_id)) > 2, "the turn to be under way")
-    first = fleet.ledger.turn(turn_id).owner
+    first = fleet.ledger.reports.turn(turn_id).owner
     frozen.process.send_signal(signal.SIGSTOP)
     try:
         fleet.start_worker()
-        until(lambda: fleet.ledger.turn(turn_id).owner not in (first, None), "another worker to take it over")
+        until(
+            lambda: fleet.ledger.reports.turn(turn_id).owner not in (first, None), "another worker to take it over"
+        )
     finally:
         frozen.process.send_signal(signal.SIGCONT)
     result = fleet.result(turn_id)
     assert (result.status, result.attempts) == (Status.COMPLETED, 1)
     assert _seqs(fleet, turn_id) == list(range(1, len(_seqs(fleet, turn_id)) + 1))
-    (total,) = fleet.ledger.totals().models
+    (total,) = fleet.ledger.reports.totals().models
     assert total.tokens.input_tokens == result.usage.input_tokens
     assert frozen.process.poll() is None
     _assert_answered(fleet, turn_id, Status.COMPLETED)
@@ -126,7 +128,7 @@ def _assert_survives(fleet: Fleet, slow: Path) -> None:
     assert {(result.status, result.attempts) for result in results} == {(Status.COMPLETED, 1)}
     for turn_id in turns:
         assert _seqs(fleet, turn_id) == list(range(1, len(_seqs(fleet, turn_id)) + 1))
-    (total,) = fleet.ledger.totals().models
+    (total,) = fleet.ledger.reports.totals().models
     assert total.tokens.input_tokens == sum(result.usage.input_tokens for result in results)
     fleet.start_worker()  # every new one looks for what others have left
     fleet.assert_nothing_left()

@@ -21,6 +21,7 @@ from adapters.protocol.result import Status, TurnResult
 from ops.ledger import Claim
 from tests.brokers.fixtures import rabbitmq, vhost
 from tests.brokers.node import Vhost
+from tests.ledgers import tasks_of
 from tests.workers.site import Site
 from tests.workers.test_delivery import FAILED, Bench, Sqlite, Valkey, server, valkey
 from workers.app import TASK, create_app
@@ -220,10 +221,10 @@ def test_producer_that_was_started_again_asks_anew_over_rpc(results: str, *, apa
 def claimed(site: Site, *, message: str | None) -> Claim:
     request = site.request(turn_id="t1", options={"lines": ["{}"]})
     if message is not None:
-        site.ledger.admit(request, "t1", site.now(), message=message)
+        site.ledger.queue.admit(request, "t1", site.now(), message=message)
     else:
-        site.ledger.submit_many([request], site.now())
-    (claim,) = site.ledger.take("w", lambda _: True, site.now(), 60, 1)
+        site.ledger.queue.submit_many([request], site.now())
+    (claim,) = site.ledger.queue.take("w", lambda _: True, site.now(), 60, 1)
     return claim
 
 
@@ -232,7 +233,7 @@ def drive(site: Site, tasks: TurnTasks, claim: Claim) -> None:
 
     def settled() -> Future[Any]:
         driven: Future[Any] = Future()
-        driven.set_result(site.ledger.settle(claim, DONE, site.now(), None))
+        driven.set_result(site.ledger.queue.settle(claim, DONE, site.now(), None))
         return driven
 
     run: Any = SimpleNamespace(claim=claim, placed=Future())
@@ -246,15 +247,15 @@ def test_task_that_asks_for_a_turn_while_that_runs_for_a_session_is_told(bench: 
     bench.turn().apply_async()
     (waiter,) = bench.waiters()
     claim = replace(claimed(site, message=None), waiters=())
-    request = site.ledger.request("t1")
+    request = site.ledger.reports.request("t1")
     assert request is not None
-    site.ledger.admit(request, "t1", site.now(), message=waiter.message)
+    site.ledger.queue.admit(request, "t1", site.now(), message=waiter.message)
     drive(site, TurnTasks(bench.executor, site.ledger, site.now), claim)
     site.later += 60
     tasks = TurnTasks(bench.executor, site.ledger, site.now)
     tasks.give_late(site.now())
     tasks.close(60)
-    assert (bench.state("t1"), site.ledger.waiters("t1")) == ("SUCCESS", frozenset())
+    assert (bench.state("t1"), tasks_of(site.ledger, "t1")) == ("SUCCESS", frozenset())
 
 
 def test_too_many_ends_at_once_are_told_by_others_at_once(
@@ -265,4 +266,4 @@ def test_too_many_ends_at_once_are_told_by_others_at_once(
     (waiter,) = bench.waiters()
     claim = claimed(site, message=waiter.message)
     drive(site, TurnTasks(bench.executor, site.ledger, site.now), claim)
-    assert (bench.state("t1"), site.ledger.waiters("t1")) == ("SUCCESS", frozenset())
+    assert (bench.state("t1"), tasks_of(site.ledger, "t1")) == ("SUCCESS", frozenset())

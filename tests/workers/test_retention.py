@@ -12,7 +12,8 @@ import pytest
 
 from adapters.errors import TurnCancelled
 from ops.errors import LedgerUnavailable, UnknownTurn
-from ops.ledger import Forgotten, Ledger
+from ops.ledger import Forgotten
+from ops.ledger.ledger import Retention
 from ops.settings import Settings
 from tests.workers.fleet import Fleet
 from tests.workers.site import Site
@@ -48,7 +49,7 @@ class Clock:
 
 def settled(site: Site, turn_id: str, now: float) -> None:
     site.queue(turn_id=turn_id)
-    site.ledger.settle_unclaimed(turn_id, refused(turn_id, TurnCancelled("by the test")), now)
+    site.ledger.queue.settle_unclaimed(turn_id, refused(turn_id, TurnCancelled("by the test")), now)
 
 
 def equipped(site: Site, clock: Clock) -> Equipment:
@@ -67,10 +68,10 @@ def test_what_is_older_than_the_settings_say_is_forgotten(tmp_path: Path) -> Non
         settled(site, f"t{age_days}", now - age_days * DAY_S)
     asyncio.run(forget_old(equipped(site, Clock(now, now + DAY_S)), Clock(now, now + DAY_S).sleep))
     with pytest.raises(UnknownTurn):
-        site.ledger.turn("t401")
-    detailed = [turn for turn in ("t399", "t31", "t29") if site.ledger.request(turn) is not None]
+        site.ledger.reports.turn("t401")
+    detailed = [turn for turn in ("t399", "t31", "t29") if site.ledger.reports.request(turn) is not None]
     assert detailed == ["t29"]
-    assert site.ledger.turn("t399").status == "cancelled"
+    assert site.ledger.reports.turn("t399").status == "cancelled"
 
 
 def test_defaults_are_30_and_400_days() -> None:
@@ -85,7 +86,7 @@ def test_it_happens_about_once_an_hour_and_not_at_once(tmp_path: Path) -> None:
     clock = Clock(start, start + 50 * HOUR_S)
     settled(site, "soon", start - 30 * DAY_S + 10 * HOUR_S)  # old enough ten hours from now
     keep(equipped(site, clock), clock)
-    assert site.ledger.request("soon") is None
+    assert site.ledger.reports.request("soon") is None
     long = [slept for slept in clock.slept if slept > 1]
     assert 0.5 * HOUR_S <= min(long) < max(long) <= 1.5 * HOUR_S
     assert 35 <= len(long) <= 70
@@ -100,7 +101,7 @@ def test_every_batch_lets_others_write(tmp_path: Path) -> None:
     clock = Clock(now, now + DAY_S)
     asyncio.run(forget_old(equipped(site, clock), clock.sleep))
     assert len(clock.slept) == 3
-    assert site.ledger.history() == []
+    assert site.ledger.reports.history() == []
 
 
 @pytest.mark.parametrize("fault", [LedgerUnavailable("ledger: away"), ValueError("a fault of ours")])
@@ -110,30 +111,30 @@ def test_it_goes_on_after_any_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     settled(site, "old", 0.0)
     clock = Clock(start, start + 10 * HOUR_S)
     faults = [fault] * 3
-    forget: Callable[[float, float], Forgotten] = site.ledger.forget
+    forget: Callable[[float, float], Forgotten] = site.ledger.retention.forget
 
-    def faulty(self: Ledger, details_before: float, turns_before: float, *, archiving: bool) -> Forgotten:
+    def faulty(self: Retention, details_before: float, turns_before: float, *, archiving: bool) -> Forgotten:
         assert not archiving
         if faults:
             raise faults.pop()
         return forget(details_before, turns_before)
 
-    monkeypatch.setattr(Ledger, "forget", faulty)
+    monkeypatch.setattr(Retention, "forget", faulty)
     keep(equipped(site, clock), clock)
     assert not faults
     with pytest.raises(UnknownTurn):
-        site.ledger.turn("old")
+        site.ledger.reports.turn("old")
 
 
 def test_forgotten_turn_is_shown_in_history_and_cost_and_still_answered(fleet: Fleet, recording: Path) -> None:
     fleet.start_worker()
     request = fleet.recorded(recording, turn_id="forgotten", labels={"team": "web"})
     result = fleet.run(request)
-    assert fleet.ledger.forget(1e12, 0.0) == Forgotten(details=1)
+    assert fleet.ledger.retention.forget(1e12, 0.0) == Forgotten(details=1)
     for command in (("history",), ("cost", "--by", "label"), ("result", "forgotten"), ("watch", "forgotten")):
         said = fleet.command(*command)
         assert (said.returncode, said.stderr) == (0, ""), command
     assert "forgotten" in fleet.command("history").stdout
     assert "team=web" in fleet.command("cost", "--by", "label").stdout
     assert fleet.run(request) == result  # sent again, it does not run again
-    assert fleet.ledger.turn("forgotten").attempts == 1
+    assert fleet.ledger.reports.turn("forgotten").attempts == 1

@@ -110,7 +110,7 @@ def test_agent_is_chosen_by_what_the_request_needs(site: Site, recording: list[s
     assert (chosen["event"], chosen["agent"], chosen["seq"], started["seq"]) == ("agent_chosen", "snake", 1, 2)
     assert "language=python, live; api is billed; no other does" in chosen["reason"]
     assert started["agent"] == "snake"
-    (turn,) = site.ledger.history(1)
+    (turn,) = site.ledger.reports.history(1)
     assert turn.agent == "snake"
 
 
@@ -151,7 +151,7 @@ def test_turn_stays_with_its_agent_when_its_worker_is_killed(site: Site, recordi
     turn_id = queued(site, recording)
 
     def die(what: str) -> None:
-        if what == "after route":
+        if what == "after queue.route":
             raise Killed
 
     with pytest.raises(Killed):
@@ -167,7 +167,7 @@ def test_session_stays_with_its_agent(site: Site, recording: list[str]) -> None:
     agents = Agent("aa"), Agent("claude-code")
     first = site.queue(agent="aa", options={"lines": recording})
     run(site, worker(site, *agents), first)
-    entered = site.ledger.turn(first).session_id
+    entered = site.ledger.reports.turn(first).session_id
     turn_id = queued(site, recording, session_id=entered)
     run(site, worker(site, *agents), turn_id)
     assert events(site, turn_id)[0]["agent"] == "aa"

@@ -20,6 +20,7 @@ from ops.ledger import State
 from remote.errors import HostUnreachable
 from remote.run import Output
 from remote.test_command import run_check
+from tests.ledgers import tasks_of
 from tests.needs import need
 from tests.processes import of_turns
 from tests.waiting import lines_of, until
@@ -62,7 +63,7 @@ def asked(site: Site, recording: Path, **fields: Any) -> SessionRequest:
 
 
 def stands(site: Site) -> SessionResult | None:
-    session = site.ledger.session_run(RUN)
+    session = site.ledger.session_runs.find(RUN)
     assert session is not None
     return session.result
 
@@ -70,7 +71,7 @@ def stands(site: Site) -> SessionResult | None:
 async def finish(site: Site) -> SessionResult:
     """Have workers work on turn after turn until the session has ended."""
     while (result := stands(site)) is None:
-        session = site.ledger.session_run(RUN)
+        session = site.ledger.session_runs.find(RUN)
         assert session is not None
         assert session.turn is not None
         await site.finish(session.turn)
@@ -83,15 +84,15 @@ def events(site: Site, turn: int) -> list[dict[str, Any]]:
 
 def test_turns_follow_until_the_tests_pass(site: Site, recording: Path) -> None:
     request = asked(site, recording, test_commands=[passes_at(3), "true"])
-    assert site.ledger.submit_session(request, site.now())
-    assert not site.ledger.submit_session(request, site.now())
+    assert site.ledger.session_runs.submit(request, site.now())
+    assert not site.ledger.session_runs.submit(request, site.now())
     result = asyncio.run(finish(site))
     assert (result.status, result.reason) == ("done", "tests_passed")
     assert result.turns == (f"{RUN}.1", f"{RUN}.2", f"{RUN}.3")
     assert [check.exit for check in result.checks] == [0, 0]
     assert result.usage.input_tokens == 3 * 1050
     assert site.starts == 3
-    second = site.ledger.request(f"{RUN}.2")
+    second = site.ledger.reports.request(f"{RUN}.2")
     assert second is not None
     assert "exit code 1" in second.prompt
     assert "seen by the test: 1" in second.prompt
@@ -107,31 +108,37 @@ def test_all_turns_work_in_the_worktree_that_the_first_one_has_brought(site: Sit
         subprocess.run([*git, *command], check=True)
     tree = {"repository": str(site.workspace)}
     turn = {"workspace": "", "worktree": tree, "collect": {"patch": True}, "keep_workspace": True}
-    site.ledger.submit_session(asked(site, recording, turn=turn, test_commands=[passes_at(2)]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, turn=turn, test_commands=[passes_at(2)]), site.now())
     result = asyncio.run(finish(site))
     assert (result.status, result.reason, len(result.turns)) == ("done", "tests_passed", 2)
-    second = site.ledger.request(f"{RUN}.2")
+    second = site.ledger.reports.request(f"{RUN}.2")
     assert second is not None
     assert second.workspace == str(site.root / "workspaces" / f"{RUN}.1" / "workspace")
     assert Path(second.workspace, "tries").read_text() == "tried\n" * 2
-    last = site.ledger.result(f"{RUN}.2")
+    last = site.ledger.reports.result(f"{RUN}.2")
     assert last is not None
     assert last.collected is not None
     assert "+tried\n" in (last.collected.patch or "")  # before the last of the tests
 
 
-POINTS = ("before session_run", "after session_run", "before usage_of", "before settle", "after settle")
+POINTS = (
+    "before session_runs.find",
+    "after session_runs.find",
+    "before accounting.usage_of",
+    "before queue.settle",
+    "after queue.settle",
+)
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_worker_killed_around_the_tests_is_succeeded(site: Site, recording: Path, point: str) -> None:
-    site.ledger.submit_session(asked(site, recording, test_commands=[passes_at(2)]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, test_commands=[passes_at(2)]), site.now())
 
     async def live_twice() -> SessionResult:
         with pytest.raises(Killed):
             await site.work(f"{RUN}.1", Death(point))
-        if point == "after settle":
-            assert site.ledger.turn(f"{RUN}.2").state is State.QUEUED
+        if point == "after queue.settle":
+            assert site.ledger.reports.turn(f"{RUN}.2").state is State.QUEUED
         return await finish(site)
 
     result = asyncio.run(live_twice())
@@ -153,7 +160,7 @@ def _live(root: str) -> None:
 def test_worker_killed_in_the_middle_of_a_test_is_succeeded(site: Site, recording: Path) -> None:
     """The next worker ends what is left of the test, and runs it again."""
     command = "echo tried >>tries; if test $(wc -l <tries) = 1; then setsid sleep 600 & sleep 600; fi"
-    site.ledger.submit_session(asked(site, recording, test_commands=["true", command]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, test_commands=["true", command]), site.now())
     worker = multiprocessing.get_context("spawn").Process(target=_live, args=(str(site.root),))
     worker.start()
     tries = site.workspace / "tries"
@@ -174,7 +181,7 @@ def test_worker_killed_in_the_middle_of_a_test_is_succeeded(site: Site, recordin
 def test_test_that_takes_too_long_is_ended_with_all_that_it_started(site: Site, recording: Path) -> None:
     command = "echo before; setsid sleep 600 & sleep 600"
     request = asked(site, recording, test_commands=[command], check_timeout_ms=700, max_turns=1)
-    site.ledger.submit_session(request, site.now())
+    site.ledger.session_runs.submit(request, site.now())
     result = asyncio.run(finish(site))
     assert (result.status, result.reason) == ("gave_up", "max_turns")
     assert [(check.exit, check.tail) for check in result.checks] == [(None, "before\n")]
@@ -189,7 +196,7 @@ def test_end_of_the_output_is_kept_without_secrets_of_the_turn(
     counted = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done"
     command = f'{counted}; env | grep -c ANTHROPIC; echo "$TEST_API_KEY"; exit 3'
     request = asked(site, recording, turn={"env": ["TEST_API_KEY"]}, test_commands=[command], max_turns=1)
-    site.ledger.submit_session(request, site.now())
+    site.ledger.session_runs.submit(request, site.now())
     (check,) = asyncio.run(finish(site)).checks
     assert check.exit == 3
     lines = check.tail.splitlines()
@@ -202,7 +209,7 @@ def test_worker_that_has_to_leave_in_the_middle_of_a_test_leaves_the_turn_to_the
     site: Site, recording: Path
 ) -> None:
     command = "echo tried >>tries; if test $(wc -l <tries) = 1; then sleep 600; fi"
-    site.ledger.submit_session(asked(site, recording, test_commands=[command]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, test_commands=[command]), site.now())
 
     async def leave() -> SessionResult:
         run = TurnRun(site.worker(), site.claim(f"{RUN}.1"))
@@ -222,7 +229,7 @@ def test_worker_that_was_frozen_in_the_middle_of_a_test_leaves_those_of_its_succ
     first = "sleep 600"
     second = "until test -e go; do sleep 0.1; done"
     command = f"echo tried >>tries; if test $(wc -l <tries) = 1; then {first}; else {second}; fi"
-    site.ledger.submit_session(asked(site, recording, test_commands=[command, "true"]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, test_commands=[command, "true"]), site.now())
     tries = site.workspace / "tries"
 
     async def outlive() -> None:
@@ -244,32 +251,32 @@ def test_worker_that_was_frozen_in_the_middle_of_a_test_leaves_those_of_its_succ
 
 def test_two_ids_that_would_be_the_same_turn(site: Site, recording: Path) -> None:
     site.queue(turn_id=f"{RUN}.1", options={"recording": str(recording)})
-    site.ledger.submit_session(asked(site, recording, test_commands=["true"]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, test_commands=["true"]), site.now())
     result = stands(site)
     assert result is not None
     assert (result.status, result.reason, result.turns) == ("failed", "invalid_request", ())
 
 
 def test_ended_sessions_are_forgotten(site: Site, recording: Path) -> None:
-    site.ledger.admit_session(asked(site, recording, test_commands=["true"]), "task", site.now())
+    site.ledger.session_runs.admit(asked(site, recording, test_commands=["true"]), "task", site.now())
     asyncio.run(finish(site))
-    assert site.ledger.waiters(RUN) == {"task"}
-    forgotten = site.ledger.forget(site.now() + 1, site.now() + 1)
+    assert tasks_of(site.ledger, RUN) == {"task"}
+    forgotten = site.ledger.retention.forget(site.now() + 1, site.now() + 1)
     assert (forgotten.session_runs, forgotten.turns) == (1, 1)
-    assert site.ledger.session_run(RUN) is None
-    assert not site.ledger.waiters(RUN)
+    assert site.ledger.session_runs.find(RUN) is None
+    assert not tasks_of(site.ledger, RUN)
 
 
 def test_session_cancelled_after_its_worker_was_killed_has_its_events_in_order(
     site: Site, recording: Path
 ) -> None:
     """The tests were run, and are in the books of events; the successor runs none, because nobody wants them."""
-    site.ledger.submit_session(asked(site, recording, test_commands=["false", "false"]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, test_commands=["false", "false"]), site.now())
 
     async def cancel_between() -> SessionResult:
         with pytest.raises(Killed):
-            await site.work(f"{RUN}.1", Death("before settle"))
-        assert site.ledger.cancel_session(RUN, site.now()) == f"{RUN}.1"
+            await site.work(f"{RUN}.1", Death("before queue.settle"))
+        assert site.ledger.session_runs.cancel(RUN, site.now()) == f"{RUN}.1"
         return await finish(site)
 
     result = asyncio.run(cancel_between())
@@ -282,7 +289,7 @@ def test_session_cancelled_after_its_worker_was_killed_has_its_events_in_order(
 
 def test_turn_that_cannot_run_ends_the_session(site: Site, recording: Path) -> None:
     request = asked(site, recording, turn={"options": {"speed": 0}}, test_commands=["true"], max_sessions=3)
-    site.ledger.submit_session(request, site.now())
+    site.ledger.session_runs.submit(request, site.now())
     result = asyncio.run(finish(site))
     assert (result.status, result.reason, result.turns) == ("failed", "invalid_request", (f"{RUN}.1",))
     assert site.starts == 0
@@ -292,7 +299,7 @@ def test_host_that_cannot_be_reached_for_the_tests_has_them_run_later(
     site: Site, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The turn is not settled without them, and its agent is not started again."""
-    site.ledger.submit_session(asked(site, recording, test_commands=["true"]), site.now())
+    site.ledger.session_runs.submit(asked(site, recording, test_commands=["true"]), site.now())
     fault = [HostUnreachable("local", "cut off by the test")]
 
     async def cut_off_once(*args: Any, **options: Any) -> Output:
@@ -315,12 +322,12 @@ def test_host_that_cannot_be_reached_for_the_tests_has_them_run_later(
 def test_tasks_that_a_killed_worker_left_unanswered_are_answered_by_another_one(
     site: Site, recording: Path
 ) -> None:
-    site.ledger.admit_session(asked(site, recording, test_commands=["true"]), "asked-for-all", site.now())
+    site.ledger.session_runs.admit(asked(site, recording, test_commands=["true"]), "asked-for-all", site.now())
     asyncio.run(finish(site))
     site.later += 60
     with running(site) as worker:
         assert worker.told("asked-for-all")["run_id"] == RUN
-        until(lambda: not site.ledger.waiters(RUN), "the task to be noted as told")
+        until(lambda: not tasks_of(site.ledger, RUN), "the task to be noted as told")
 
 
 def test_message_that_was_revoked_or_has_a_time_limit(site: Site, recording: Path) -> None:
@@ -334,10 +341,10 @@ def test_message_that_was_revoked_or_has_a_time_limit(site: Site, recording: Pat
             answered: Queue[Outcome] = Queue()
             worker.runtime.admit(arrival, answered.put)
             assert answered.get(timeout=90) == Admitted()
-    revoked, limited = site.ledger.session_run("revoked"), site.ledger.session_run("limited")
+    revoked, limited = site.ledger.session_runs.find("revoked"), site.ledger.session_runs.find("limited")
     assert revoked is not None
     assert revoked.cancel_requested
     assert limited is not None
     assert limited.request is not None
     assert limited.request.deadline_at == pytest.approx(site.now() + 90, abs=30)
-    assert site.ledger.request("limited.1") == first_turn(limited.request)
+    assert site.ledger.reports.request("limited.1") == first_turn(limited.request)

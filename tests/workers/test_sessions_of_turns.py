@@ -90,7 +90,7 @@ def test_session_from_the_command_line_is_shown_live(fleet: Fleet) -> None:
     assert said.returncode == 0, said.stderr
     assert said.stderr.index("turn by-hand.1") < said.stderr.index("exit 1") < said.stderr.index("turn by-hand.2")
     assert "✓ done: tests_passed · 2 turns" in said.stdout
-    request = fleet.ledger.request("by-hand.1")
+    request = fleet.ledger.reports.request("by-hand.1")
     assert request is not None
     assert request.prompt == f"make it pass\n\n## Test Commands\n- `{passes_at(2)}`"
 

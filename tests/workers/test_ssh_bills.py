@@ -93,7 +93,7 @@ def _assert_booked_and_resumed(fleet: Fleet, login: Login, api: ModelApi, name: 
     assert result.host == login.name
     sessions = [event["session_id"] for event in fleet.events(turn_id) if event["event"] == "session_started"]
     assert sessions == [result.session_id] * 2
-    assert fleet.ledger.usage_of(turn_id)[1].source == SOURCES[name]
+    assert fleet.ledger.accounting.usage_of(turn_id)[1].source == SOURCES[name]
     assert result.usage_complete
     assert booked(result) == in_ledger(fleet, turn_id) == billed(api, name)
     assert sum(used.input for used in api.bill(name).by_model.values()) in (500, 503)

@@ -78,7 +78,7 @@ class Place:
         return Turn(turn_id, login, login.witness(f"{turn_id}.1"))
 
     def _renewed_at(self, turn: Turn) -> float:
-        return self.fleet.ledger.turn(turn.id).owner_expires or 0.0
+        return self.fleet.ledger.reports.turn(turn.id).owner_expires or 0.0
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class TwoHosts:
 
     async def work(self, turn_id: str, hook: Callable[[str], None] = lambda _: None) -> RunOutcome:
         """Let one new worker work on the turn, as soon as it is due."""
-        due_at = self.site.ledger.turn(turn_id).due_at or 0.0
+        due_at = self.site.ledger.reports.turn(turn_id).due_at or 0.0
         self.site.later += max(0.0, due_at - self.site.now())
         return await TurnRun(self.worker(hook), self.site.claim(turn_id)).drive()
 
@@ -180,7 +180,7 @@ def test_lost_turn_goes_elsewhere_after_the_fence(fleet: Callable[[], TwoHosts],
         last = fleet.events(turn_id, "attempt_started")[-1]
         assert last["at"] - cut_at >= fleet.fence_s
         assert_told(fleet, turn_id, "host_lost", *in_vain(fleet, turn_id), None)
-        lost = fleet.site.ledger.usage_of(turn_id)[1]
+        lost = fleet.site.ledger.accounting.usage_of(turn_id)[1]
         assert (lost.source, lost.tokens.input_tokens) == ("stream", 1000), "what it had told before the cut"
         assert not result.usage_complete
         assert fleet.site.starts == 2
@@ -210,7 +210,7 @@ def test_worker_that_is_killed_while_it_gives_up_is_succeeded(
         turn_id = fleet.site.queue(on_host_lost="never", options=recording.options)
         await fleet.lose(turn_id)
         with pytest.raises(Killed):
-            while isinstance(await fleet.work(turn_id, Death("before settle")), Parked):
+            while isinstance(await fleet.work(turn_id, Death("before queue.settle")), Parked):
                 pass
         result = await fleet.finish(turn_id)
         assert result.error is not None
@@ -246,7 +246,7 @@ def test_lost_turn_that_is_cancelled_is_over_after_the_fence(
     async def scenario(fleet: TwoHosts) -> None:
         turn_id = fleet.site.queue(options=recording.options)
         cut_at = await fleet.lose(turn_id)
-        fleet.site.ledger.cancel(turn_id, fleet.site.now())
+        fleet.site.ledger.queue.cancel(turn_id, fleet.site.now())
         result = await fleet.finish(turn_id)
         assert fleet.site.now() - cut_at >= fleet.fence_s
         assert (result.status, result.attempts, fleet.site.starts) == (Status.CANCELLED, 1, 1)
@@ -335,7 +335,7 @@ def test_worker_that_may_have_lost_its_claim_starts_nothing(
         turn_id = fleet.site.queue(options=recording.options)
 
         def freeze(point: str) -> None:
-            if point == "after begin_attempt":
+            if point == "after queue.begin_attempt":
                 fleet.site.later += OWNER_TTL_S + 1
 
         run = TurnRun(replace(fleet.worker(freeze), monotonic=fleet.site.now), fleet.site.claim(turn_id))

@@ -85,7 +85,7 @@ def test_nothing_outlives_a_cut_longer_than_the_lease_and_the_turn_goes_on_after
             until(lambda turn=turn: not _without_followers(turn.login), "the end of all processes")
             _assert_ended_by_its_lease(turn)
         for turn in turns:
-            assert fleet.ledger.result(turn.id) is None
+            assert fleet.ledger.reports.result(turn.id) is None
             turn.play.cue(2)
         link.mend()
         for turn in turns:
@@ -99,7 +99,7 @@ def _assert_second_attempt(fleet: Fleet, turn: Turn, result: TurnResult) -> None
     ended = [event["error_kind"] for event in events if event["event"] == "attempt_ended"]
     assert ended == ["host_lost", None]
     assert turn.login.starts == [f"{turn.id}.1", f"{turn.id}.2"]
-    first, second = fleet.ledger.usage_of(turn.id).values()
+    first, second = fleet.ledger.accounting.usage_of(turn.id).values()
     assert not first.source.observed  # a replay has no session files
     assert second.source.observed
     assert second.by_model[SONNET].tokens.input_tokens == 1050

@@ -48,7 +48,7 @@ class Crowd:
         self._look()
         self.agents, self.channels = len(agents(self.login.spools)), channels(self.login.sshd)
         gate.open()
-        until(lambda: all(map(self.fleet.ledger.result, turns)), "all results", SLOW_S)
+        until(lambda: all(map(self.fleet.ledger.reports.result, turns)), "all results", SLOW_S)
         self.results = [self.fleet.result(turn_id) for turn_id in turns]
 
     def sockets(self) -> int:

@@ -29,6 +29,6 @@ def test_turns_survive_a_link_cut_of_a_minute(tmp_path: Path) -> None:
         # One that its worker had left just before may have ended.
         still = set(stage.sshd.sessions())
         assert still and still <= sessions, "the server knows nothing of it"
-        assert not any(stage.fleet.ledger.result(turn.id) for turn in stage.turns)
+        assert not any(stage.fleet.ledger.reports.result(turn.id) for turn in stage.turns)
         link.mend()
         stage.finish()

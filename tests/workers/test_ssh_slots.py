@@ -67,7 +67,9 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
         turns = [fleet.client.enqueue(fleet.recorded(recording)) for _ in range(TURNS)]
 
         def waiting() -> int:
-            return sum(fleet.ledger.turn(turn_id).state in (State.QUEUED, State.WAITING) for turn_id in turns)
+            return sum(
+                fleet.ledger.reports.turn(turn_id).state in (State.QUEUED, State.WAITING) for turn_id in turns
+            )
 
         until(lambda: all(running(login) >= SLOTS for login in logins), "agents on all slots")
         until(lambda: waiting() == TURNS - SLOTS * len(HOSTS), "all other turns to wait")

@@ -163,7 +163,7 @@ def test_events_are_seen_while_they_happen(place: Place) -> None:
         while not events or events[-1]["event"] != "tool_started":
             events.append(json.loads(watching.stdout.readline()))
         assert events[0]["host"] == "waits"
-        assert place.fleet.ledger.result(turn_id) is None
+        assert place.fleet.ledger.reports.result(turn_id) is None
         place.gate.open()
         events += map(json.loads, watching.stdout)
         assert watching.wait(WAIT_S) == 0

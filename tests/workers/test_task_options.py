@@ -12,6 +12,7 @@ from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
 from tests.canvas.company import Company
+from tests.ledgers import tasks_of
 from tests.waiting import until
 from tests.workers.fleet import WAIT_S, Fleet, slow_recording
 from tests.workers.test_ends import hanging
@@ -45,8 +46,8 @@ def test_task_that_expires_while_its_turn_waits_never_runs(
     first = busy(fleet, tmp_path)
     with events_of(company.app) as seen:
         answer = company.turn(recording, "late").apply_async(expires=0.5)
-        until(lambda: fleet.ledger.waiters("late"), "the ledger to have it")
-        until(lambda: fleet.ledger.turn("late").created_at + 1 < time.time(), "its time to be over")
+        until(lambda: tasks_of(fleet.ledger, "late"), "the ledger to have it")
+        until(lambda: fleet.ledger.reports.turn("late").created_at + 1 < time.time(), "its time to be over")
         fleet.client.cancel(first)
         with pytest.raises(TaskRevokedError, match="expired"):
             answer.get(timeout=WAIT_S)
@@ -66,8 +67,10 @@ def test_turn_that_somebody_else_wants_later_does_not_expire(
     turn = company.turn(recording, "shared")
     hasty = turn.apply_async(expires=0.5)
     turn.apply_async(task_id="patient")
-    until(lambda: len(fleet.ledger.waiters("shared")) == 2, "the ledger to have both")
-    until(lambda: fleet.ledger.turn("shared").created_at + 1 < time.time(), "the first one's time to be over")
+    until(lambda: len(tasks_of(fleet.ledger, "shared")) == 2, "the ledger to have both")
+    until(
+        lambda: fleet.ledger.reports.turn("shared").created_at + 1 < time.time(), "the first one's time to be over"
+    )
     fleet.client.cancel(first)
     assert AsyncResult("patient", app=company.app).get(timeout=WAIT_S)["status"] == "completed"
     assert hasty.get(timeout=WAIT_S)["status"] == "completed"
@@ -79,8 +82,8 @@ def test_session_of_turns_that_expires_while_it_waits_never_runs(
     first = busy(fleet, tmp_path)
     asked = document(fleet, "late", "true")
     answer = company.app.send_task(SESSION_TASK, [asked], task_id="late", queue="runturn", expires=0.5)
-    until(lambda: fleet.ledger.waiters("late"), "the ledger to have it")
-    until(lambda: fleet.ledger.turn("late.1").created_at + 1 < time.time(), "its time to be over")
+    until(lambda: tasks_of(fleet.ledger, "late"), "the ledger to have it")
+    until(lambda: fleet.ledger.reports.turn("late.1").created_at + 1 < time.time(), "its time to be over")
     fleet.client.cancel(first)
     with pytest.raises(TaskRevokedError, match="expired"):
         answer.get(timeout=WAIT_S)
@@ -108,7 +111,7 @@ def test_tasks_are_revoked_by_their_stamps(
     other.stamp(release=["r3"])
     answers = {turn.options["task_id"]: turn.apply_async() for turn in (held, waiting, other)}
     running(fleet, "held")
-    until(lambda: all(map(fleet.ledger.waiters, answers)), "the ledger to have all")
+    until(lambda: all(map(fleet.ledger.waiters.of, answers)), "the ledger to have all")
     company.app.control.revoke_by_stamped_headers({"release": "r1"}, terminate=False)
     with pytest.raises(TaskRevokedError):
         answers["waiting"].get(timeout=WAIT_S)
@@ -132,8 +135,8 @@ def test_task_that_is_revoked_as_it_runs_keeps_its_result(
     until(lambda: answer.state == "STARTED", "the task to be started")
     assert replies(company.app, "revoke", task_id="long") == [{"ok": "tasks long flagged as revoked"}]
     copy = company.turn(hanging(tmp_path / "long.jsonl", 2), "long").apply_async(task_id="copy-of-long")
-    until(lambda: "copy-of-long" in fleet.ledger.waiters("long"), "the copy to be known")
-    assert (answer.state, fleet.ledger.turn("long").cancel_requested) == ("STARTED", False)
+    until(lambda: "copy-of-long" in tasks_of(fleet.ledger, "long"), "the copy to be known")
+    assert (answer.state, fleet.ledger.reports.turn("long").cancel_requested) == ("STARTED", False)
     assert copy.state == "PENDING"
     fleet.client.cancel("long")
     fleet.result("long")
@@ -153,7 +156,7 @@ def test_result_can_be_ignored(fleet: Fleet, company: Company, recording: Path) 
     turn.apply_async(ignore_result=True)
     task_id, result = company.received()
     assert (task_id, result["turn_id"]) == ("after", "ignored")
-    until(lambda: not fleet.ledger.waiters("ignored"), "the task to be noted as told")
+    until(lambda: not tasks_of(fleet.ledger, "ignored"), "the task to be noted as told")
     assert company.state("ignored") == "PENDING"
 
 
@@ -190,11 +193,11 @@ def test_signals_and_events_come_once_for_a_turn_that_is_taken_before_its_messag
     fleet.start_worker()
     request = fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 400), turn_id="early")
     with events_of(company.app) as seen:
-        fleet.ledger.submit_many([request], time.time())
+        fleet.ledger.queue.submit_many([request], time.time())
         running(fleet, "early")
         fleet.client.enqueue(request)
         fleet.result("early")
-        until(lambda: not fleet.ledger.waiters("early"), "its task to be told")
+        until(lambda: not tasks_of(fleet.ledger, "early"), "its task to be told")
         until(lambda: told_of(seen, "early")["task-succeeded"], "the end to be told")
     assert (told_of(seen, "early")["task-started"], told_of(seen, "early")["task-succeeded"]) == (1, 1)
 
@@ -221,7 +224,7 @@ def test_priority_of_a_message_is_that_of_its_turn(fleet: Fleet, company: Compan
     fleet.start_worker()
     for turn_id, priority in (("low", -9), ("as-asked", 4)):
         assert fleet.result(turn_id).status == "completed"
-        request = fleet.ledger.request(turn_id)
+        request = fleet.ledger.reports.request(turn_id)
         assert request is not None
         assert request.priority == priority
 

@@ -33,7 +33,7 @@ def test_events_that_cannot_be_stored_do_not_keep_those_of_other_turns(site: Sit
     failed: list[str] = []
 
     def fail_once(point: str) -> None:
-        if point in ("before append_many", "before append_events") and point not in failed:
+        if point in ("before events.append_many", "before events.append") and point not in failed:
             failed.append(point)
             raise RuntimeError("as from a fault of ours")
 
@@ -42,7 +42,7 @@ def test_events_that_cannot_be_stored_do_not_keep_those_of_other_turns(site: Sit
     pump.store(first, 1, SAID, site.now())
     until(lambda: len(failed) == 2, "the failures, of all together and of the one")
     pump.store(second, 1, SAID, site.now())
-    until(lambda: site.ledger.last_seq(second.turn_id) == 1, "the other turn's event")
+    until(lambda: site.ledger.events.last_seq(second.turn_id) == 1, "the other turn's event")
 
 
 def test_former_claim_does_not_push_the_next_ones_events_aside(site: Site) -> None:
@@ -53,7 +53,7 @@ def test_former_claim_does_not_push_the_next_ones_events_aside(site: Site) -> No
     pump.store(former, 1, SAID, site.now())
     pump.store(current, 2, SAID, site.now())
     pump.flush(turn_id)
-    assert site.ledger.last_seq(turn_id) == 2
+    assert site.ledger.events.last_seq(turn_id) == 2
 
 
 def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Path) -> None:
@@ -61,7 +61,7 @@ def test_result_is_given_once_the_ledger_answers_again(site: Site, recording: Pa
     failures = iter([LedgerUnavailable("locked")])
 
     def fail_once(point: str) -> None:
-        if point == "before waiting" and (failure := next(failures, None)):
+        if point == "before waiters.of" and (failure := next(failures, None)):
             raise failure
 
     request = site.request(options={"recording": str(recording)}, turn_id="asked")
@@ -79,7 +79,7 @@ def test_scheduler_outlives_a_fault(site: Site) -> None:
     failures = iter([RuntimeError("a fault of ours"), LedgerUnavailable("locked")])
 
     def fail_twice(point: str) -> None:
-        if point == "before take" and (failure := next(failures, None)):
+        if point == "before queue.take" and (failure := next(failures, None)):
             raise failure
 
     turn_id = site.queue(options=OPTIONS)

@@ -114,9 +114,9 @@ class Stage:
         """The turn's next attempt."""
         claim, now = self.site.claim(turn_id), self.site.now()
         agent, workspace = claim.request.agent, claim.request.workspace
-        self.ledger.lock_session(claim, session, agent=agent, host=host, workspace=workspace, now=now)
+        self.ledger.sessions.lock(claim, session, agent=agent, host=host, workspace=workspace, now=now)
         number = len(claim.attempts) + 1
-        attempt = self.ledger.begin_attempt(
+        attempt = self.ledger.queue.begin_attempt(
             claim,
             host=host,
             spool_id=f"{turn_id}.{number}",
@@ -148,7 +148,7 @@ class Stage:
         """Close the attempt and its turn, as after a host was out of reach for too long."""
         ended = AttemptEnd(attempt.attempt, used, HostLost.kind)
         result = refused(claim.turn_id, HostLost(), attempts=attempt.attempt, usages=[used])
-        self.ledger.settle(claim, result, self.site.now(), ended)
+        self.ledger.queue.settle(claim, result, self.site.now(), ended)
 
     async def lose(self, recording: str = KILLED, **fields: Any) -> Attempt:
         """A turn whose agent ended while its host was out of reach for too long."""
@@ -163,11 +163,11 @@ class Stage:
 
     def booked(self, attempt: Attempt) -> Usage:
         """What the ledger has of an attempt."""
-        return self.ledger.usage_of(attempt.turn_id)[attempt.attempt]
+        return self.ledger.accounting.usage_of(attempt.turn_id)[attempt.attempt]
 
     def observed(self) -> dict[str, Tokens]:
         """All that was ever booked, but estimates."""
-        return {row.model: row.tokens for row in self.ledger.totals().models if row.observed}
+        return {row.model: row.tokens for row in self.ledger.reports.totals().models if row.observed}
 
     def age(self, spool_id: str, seconds: int) -> None:
         """Nobody has followed this spool for so long."""
@@ -222,7 +222,7 @@ def test_two_workers_that_read_the_same_spool_book_it_once(stage: Stage) -> None
     both = threading.Barrier(2, timeout=60)
 
     def meet(point: str) -> None:
-        if point == "before amend_usage":
+        if point == "before accounting.amend":
             both.wait()
 
     async def come_back() -> None:
@@ -293,7 +293,7 @@ def test_usage_of_whoever_went_on_in_the_session_is_not_booked_twice(stage: Stag
             later, second = stage.begin()
         else:
             ended = AttemptEnd(attempt.attempt, NO_USAGE, HostLost.kind)
-            stage.ledger.wait(claim, stage.site.now(), HostLost.kind, stage.site.now(), ended)
+            stage.ledger.queue.wait(claim, stage.site.now(), HostLost.kind, stage.site.now(), ended)
             later, second = stage.again(claim.turn_id)
         await stage.play(later, second)
         stage.give_up(later, second, Usage({}, UsageSource.SESSION_FILES))
@@ -311,9 +311,9 @@ def test_next_attempt_elsewhere_does_not_stand_in_the_way(stage: Stage) -> None:
         claim, attempt = stage.begin()
         await stage.play(claim, attempt)
         ended = AttemptEnd(attempt.attempt, NO_USAGE, HostLost.kind)
-        stage.ledger.wait(claim, stage.site.now(), HostLost.kind, stage.site.now(), ended)
+        stage.ledger.queue.wait(claim, stage.site.now(), HostLost.kind, stage.site.now(), ended)
         claim = stage.site.claim(claim.turn_id)
-        begun = stage.ledger.begin_attempt(
+        begun = stage.ledger.queue.begin_attempt(
             claim, host="far", spool_id="far", session_id="another", resume=False, now=stage.site.now()
         )
         assert isinstance(begun, Attempt)
@@ -337,7 +337,7 @@ def test_spool_of_an_open_attempt_is_untouched(stage: Stage) -> None:
 
     attempt = asyncio.run(look())
     assert stage.spools == [attempt.spool_id]
-    assert stage.ledger.usage_of(attempt.turn_id) == {}
+    assert stage.ledger.accounting.usage_of(attempt.turn_id) == {}
 
 
 def test_agent_that_runs_beside_its_turns_next_attempt_raises_the_alarm(stage: Stage) -> None:
@@ -353,7 +353,7 @@ def test_agent_that_runs_beside_its_turns_next_attempt_raises_the_alarm(stage: S
             await tidy(looker, stage.host)
             assert registry.get_sample_value("runturn_duplicate_runs_total") == 0
             now = stage.site.now()
-            stage.ledger.wait(claim, now, HostLost.kind, now, AttemptEnd(1, NO_USAGE, HostLost.kind))
+            stage.ledger.queue.wait(claim, now, HostLost.kind, now, AttemptEnd(1, NO_USAGE, HostLost.kind))
             await tidy(looker, stage.host)
             assert registry.get_sample_value("runturn_duplicate_runs_total") == 0  # nothing came after it yet
             stage.again(claim.turn_id)

@@ -115,7 +115,7 @@ def test_turn_is_a_part_of_its_producers_trace(
     request: dict[str, Any] = {"prompt": "do it", "workspace": str(crew.workspace), "agent": "scripted"}
     request |= {"host": "local", "options": {"lines": ["{}"]}} | ({"traceparent": field} if field else {})
     task = crew.client._app.send_task(TASK, args=[request], queue=QUEUE, headers={"traceparent": header})
-    until(lambda: crew.ledger.result(task.id), "its result")
+    until(lambda: crew.ledger.reports.result(task.id), "its result")
     span = span_of(collector, task.id)
     assert attributes(span)["error.type"] == "turn_failed"
     if parent is None:

@@ -112,10 +112,18 @@ def test_transcript_has_all_events_and_the_stderr_of_all_attempts_without_secret
     ]
     assert names(events)[-1] == "turn_settled"
     assert stderr(stored) == dict.fromkeys((1, 2), "trouble with [redacted:GITHUB_TOKEN]\n")
-    assert office.ledger.unarchived(office.now()) == []
+    assert office.ledger.transcripts.unarchived(office.now()) == []
 
 
-@pytest.mark.parametrize("point", ["before settle", "after settle", "after keep_stderr", "before keep_stderr"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "before queue.settle",
+        "after queue.settle",
+        "after transcripts.keep_stderr",
+        "before transcripts.keep_stderr",
+    ],
+)
 def test_worker_killed_around_the_settle_leaves_a_transcript_to_another_one(
     office: Office, recording: Path, point: str
 ) -> None:
@@ -124,7 +132,7 @@ def test_worker_killed_around_the_settle_leaves_a_transcript_to_another_one(
     async def die() -> None:
         with pytest.raises(Killed):
             await office.work(turn_id, Death(point))
-        if office.ledger.result(turn_id) is None:
+        if office.ledger.reports.result(turn_id) is None:
             await office.finish(turn_id)
         await office.round()
 
@@ -143,21 +151,21 @@ def test_worker_killed_between_archive_and_ledger_has_it_written_once_more_as_it
         await office.finish(turn_id)
         office.later += 61
         with pytest.raises(Killed):
-            await Archivist(office.worker(Death("before archived")), office.archive).make_round()
+            await Archivist(office.worker(Death("before transcripts.archived")), office.archive).make_round()
         first = office.archive.read(turn_id)
         assert first is not None
         await office.round()
         assert office.archive.read(turn_id) == first
 
     asyncio.run(die())
-    assert office.ledger.unarchived(office.now()) == []
+    assert office.ledger.transcripts.unarchived(office.now()) == []
 
 
 def test_turns_without_events_have_no_transcript_and_are_looked_at_once(office: Office) -> None:
     turn_id = office.queue(options={"lines": ["{}"]})
-    office.ledger.settle_unclaimed(turn_id, refused(turn_id, TurnCancelled("while it waited")), office.now())
+    office.ledger.queue.settle_unclaimed(turn_id, refused(turn_id, TurnCancelled("while it waited")), office.now())
     asyncio.run(office.round())
-    assert office.ledger.unarchived(office.now()) == []
+    assert office.ledger.transcripts.unarchived(office.now()) == []
     assert office.stored(turn_id) == []
 
 
@@ -175,7 +183,7 @@ def test_archive_that_is_away_neither_delays_a_turn_nor_loses_its_transcript(
             with pytest.raises(ArchiveUnavailable):
                 await office.round()
         # Nothing is forgotten meanwhile, however long that takes.
-        forgotten = office.ledger.forget(office.now() + DAY_S, office.now() + DAY_S, archiving=True)
+        forgotten = office.ledger.retention.forget(office.now() + DAY_S, office.now() + DAY_S, archiving=True)
         assert (forgotten.details, forgotten.turns) == (0, 0)
         mount.mkdir()
         await office.round()
@@ -217,7 +225,9 @@ def test_archive_that_hangs_holds_up_nothing_and_is_not_asked_twice(
                 await archivist.make_round()
         assert archive.calls == 1
         archive.answers.set()
-        await asyncio.to_thread(until, lambda: len(office.ledger.unarchived(office.now())) == 1, "the first one")
+        await asyncio.to_thread(
+            until, lambda: len(office.ledger.transcripts.unarchived(office.now())) == 1, "the first one"
+        )
         await archivist.make_round()
 
     asyncio.run(hang())
@@ -243,7 +253,7 @@ def test_faulty_turn_does_not_hold_up_the_others(
         await office.round()
 
     asyncio.run(go_on())
-    assert [turn_id for _, turn_id in office.ledger.unarchived(office.now())] == [faulty]
+    assert [turn_id for _, turn_id in office.ledger.transcripts.unarchived(office.now())] == [faulty]
 
 
 def test_old_transcripts_are_removed(office: Office) -> None:
@@ -290,8 +300,8 @@ def test_without_an_archive_no_stderr_is_kept(tmp_path: Path, recording: Path) -
     turn_id = site.queue(options={"recording": str(recording)})
     asked: list[str] = []
     asyncio.run(TurnRun(site.worker(asked.append), site.claim(turn_id)).drive())
-    assert "before settle" in asked
-    assert "before keep_stderr" not in asked
+    assert "before queue.settle" in asked
+    assert "before transcripts.keep_stderr" not in asked
     site.close()
 
 

@@ -290,7 +290,7 @@ def test_worker_killed_at_any_step_is_succeeded_in_the_same_workspace(stage: Sta
             await stage.finish(turn_id)
 
     asyncio.run(live_twice())
-    result = stage.ledger.result(turn_id)
+    result = stage.ledger.reports.result(turn_id)
     assert result is not None
     assert (result.status, result.attempts, stage.starts) == (Status.COMPLETED, 1, 1)
     assert home_of(result).files["tries"].text == "tried\n"
@@ -306,7 +306,7 @@ def test_turn_that_is_cancelled_while_it_waits_brings_home_what_it_has_without_s
 
     async def play() -> TurnResult:
         assert isinstance(await stage.work(turn_id), Parked)
-        stage.ledger.cancel(turn_id, stage.now())
+        stage.ledger.queue.cancel(turn_id, stage.now())
         return await stage.finish(turn_id)
 
     result = asyncio.run(play())

@@ -68,7 +68,7 @@ def set_budget(context: Context, label: str, amount: float, period: str, reserve
     each = min(_RESERVE_USD, limit) if reserve is None else _checked(_RESERVE, reserve, "reserve")
     if each > limit:
         raise InvalidRequest(f"is more than the whole budget of {usd(limit)}", field="reserve")
-    now = context.ledger.set_budget(key, limit, each, time.time())
+    now = context.ledger.budgets.put(key, limit, each, time.time())
     click.echo(
         f"{_name(now)}: {usd(now.limit_usd)} {PER[now.period]}, "
         f"{usd(now.spent_usd)} spent, {usd(now.reserved_usd)} reserved"
@@ -81,7 +81,7 @@ def set_budget(context: Context, label: str, amount: float, period: str, reserve
 @pass_context
 def list_budgets(context: Context, as_json: bool) -> int:
     """List all budgets, and what is left of them."""
-    rows = context.ledger.budgets(time.time())
+    rows = context.ledger.budgets.all_of(time.time())
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
@@ -97,7 +97,7 @@ def list_budgets(context: Context, as_json: bool) -> int:
 def remove_budget(context: Context, label: str, period: str) -> int:
     """Remove a budget; its turns go on."""
     key = _key(label, period)
-    if not context.ledger.remove_budget(key):
+    if not context.ledger.budgets.remove(key):
         raise InvalidRequest(f"{label} has no budget per {period}; see runturn budget list", field="label")
     return 0
 

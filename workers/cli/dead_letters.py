@@ -41,7 +41,7 @@ def dead() -> None:
 @pass_context
 def list_(context: Context, limit: int, as_json: bool) -> int:
     """List them, the newest first."""
-    rows = context.ledger.dead_letters.list(limit)
+    rows = context.ledger.dead_letters.newest(limit)
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
@@ -116,7 +116,7 @@ def _each(context: Context, every: bool) -> Iterator[DeadLetter]:
 def _rows(context: Context, every: bool) -> list[DeadLetterRow]:
     if not every:
         raise click.UsageError("name the messages by their ids, or say --all; runturn dead list has the ids")
-    return context.ledger.dead_letters.list(_ALL)
+    return context.ledger.dead_letters.newest(_ALL)
 
 
 def _find(context: Context, letter_id: str) -> DeadLetter:

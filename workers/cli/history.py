@@ -39,7 +39,7 @@ def history(
 ) -> int:
     """List turns, the newest first."""
     wanted = pair(label, "label") if label else None
-    rows = context.ledger.history(limit, status=status, agent=agent, host=host, label=wanted)
+    rows = context.ledger.reports.history(limit, status=status, agent=agent, host=host, label=wanted)
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
@@ -67,7 +67,7 @@ def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
     By outcome, each attempt counts with how it ended: what is not `completed` was spent in attempts that failed.
     """
     since = time.time() - days * _DAY_S if days is not None else None
-    rows = context.ledger.cost(CostKey(by), since)
+    rows = context.ledger.reports.cost(CostKey(by), since)
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ops.ledger import Budget, Period, RunningTurn, Spending
-from ops.ledger.reader import LedgerReader
+from ops.ledger import Budget, Ledger, Period, RunningTurn, Spending
 from workers.cli.live_view import Price, TurnView
 
 _HOUR_S = 3_600.0
@@ -72,7 +71,7 @@ class _Followed:
 class Survey:
     """Looks again and again, and reads only the events that are new."""
 
-    ledger: LedgerReader
+    ledger: Ledger
     price: Price
     slots: Mapping[str, int]  # of hosts, where a limit is known
     _followed: dict[str, _Followed] = field(default_factory=dict)
@@ -80,10 +79,10 @@ class Survey:
 
     def look(self, now: float, most: int) -> Overview:
         """How everything stands, with up to so many running turns. Raises LedgerUnavailable."""
-        count, running = self.ledger.running(most)
-        backlog = self.ledger.backlog(now)
+        count, running = self.ledger.reports.running(most)
+        backlog = self.ledger.reports.backlog(now)
         last_hour, today = self._spent(now)
-        seen = self.ledger.known_hosts()
+        seen = self.ledger.hosts.known()
         self._followed = {turn.turn_id: self._follow(turn.turn_id) for turn in running}
         names = sorted({*seen, *backlog.open_attempts, *self.slots})
         return Overview(
@@ -104,18 +103,18 @@ class Survey:
             parked=dict(sorted(backlog.parked.items())),
             last_hour=last_hour,
             today=today,
-            budgets=self.ledger.budgets(now),
+            budgets=self.ledger.budgets.all_of(now),
             dead_letters=backlog.dead_letters,
         )
 
     def _spent(self, now: float) -> list[Spending]:
         if self._spending is None or not 0 <= now - self._spending[0] < _SPENDING_S:
-            self._spending = now, self.ledger.spending([now - _HOUR_S, Period.DAY.start(now)])
+            self._spending = now, self.ledger.reports.spending([now - _HOUR_S, Period.DAY.start(now)])
         return self._spending[1]
 
     def _follow(self, turn_id: str) -> _Followed:
         followed = self._followed.get(turn_id) or _Followed(TurnView(self.price))
-        for seq, line in self.ledger.events(turn_id, followed.seq):
+        for seq, line in self.ledger.events.after(turn_id, followed.seq):
             event = json.loads(line)
             followed.view.take(event)
             followed.seq, followed.last_at = seq, event["at"]

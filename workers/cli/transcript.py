@@ -58,7 +58,7 @@ def transcript(context: Context, turn_id: str, raw: bool, markdown: bool) -> int
 
 def _settled_at(context: Context, turn_id: str) -> float | None:
     """When the turn was settled; None: look everywhere. Raises UnknownTurn, and NoTranscript for one that runs."""
-    turn = context.ledger.turn(turn_id)
+    turn = context.ledger.reports.turn(turn_id)
     if turn.state is not State.SETTLED:
         raise NoTranscript(f"turn {turn_id} has not ended yet; see: runturn watch {turn_id}")
     return turn.settled_at

@@ -73,10 +73,10 @@ def watch(context: Context, turn_id: str, form: str, after: int) -> int:
     Then its result, unless another format is asked for. The exit status is the turn's. Of a session of turns,
     those of all turns.
     """
-    if context.ledger.session_run(turn_id) is not None:
+    if context.ledger.session_runs.find(turn_id) is not None:
         return _watch_session(context, turn_id, form)
-    context.ledger.turn(turn_id)
-    if context.ledger.result(turn_id) is None:
+    context.ledger.reports.turn(turn_id)
+    if context.ledger.reports.result(turn_id) is None:
         context.warn_without_worker()
     with closing(context.client.events(turn_id, after)) as events:
         if form == "live":
@@ -106,10 +106,10 @@ def result(context: Context, turn_id: str, timeout: float | None, as_json: bool)
 
     The exit status is the turn's; 3 if it has not ended in time. Of a session of turns, the session's.
     """
-    if context.ledger.session_run(turn_id) is not None:
+    if context.ledger.session_runs.find(turn_id) is not None:
         return show_session(context.client.session_result(turn_id, timeout), as_json=as_json)
-    context.ledger.turn(turn_id)
-    if timeout is None and context.ledger.result(turn_id) is None:
+    context.ledger.reports.turn(turn_id)
+    if timeout is None and context.ledger.reports.result(turn_id) is None:
         context.warn_without_worker()
     return print_result(context.client.result(turn_id, timeout), as_json=as_json)
 
@@ -126,10 +126,10 @@ def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
     turn ends, and no other one follows.
     """
     was_open = context.client.cancel(turn_id)
-    session = context.ledger.session_run(turn_id)
+    session = context.ledger.session_runs.find(turn_id)
     if session is not None:
         turn_id = session.turn or turn_id
-    if wait and context.ledger.result(turn_id) is None:
+    if wait and context.ledger.reports.result(turn_id) is None:
         context.require_worker()  # nobody else can end the agent, and book it
         if not as_json:
             click.echo("the turn is to end; waiting for that (Ctrl-C leaves it to its worker)", err=True)

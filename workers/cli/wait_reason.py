@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from adapters.errors import meaning
-from ops.ledger import State
-from ops.ledger.reader import LedgerReader
+from ops.ledger import Ledger, State
 from workers.events.model import AgentChosen
 
 PATIENCE_S = 2.0  # a turn that starts at once has no need to be explained
@@ -31,9 +30,9 @@ def with_notice(
         timer.cancel()
 
 
-def reason_to_wait(ledger: LedgerReader, turn_id: str, now: float) -> str | None:
+def reason_to_wait(ledger: Ledger, turn_id: str, now: float) -> str | None:
     """One line on what has to happen before a turn starts; None: nothing, it runs or is over."""
-    row = ledger.turn(turn_id)
+    row = ledger.reports.turn(turn_id)
     if row.due_at is not None and row.due_at > now:
         at = time.strftime("%m-%d %H:%M:%S", time.localtime(row.due_at))
         if row.wait_reason is None:
@@ -43,7 +42,7 @@ def reason_to_wait(ledger: LedgerReader, turn_id: str, now: float) -> str | None
         return f"it waits, {row.wait_reason}{explained}, and is looked at again at {at}"
     if row.state not in (State.QUEUED, State.WAITING):
         return None
-    backlog = ledger.backlog(now)
+    backlog = ledger.reports.backlog(now)
     where = ", ".join(f"{count} on {host}" for host, count in sorted(backlog.open_attempts.items()))
     others = max(0, backlog.ready - 1)
     return (

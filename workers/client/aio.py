@@ -55,7 +55,7 @@ class AsyncClient:
         self._asking = ThreadPoolExecutor(_THREADS, "runturn-ledger")
         # Nor those who enqueue be held up by those who wait until a worker has taken over.
         self._saying = ThreadPoolExecutor(_THREADS, "runturn-saying")
-        self._settlements = Settlements(lambda turn_ids: self._ask(ledger.settled, turn_ids))
+        self._settlements = Settlements(lambda turn_ids: self._ask(ledger.queue.settled, turn_ids))
 
     async def __aenter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class AsyncClient:
             with self._feed.listening(turn_id, take):
                 async with asyncio.timeout(timeout_s):
                     await self._settlements.of(turn_id)
-                    result = await self._ask(self._ledger.result, turn_id)
+                    result = await self._ask(self._ledger.reports.result, turn_id)
         except TimeoutError as error:
             raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on") from error
         assert result is not None  # noqa: S101  # it is settled
@@ -113,7 +113,7 @@ class AsyncClient:
 
     async def transcript(self, turn_id: str) -> AsyncGenerator[str, None]:
         """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
-        session = await self._ask(self._ledger.session_run, turn_id)
+        session = await self._ask(self._ledger.session_runs.find, turn_id)
         async for each in _only(turn_id) if session is None else self.session_turns(turn_id):
             transcript = Transcript()
             async with contextlib.aclosing(self.events(each)) as events:
@@ -124,7 +124,7 @@ class AsyncClient:
     async def session_turns(self, run_id: str) -> AsyncGenerator[str, None]:
         """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
         number = 1
-        while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+        while (session := await self._ask(self._ledger.session_runs.find, run_id)) is not None:
             last = session.number
             for each in range(number, last + 1):
                 yield turn_of(run_id, each)
@@ -142,7 +142,7 @@ class AsyncClient:
         """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
         try:
             async with asyncio.timeout(timeout_s):
-                while (session := await self._ask(self._ledger.session_run, run_id)) is not None:
+                while (session := await self._ask(self._ledger.session_runs.find, run_id)) is not None:
                     if session.result is not None:
                         return session.result
                     await self.result(session.turn or "")
@@ -202,7 +202,7 @@ class AsyncClient:
 
     async def _follow(self, live: _Live, turn_id: str, seen: int) -> AsyncGenerator[dict[str, Any], None]:
         while True:
-            settled = await self._ask(self._ledger.settled, (turn_id,))
+            settled = await self._ask(self._ledger.queue.settled, (turn_id,))
             # read after that, so that the last ones are among them
             for event in await self._ask(_stored, self._ledger, turn_id, seen):
                 seen = event["seq"]

@@ -83,7 +83,7 @@ class Saying:
 
         Raises UnknownTurn, BrokerUnavailable, ControlRefused, and ControlTimeout if no worker holds it.
         """
-        self.seen = self._ledger.last_seq(self._said.turn_id)
+        self.seen = self._ledger.events.last_seq(self._said.turn_id)
         if self._is_over():
             return True
         with self._connected() as connection:
@@ -133,7 +133,7 @@ class Saying:
 
     def _is_over(self) -> bool:
         """Whether the turn has ended after it was done. Raises UnknownTurn, ControlRefused if no agent runs."""
-        state = State(self._ledger.turn(self._said.turn_id).state)
+        state = State(self._ledger.reports.turn(self._said.turn_id).state)
         if state is State.RUNNING:
             return False
         self.outcome = self._past()

@@ -59,18 +59,18 @@ class Client:
             # The message goes first: a producer killed before the ledger knows of the turn has queued it all the
             # same, for the worker enters it as well.
             send(self._app, batch)
-            self._ledger.submit_many(batch, time.time())
+            self._ledger.queue.submit_many(batch, time.time())
             turn_ids += (request.turn_id for request in batch)
         return turn_ids
 
     def result(self, turn_id: str, timeout_s: float | None = None) -> TurnResult:
         """Wait for a turn's result. Raises ResultTimeout; the turn goes on."""
-        stored = self._ledger.result(turn_id)
+        stored = self._ledger.reports.result(turn_id)
         if stored is not None:
             return stored
         ends = time.monotonic() + timeout_s if timeout_s is not None else math.inf
         with Subscription(self._app.conf.broker_url, turn_id) as subscription:
-            while (stored := self._ledger.result(turn_id)) is None:
+            while (stored := self._ledger.reports.result(turn_id)) is None:
                 left = ends - time.monotonic()
                 if left <= 0:
                     raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on")
@@ -84,7 +84,7 @@ class Client:
 
     def transcript(self, turn_id: str) -> Generator[str, None, None]:
         """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
-        session = self._ledger.session_run(turn_id)
+        session = self._ledger.session_runs.find(turn_id)
         for each in (turn_id,) if session is None else self.session_turns(turn_id):
             yield from filter(None, map(Transcript().text, self.events(each)))
 
@@ -92,7 +92,7 @@ class Client:
         """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
         request = request.model_copy(update={"turn": traced(request.turn)})
         send(self._app, (request,))
-        self._ledger.submit_session(request, time.time())
+        self._ledger.session_runs.submit(request, time.time())
         return request.run_id
 
     def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
@@ -122,7 +122,7 @@ class Client:
             self.result(session.turn or "")
 
     def _session(self, run_id: str) -> SessionRun:
-        session = self._ledger.session_run(run_id)
+        session = self._ledger.session_runs.find(run_id)
         if session is None:
             raise UnknownTurn(run_id)
         return session
@@ -133,18 +133,18 @@ class Client:
         Raises UnknownTurn. A turn that no agent runs for is settled here and now; workers answer those who wait at
         the result backend.
         """
-        session = self._ledger.session_run(turn_id)
+        session = self._ledger.session_runs.find(turn_id)
         if session is not None:
-            turn_id = self._ledger.cancel_session(turn_id, time.time()) or ""
+            turn_id = self._ledger.session_runs.cancel(turn_id, time.time()) or ""
             if not turn_id:
                 return False
         # A session ends with this turn, even if that has just ended by itself.
-        state = self._ledger.cancel(turn_id, time.time())
+        state = self._ledger.queue.cancel(turn_id, time.time())
         if state in (State.QUEUED, State.WAITING):
-            usages = self._ledger.usage_of(turn_id)
+            usages = self._ledger.accounting.usage_of(turn_id)
             why = TurnCancelled("cancelled while it waited")
             cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
-            self._ledger.settle_unclaimed(turn_id, cancelled, time.time())
+            self._ledger.queue.settle_unclaimed(turn_id, cancelled, time.time())
         return session is not None or state is not State.SETTLED
 
     def control(

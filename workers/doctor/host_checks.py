@@ -157,7 +157,7 @@ async def spools(host: TurnHost, ledger: Callable[[], Ledger], now: Callable[[],
 
 def _known(states: Collection[SpoolState], ledger: Callable[[], Ledger]) -> Mapping[str, SpoolRow]:
     """What the ledger has about spools; it is not opened for none. Raises LedgerError."""
-    return ledger().attempts_by_spool([state.id for state in states]) if states else {}
+    return ledger().accounting.by_spool([state.id for state in states]) if states else {}
 
 
 def _is_local(host: TurnHost) -> bool:

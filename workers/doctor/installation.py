@@ -213,12 +213,12 @@ def _transcripts(installation: Installation) -> Check:
     except ArchiveUnavailable as error:
         remedy = "the ledger keeps what is to go there; mend it, or correct RUNTURN_TRANSCRIPTS_URL"
         return Check("transcripts", False, str(error), remedy)
-    waiting = len(installation.ledger.unarchived(time.time() - _OVERDUE_S, limit=_MANY))
+    waiting = len(installation.ledger.transcripts.unarchived(time.time() - _OVERDUE_S, limit=_MANY))
     count = f"{waiting} or more" if waiting == _MANY else str(waiting)
     remedy = "workers with the same RUNTURN_TRANSCRIPTS_URL write them; see their logs" if waiting else ""
     return Check("transcripts", not waiting, f"{archive.name}: {count} overdue", remedy)
 
 
 def _ledger(installation: Installation) -> Check:
-    depths = ", ".join(f"{count} {state}" for state, count in installation.ledger.queue_depths().items())
+    depths = ", ".join(f"{count} {state}" for state, count in installation.ledger.reports.queue_depths().items())
     return Check("ledger", True, depths)

@@ -34,7 +34,7 @@ def follow(
         for event in stored(ledger, turn_id, seen):
             seen = event["seq"]
             yield event
-        if ledger.result(turn_id) is not None:
+        if ledger.reports.result(turn_id) is not None:
             yield from stored(ledger, turn_id, seen)
             return
         while live := list(subscription.batches(max(0.0, min(_POLL_S, ends - time.monotonic())))):
@@ -47,7 +47,7 @@ def follow(
 
 def stored(ledger: Ledger, turn_id: str, after: int) -> Iterator[dict[str, Any]]:
     """The events that the ledger has after a number."""
-    return (orjson.loads(line) for _, line in ledger.events(turn_id, after))
+    return (orjson.loads(line) for _, line in ledger.events.after(turn_id, after))
 
 
 def following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:

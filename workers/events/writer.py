@@ -86,7 +86,7 @@ class EventPump:
         while (waiting := self._waiting.get(turn_id)) is not None:
             with self._mutex:
                 count, batch = waiting.next()
-            self._ledger.append_events(batch.claim, batch.first_seq, batch.lines)
+            self._ledger.events.append(batch.claim, batch.first_seq, batch.lines)
             self._forget(turn_id, waiting, count)
 
     def _forget(self, turn_id: str, waiting: _Waiting, count: int | None = None) -> None:
@@ -118,7 +118,7 @@ class EventPump:
         for start in range(0, len(found), _AT_ONCE):
             some = found[start : start + _AT_ONCE]
             # Those that take no more have a new owner, who reads their events from the spool.
-            refused = self._ledger.append_many([batch for _, _, batch in some])
+            refused = self._ledger.events.append_many([batch for _, _, batch in some])
             for waiting, count, batch in some:
                 turn_id = batch.claim.turn_id
                 self._forget(turn_id, waiting, None if turn_id in refused else count)

@@ -80,7 +80,7 @@ async def tidy(equipment: Equipment, host: TurnHost) -> None:
     """
     found = await list_spools(host.host, host.spool_root)
     equipment.rng.shuffle(found)  # a spool whose reading loses the host must not shield the same others every time
-    rows = await asyncio.to_thread(equipment.ledger.attempts_by_spool, [state.id for state in found])
+    rows = await asyncio.to_thread(equipment.ledger.accounting.by_spool, [state.id for state in found])
     for state in found:
         if await _needless(equipment, host, state, rows.get(state.id)):
             await _remove(host, state)
@@ -106,7 +106,7 @@ async def _look_for_another(equipment: Equipment, host: TurnHost, row: SpoolRow)
     """Raise the alarm if an agent runs for an attempt after which another one was begun. It must never be."""
     if row.ended_at is None:
         return
-    turn = await asyncio.to_thread(equipment.ledger.turn, row.turn_id)
+    turn = await asyncio.to_thread(equipment.ledger.reports.turn, row.turn_id)
     if turn.attempts > row.attempt:
         equipment.metrics.ran_twice()
         log.error("a turn runs twice", turn_id=row.turn_id, attempt=row.attempt, host=host.name)

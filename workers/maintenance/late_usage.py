@@ -40,7 +40,7 @@ async def book_late_usage(equipment: Equipment, host: TurnHost, spool_id: str, r
     if usage.source is UsageSource.SESSION_FILES and await asyncio.to_thread(_resumed, equipment.ledger, row):
         log.warning("late usage is not told apart from that of later turns", turn_id=row.turn_id, host=host.name)
         return
-    if await asyncio.to_thread(equipment.ledger.amend_usage, row.turn_id, row.attempt, usage):
+    if await asyncio.to_thread(equipment.ledger.accounting.amend, row.turn_id, row.attempt, usage):
         log.info("late usage was booked", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
         if orphaned:
             equipment.metrics.orphan_ended()
@@ -75,10 +75,10 @@ def _resumed(ledger: Ledger, row: SpoolRow) -> bool:
 
     To be asked after the files were read: a session is entered before the agent starts.
     """
-    session = ledger.session(row.session_id) if row.session_id else None
+    session = ledger.sessions.find(row.session_id) if row.session_id else None
     if session is None:
         return False
-    turn = ledger.turn(row.turn_id)
+    turn = ledger.reports.turn(row.turn_id)
     if turn.attempts > row.attempt and turn.session_id == row.session_id:
         return True
     left_at = max(row.ended_at or 0.0, turn.settled_at or 0.0)  # a turn that settles leaves its sessions then

@@ -39,7 +39,7 @@ async def forget_old(equipment: Equipment, sleep: Sleep = asyncio.sleep) -> None
     details_before = now - settings.events_retention_ms / 1000
     turns_before = now - settings.turns_retention_ms / 1000
     total = Forgotten()
-    forget = partial(equipment.ledger.forget, archiving=equipment.archive is not None)
+    forget = partial(equipment.ledger.retention.forget, archiving=equipment.archive is not None)
     while forgotten := await asyncio.to_thread(forget, details_before, turns_before):
         total += forgotten
         await sleep(_PAUSE_S)

@@ -74,7 +74,7 @@ class Archivist:
     async def make_round(self) -> None:
         """Write what others have left undone. Raises ArchiveUnavailable, LedgerUnavailable."""
         settled_before, after = self._equipment.clock() - _AGE_S, (0.0, "")
-        while page := await asyncio.to_thread(self._ledger.unarchived, settled_before, after, _PAGE):
+        while page := await asyncio.to_thread(self._ledger.transcripts.unarchived, settled_before, after, _PAGE):
             after = page[-1]
             turn_ids = [turn_id for _, turn_id in page]
             self._equipment.rng.shuffle(turn_ids)  # others may be at the same ones
@@ -103,11 +103,11 @@ class Archivist:
                     log.exception("a transcript could not be written")  # it must not hold up the others
 
     def _store(self, turn_id: str) -> None:
-        source = self._ledger.transcript_source(turn_id)
+        source = self._ledger.transcripts.source(turn_id)
         if source is not None:
             if source.events:
                 self._archive.write(turn_id, source.settled_at, compose(source))
-            self._ledger.archived(turn_id, self._equipment.clock())
+            self._ledger.transcripts.archived(turn_id, self._equipment.clock())
 
     async def _call(self, operation: Callable[[], T]) -> T:
         """Raises ArchiveUnavailable, also when the archive does not answer; its thread may hang on."""

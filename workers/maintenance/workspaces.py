@@ -25,7 +25,7 @@ async def tidy_workspaces(equipment: Equipment, host: TurnHost) -> None:
 def _needless(equipment: Equipment, state: MadeState) -> bool:
     """Whether no turn needs it. Raises LedgerError."""
     settings, now = equipment.settings, equipment.clock()
-    row = equipment.ledger.made_workspace(state.id)
+    row = equipment.ledger.workspaces.made(state.id)
     if row is None:  # of another installation that shares the directory
         return state.age_s is not None and state.age_s > settings.agent.spool_retention_ms / 1000
     if row.settled_at is None or not row.kept or row.path is None:
@@ -33,5 +33,5 @@ def _needless(equipment: Equipment, state: MadeState) -> bool:
     kept_since = now - settings.workspaces_retention_ms / 1000
     if row.settled_at >= kept_since:
         return False
-    used_at = equipment.ledger.workspace_used_at(row.path)
+    used_at = equipment.ledger.workspaces.used_at(row.path)
     return used_at is not None and used_at < kept_since

@@ -69,8 +69,8 @@ class TurnTasks:
     def give_late(self, now: float) -> None:
         """Have the tasks told that nobody tells, though they could be. Raises LedgerUnavailable."""
         if held := list(self._held):
-            self._ledger.renew_leases(held, now)
-        for asked in self._ledger.unanswered(now):
+            self._ledger.waiters.renew(held, now)
+        for asked in self._ledger.waiters.unanswered(now):
             self.give(asked)
 
     def close(self, within_s: float) -> None:
@@ -115,7 +115,7 @@ class TurnTasks:
         elif waiter in self._held:
             others = self._note(waiter, executed)
         else:
-            self._ledger.put_off(waiter, self._clock(), executed.sent)
+            self._ledger.waiters.put_off(waiter, self._clock(), executed.sent)
         if others:
             self.give(claim.turn_id)
         if claim.session_run is not None:
@@ -155,7 +155,7 @@ class TurnTasks:
         if claim.waiter is not None:
             self._executor.started(claim.waiter, where)
         try:
-            for waiter in self._ledger.waiting(claim.session_run) if claim.session_run is not None else ():
+            for waiter in self._ledger.waiters.of(claim.session_run) if claim.session_run is not None else ():
                 self._executor.started(waiter, {"turn": claim.turn_id, **where})
         except LedgerUnavailable as error:
             log.warning("a session's tasks do not show its turn", session_id=claim.session_run, error=str(error))
@@ -163,12 +163,12 @@ class TurnTasks:
     def _give(self, asked: str) -> None:
         self._queued.discard(asked)  # first of all: who comes from now on is looked for again
         try:
-            session = self._ledger.session_run(asked)
-            result = session.result if session is not None else self._ledger.result(asked)
+            session = self._ledger.session_runs.find(asked)
+            result = session.result if session is not None else self._ledger.reports.result(asked)
             if result is None:
                 return
-            for waiter in self._ledger.waiting(asked):
-                leased = self._ledger.lease(waiter, self._clock())
+            for waiter in self._ledger.waiters.of(asked):
+                leased = self._ledger.waiters.lease(waiter, self._clock())
                 if leased is not None:
                     self._tell(leased, result)
         except LedgerUnavailable as error:
@@ -188,8 +188,8 @@ class TurnTasks:
     def _note(self, waiter: Waiter, executed: Execution) -> bool:
         """Note that a task was told, or when it is to be told again; returns whether others wait for its turn."""
         if executed.done:
-            return self._ledger.told(waiter)
+            return self._ledger.waiters.told(waiter)
         now = self._clock()
         waited_s = 0.0 if waiter.since is None else now - waiter.since
-        self._ledger.put_off(waiter, now + min(max(waited_s / 2, _PAUSE_S[0]), _PAUSE_S[1]), executed.sent)
+        self._ledger.waiters.put_off(waiter, now + min(max(waited_s / 2, _PAUSE_S[0]), _PAUSE_S[1]), executed.sent)
         return True

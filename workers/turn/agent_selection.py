@@ -30,7 +30,7 @@ class Routes:
         request, equipment = claim.request, self._equipment
         adapters, hosts = self._preferred(), equipment.hosts.candidates(request)
         if request.session_id is not None:
-            session = await self._patiently(equipment.ledger.session, request.session_id)
+            session = await self._patiently(equipment.ledger.sessions.find, request.session_id)
             if session is None:
                 raise errors.SessionNotFound(f"session {request.session_id} is not known")
             adapters = [equipment.registry.get(session.agent)]
@@ -44,9 +44,9 @@ class Routes:
 
     async def _noted(self, claim: Claim, event: AgentChosen) -> Claim:
         equipment, now = self._equipment, self._equipment.clock()
-        seq = await self._patiently(equipment.ledger.last_seq, claim.turn_id) + 1
+        seq = await self._patiently(equipment.ledger.events.last_seq, claim.turn_id) + 1
         line = to_wire(event, seq, now)
-        routed = await self._patiently(equipment.ledger.route, claim, event.agent, seq, line)
+        routed = await self._patiently(equipment.ledger.queue.route, claim, event.agent, seq, line)
         equipment.pump.publish(claim.turn_id, seq, [event], now)
         return routed
 

@@ -106,7 +106,7 @@ class Placement:
         number = self._claim.last.attempt + 1 if self._claim.last else 1
         hold = Hold.by(self._equipment.settings.agent)
         return await self._patiently(
-            self._equipment.ledger.begin_attempt,
+            self._equipment.ledger.queue.begin_attempt,
             self._claim,
             host=host.name,
             spool_id=f"{self._claim.turn_id}.{number}",
@@ -123,7 +123,7 @@ class Placement:
         """Those that seem to have a free slot, the least loaded first; and before them those that lack nothing."""
         if len(candidates) == 1 and candidates[0].slots is None:
             return list(candidates)
-        taken = await self._patiently(self._equipment.ledger.open_attempts)
+        taken = await self._patiently(self._equipment.ledger.hosts.open_attempts)
         refusing, workspace = _refusing(self._claim.attempts), self._claim.request.directory
 
         def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:

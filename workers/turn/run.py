@@ -206,7 +206,7 @@ class TurnRun:
         redactor = self._equipment.secrets.and_of_environment(command.env).and_of_files(command.files)
         run = AttemptRun(self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held)
         if adapter.capabilities.live and (self.claim.open is not None or attempt.attempt > 1):
-            stored = await self._patiently(self._ledger.events, self.claim.turn_id)
+            stored = await self._patiently(self._ledger.events.after, self.claim.turn_id)
             run.talk.recall(event for event in stored if event[0] < attempt.first_seq)
             if self.claim.open is not None:
                 run.talk.resume(event for event in stored if event[0] >= attempt.first_seq)
@@ -217,7 +217,7 @@ class TurnRun:
             run.ending.detach()
         if attempt.unreachable_since is not None:
             # Should we be killed after a heartbeat, nobody may count from before it.
-            await self._patiently(self._ledger.reached, self.claim)
+            await self._patiently(self._ledger.queue.reached, self.claim)
         try:
             return await self._see_through(run, attempt, adapter, host, command)
         finally:
@@ -262,7 +262,7 @@ class TurnRun:
         The ledger is asked in the owner's name: a worker that was frozen till now, while another one has finished
         the turn and removed its spool, would start it a second time.
         """
-        stored = await self._patiently(self._ledger.append_events, self.claim, attempt.first_seq, ())
+        stored = await self._patiently(self._ledger.events.append, self.claim, attempt.first_seq, ())
         # Once it has printed, it must still be there: starting it again would run the turn twice.
         return stored <= attempt.first_seq and self._asked is None
 
@@ -271,7 +271,7 @@ class TurnRun:
         due_at = now + FAULT_PAUSE_S
         parked = (self.claim, due_at, "internal_error", now)
         try:
-            await asyncio.to_thread(self._ledger.wait, *parked)
+            await asyncio.to_thread(self._ledger.queue.wait, *parked)
         except (LedgerUnavailable, StaleClaim):
             return Lost()  # the claim runs out by itself, and the turn comes back
         return Parked("internal_error: see the worker's log", due_at)

@@ -50,7 +50,7 @@ class Sessions:
         if not session.session_id:
             return session  # nobody can know it before its agent has named it, and the turn is settled
         entered = await self._patiently(
-            self._ledger.lock_session,
+            self._ledger.sessions.lock,
             self._claim,
             session.session_id,
             agent=self._request.agent,
@@ -89,7 +89,7 @@ class Sessions:
 
     async def _known(self, session_id: str) -> SessionRow:
         """The session that the request names, if this turn can resume it. Raises SessionNotFound."""
-        known = await self._patiently(self._ledger.session, session_id)
+        known = await self._patiently(self._ledger.sessions.find, session_id)
         if known is None:
             raise errors.SessionNotFound(f"session {session_id} is not known; it must come from an earlier turn")
         host = self._request.host or known.host
@@ -119,7 +119,7 @@ class Sessions:
             return False
         if previous.resume:
             return True
-        used = (await self._patiently(self._ledger.usage_of, self._claim.turn_id)).get(previous.attempt)
+        used = (await self._patiently(self._ledger.accounting.usage_of, self._claim.turn_id)).get(previous.attempt)
         return used is not None and used.tokens.total > 0
 
 

@@ -78,7 +78,7 @@ class Conclusion:
         equipment = self._equipment
         plan, failure = self._planned(state, judged.error)
         error = self._by_policy(attempt, failure)
-        booked = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
+        booked = await self._patiently(self._ledger.accounting.usage_of, self._claim.turn_id)
         usages = {**booked, attempt.attempt: judged.usage}
         error, decision = self._decided(error, attempt, usages)
         self._emit_end(attempt, seq, error, decision)
@@ -132,7 +132,7 @@ class Conclusion:
         decision = self._decide(error, max(number, 1))
         if isinstance(decision, RetryDecision):
             return await self.park(error, decision)
-        usages = await self._patiently(self._ledger.usage_of, self._claim.turn_id)
+        usages = await self._patiently(self._ledger.accounting.usage_of, self._claim.turn_id)
         result = refused(self._claim.turn_id, error, attempts=number, usages=usages.values())
         return await self._settle(result, await self._next_seq(), None)
 
@@ -147,7 +147,7 @@ class Conclusion:
         """Have the turn come back; an attempt that has not ended stays open."""
         await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
         await self._patiently(
-            self._ledger.wait,
+            self._ledger.queue.wait,
             self._claim,
             decision.due_at,
             error.kind,
@@ -166,7 +166,7 @@ class Conclusion:
     async def _recall(self, attempt: Attempt) -> tuple[TurnState, int]:
         """What is stored of an attempt: a worker before us may have seen more of it."""
         await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
-        stored = await self._patiently(self._ledger.events, self._claim.turn_id, attempt.first_seq - 1)
+        stored = await self._patiently(self._ledger.events.after, self._claim.turn_id, attempt.first_seq - 1)
         return recall(attempt.first_seq, (line for _, line in stored))
 
     def _planned(self, state: TurnState, error: TurnError | None) -> tuple[Plan | None, TurnError | None]:
@@ -199,7 +199,7 @@ class Conclusion:
 
         def settle() -> TurnResult:
             # The time when the ledger answers: from then on, this worker has the turn's task for itself.
-            return self._ledger.settle(self._claim, result, equipment.clock(), ended, checks)
+            return self._ledger.queue.settle(self._claim, result, equipment.clock(), ended, checks)
 
         settled = await self._patiently(settle)
         equipment.pump.publish(self._claim.turn_id, seq, [last], now)
@@ -229,8 +229,8 @@ class Conclusion:
 
     async def _next_seq(self) -> int:
         """The number of the turn's last event, which a worker killed before it could settle may have stored."""
-        last = await self._patiently(self._ledger.last_seq, self._claim.turn_id)
-        stored = await self._patiently(self._ledger.events, self._claim.turn_id, last - 1)
+        last = await self._patiently(self._ledger.events.last_seq, self._claim.turn_id)
+        stored = await self._patiently(self._ledger.events.after, self._claim.turn_id, last - 1)
         settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
         return last if settling else last + 1
 

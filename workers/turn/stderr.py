@@ -40,7 +40,9 @@ async def keep_stderr(
     if written:
         redacted = await asyncio.to_thread(run.redacted, written)  # a megabyte takes it a tenth of a second
         text = kept(redacted, cut=len(written) >= _BYTES + _MARGIN_BYTES)
-        await patiently(equipment.ledger.keep_stderr, claim, attempt.attempt, text.encode(errors="replace"))
+        await patiently(
+            equipment.ledger.transcripts.keep_stderr, claim, attempt.attempt, text.encode(errors="replace")
+        )
 
 
 def kept(redacted: str, *, cut: bool) -> str:

@@ -68,7 +68,7 @@ class Checks:
         return replace(judged, error=judged.error or self._run.ending.why), tuple(checks)
 
     async def _run_all(self, command: Command, checks: list[Check]) -> None:
-        session = await self._patiently(self._equipment.ledger.session_run, self._claim.session_run or "")
+        session = await self._patiently(self._equipment.ledger.session_runs.find, self._claim.session_run or "")
         assert session is not None and session.request is not None  # noqa: S101 - its turn is open
         for each in session.request.test_commands:
             if self._run.ending.why is not None:
@@ -130,7 +130,7 @@ class Checks:
     async def _assert_ours(self) -> None:
         """Raise StaleClaim if another worker has the turn: what runs on its host is that one's."""
         ledger = self._equipment.ledger
-        await self._patiently(ledger.append_events, self._claim, self._attempt.first_seq, ())
+        await self._patiently(ledger.events.append, self._claim, self._attempt.first_seq, ())
 
     @property
     def _names(self) -> Sequence[str]:
@@ -149,5 +149,5 @@ class Checks:
     async def _stored(self, first_seq: int) -> int:
         """How many of them a worker before us has stored."""
         await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
-        lines = await self._patiently(self._equipment.ledger.events, self._claim.turn_id, first_seq - 1)
+        lines = await self._patiently(self._equipment.ledger.events.after, self._claim.turn_id, first_seq - 1)
         return sum(orjson.loads(line)["event"] == CheckFinished.name for _, line in lines)

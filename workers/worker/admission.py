@@ -105,7 +105,9 @@ class Admission:
         except InvalidRequest as error:
             await self._refuse(arrival, error)
         else:
-            await self._record(arrival, request.turn_id, self._equipment.ledger.admit, request, **_when(arrival))
+            await self._record(
+                arrival, request.turn_id, self._equipment.ledger.queue.admit, request, **_when(arrival)
+            )
 
     async def _admit_session(self, arrival: Arrival) -> None:
         ledger = self._equipment.ledger
@@ -113,9 +115,9 @@ class Admission:
             request = self._parse_session(arrival, self._equipment.clock())
         except InvalidRequest as error:
             refused = SessionResult.refused(_given_id(arrival, "run_id", RUN_ID), error)
-            await self._record(arrival, refused.run_id, ledger.refuse_session, refused)
+            await self._record(arrival, refused.run_id, ledger.session_runs.refuse, refused)
         else:
-            await self._record(arrival, request.run_id, ledger.admit_session, request, **_when(arrival))
+            await self._record(arrival, request.run_id, ledger.session_runs.admit, request, **_when(arrival))
 
     async def _record(
         self, arrival: Arrival, asked: str, operation: Callable[..., Recorded], *what: object, **when: object
@@ -176,7 +178,9 @@ class Admission:
         # It becomes a label of metrics.
         known = agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
         result = refused(turn_id, error)
-        recorded = await self._record(arrival, turn_id, self._equipment.ledger.refuse, turn_id, known, result)
+        recorded = await self._record(
+            arrival, turn_id, self._equipment.ledger.queue.refuse, turn_id, known, result
+        )
         if isinstance(recorded, Busy):
             log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
         elif not recorded.again:
@@ -201,9 +205,9 @@ async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running
     def cancel(task_id: str) -> None:
         # Without a task there is no turn yet: its message is on its way, and finds itself revoked.
         with contextlib.suppress(UnknownTurn):
-            asked, now = ledger.turn_of(task_id) or task_id, equipment.clock()
-            if ledger.cancel_session(asked, now, running=running) is None:
-                ledger.cancel(asked, now, running=running)
+            asked, now = ledger.waiters.turn_of(task_id) or task_id, equipment.clock()
+            if ledger.session_runs.cancel(asked, now, running=running) is None:
+                ledger.queue.cancel(asked, now, running=running)
 
     for task_id in task_ids:
         try:
@@ -215,7 +219,7 @@ async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running
 async def cancel_stamped(equipment: Equipment, stamps: Mapping[str, object], *, running: bool) -> None:
     """Have the turns cancelled whose tasks have any of these stamps; see `cancel_tasks`."""
     try:
-        messages = await asyncio.to_thread(equipment.ledger.stamped_messages)
+        messages = await asyncio.to_thread(equipment.ledger.waiters.stamped_messages)
     except LedgerUnavailable as error:
         log.warning("tasks that were revoked by stamps were not cancelled: repeat it", error=str(error))
         return

@@ -67,7 +67,7 @@ class Keeper:
 
     def start(self) -> None:
         """Begin. Raises LedgerUnavailable."""
-        self._ledger.announce(self._hosts, self._clock())
+        self._ledger.hosts.announce(self._hosts, self._clock())
         self._thread.start()
 
     def stop(self, within_s: float) -> None:
@@ -123,10 +123,10 @@ class Keeper:
         asked_at = self._monotonic()
         renewing = asked_at >= self._next_renewal
         if renewing:
-            standing = self._ledger.renew(claims, self._clock(), OWNER_TTL_S)
+            standing = self._ledger.queue.renew(claims, self._clock(), OWNER_TTL_S)
             self._next_renewal = asked_at + _RENEWAL_S
         else:
-            standing = self._ledger.standing(claims)
+            standing = self._ledger.queue.standing(claims)
         for run in runs:
             assert self._loop is not None  # noqa: S101  # it carries these runs
             if run.claim.turn_id not in standing.held:
@@ -141,5 +141,5 @@ class Keeper:
         if self._monotonic() >= self._next_round:
             self._next_round = self._monotonic() + _ROUND_S
             now = self._clock()
-            self._ledger.announce(self._hosts, now)
+            self._ledger.hosts.announce(self._hosts, now)
             self._rounds(now)

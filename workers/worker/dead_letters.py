@@ -20,7 +20,7 @@ from kombu import Message
 from kombu.exceptions import ContentDisallowed
 
 from ops.errors import LedgerUnavailable
-from ops.ledger import DeadLetter, DeadLetterBook, DeadLetterRow
+from ops.ledger import DeadLetter, DeadLetterRow, DeadLetterStore
 from ops.redaction import looks_secret
 from workers.brokers.settings import QUEUE, publish_options, queue_names, turn_queue
 
@@ -37,8 +37,8 @@ class DeadLetters:
     Use as a context manager. What is not written when it is left stays unacknowledged.
     """
 
-    def __init__(self, book: DeadLetterBook, clock: Callable[[], float]) -> None:
-        self._book = book
+    def __init__(self, store: DeadLetterStore, clock: Callable[[], float]) -> None:
+        self._store = store
         self._clock = clock
         self._log = structlog.get_logger(__name__)
         self._waiting: queue.Queue[tuple[DeadLetter, Callable[[], object]]] = queue.Queue()
@@ -72,7 +72,7 @@ class DeadLetters:
         told = {"letter_id": letter.row.letter_id, "task_id": letter.row.task_id, "reason": letter.row.reason}
         while not self._leaving.is_set():
             try:
-                self._book.keep(letter)
+                self._store.keep(letter)
             except LedgerUnavailable as error:
                 self._log.warning("a message cannot be put aside yet", error=str(error), **told)
             except Exception:

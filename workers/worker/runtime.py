@@ -224,7 +224,7 @@ class Runtime:
         claims = [*self._left, *self._keeper.claims]
         if claims:
             try:
-                await asyncio.to_thread(self._equipment.ledger.release, claims, self._equipment.clock())
+                await asyncio.to_thread(self._equipment.ledger.queue.release, claims, self._equipment.clock())
             except LedgerUnavailable as error:
                 log.warning("turns that were left are free when their leases have run out", error=str(error))
 

@@ -82,8 +82,8 @@ class Scheduler:
         if limit <= 0:
             return False
         equipment = self._equipment
-        taken = await asyncio.to_thread(equipment.ledger.open_attempts)
-        vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.known_hosts, equipment.clock())
+        taken = await asyncio.to_thread(equipment.ledger.hosts.open_attempts)
+        vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.hosts.known, equipment.clock())
         return await self._claim(vacancies.admit, limit) == limit
 
     async def _end_cancelled(self) -> None:
@@ -96,7 +96,7 @@ class Scheduler:
     async def _claim(self, admits: Callable[[str], bool], limit: int) -> int:
         equipment = self._equipment
         asked_at, now = equipment.monotonic(), equipment.clock()
-        claims = await asyncio.to_thread(equipment.ledger.take, self._owner, admits, now, OWNER_TTL_S, limit)
+        claims = await asyncio.to_thread(equipment.ledger.queue.take, self._owner, admits, now, OWNER_TTL_S, limit)
         beginning = [asyncio.create_task(self._starter.start(claim, asked_at).wait()) for claim in claims]
         if beginning:
             # The next look must see their slots taken.

@@ -71,7 +71,7 @@ class Workspaces:
         path = attempt.workspace
         if path is None:
             path = await self._make(attempt, host)
-            await self._patiently(self._equipment.ledger.place_workspace, self._claim, path)
+            await self._patiently(self._equipment.ledger.workspaces.place, self._claim, path)
         self._at = (attempt.host, path)
         return self._request.working_in(path)
 
@@ -100,7 +100,7 @@ class Workspaces:
         """Whether later turns find it there: this turn's own, or one that an earlier turn has brought."""
         if self._request.brings_workspace or not was_made(path):
             return self._request.keep_workspace
-        made = await self._patiently(self._equipment.ledger.made_workspace, PurePosixPath(path).parent.name)
+        made = await self._patiently(self._equipment.ledger.workspaces.made, PurePosixPath(path).parent.name)
         return made is not None and made.kept and made.path == path
 
     async def remove(self) -> None:

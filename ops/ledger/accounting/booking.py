@@ -138,7 +138,7 @@ def _count_up(dialect: str) -> Any:
 
 
 def usage_of(connection: Connection, turn_id: str) -> dict[int, Usage]:
-    """What each ended attempt of a turn used. One query: an amendment is in it as a whole or not at all."""
+    """What each ended attempt of a turn used, by attempt."""
     rows = connection.execute(_BOOKED, {"of_turn": turn_id}).mappings()
     return {
         attempt: Usage(_by_model(booked), UsageSource(name), complete)

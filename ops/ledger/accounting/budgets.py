@@ -203,7 +203,7 @@ def _add(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: 
 
 
 def remove(connection: Connection, key: BudgetKey) -> bool:
-    """Remove a budget with its reservations; False: there is none."""
+    """Remove a budget; False: there is none."""
     return connection.execute(budgets.delete().where(_is(key))).rowcount == 1
 
 

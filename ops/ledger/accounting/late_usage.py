@@ -53,7 +53,7 @@ class SpoolRow:
 
 
 def by_spool(connection: Connection, spool_ids: Collection[str]) -> dict[str, SpoolRow]:
-    """The attempts that spools belong to."""
+    """The attempts that these spools belong to; those that are missing are not known to this ledger."""
     columns = [attempts.c[name] for name in ("spool_id", *_COLUMNS)]
     request = sa.case((_ESTIMATED, turns.c.request)).label("request")  # up to 10 MB: only where it is needed
     owner = (turns.c.owner, turns.c.owner_expires)
@@ -81,9 +81,14 @@ def _readable(request: str | None) -> TurnRequest | None:
 
 
 def amend(connection: Connection, turn_id: str, attempt: int, observed: Usage) -> bool:
-    """Replace what an attempt was booked with. Its source is written first: it becomes an observed one only once.
+    """Replace what an attempt was booked with, an estimate or nothing, by usage that was observed after all.
 
-    The totals keep the estimate, which is in no other number: they only ever grow.
+    False, and nothing changes: no such attempt has ended, or its usage was observed already, or this one was
+    not. The bill has it where the attempt ended; the result of a turn that is settled stays as it was given.
+    Killed before: the spool is still there, so the next one to tidy the host reads it. So remove it after.
+
+    Its source is written first: it becomes an observed one only once. The totals keep the estimate, which is in no
+    other number: they only ever grow.
     """
     if not observed.source.observed:
         return False

@@ -104,7 +104,11 @@ def _place(connection: Connection, request: TurnRequest) -> str:
 
 
 def submit_many(connection: Connection, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
-    """Record turns as queued, each for the task of its own id; those that are known already stay as they are."""
+    """Record turns as queued, in one transaction; returns the ids that were new: of others, the first stays.
+
+    Killed before: the messages are delivered again and submit. Others who submit these turns wait
+    meanwhile, so some hundred are enough.
+    """
     # in one order, or two that submit the same turns would lock each other out
     in_one_order = sorted(requests, key=attrgetter("turn_id"))
     new = frozenset(request.turn_id for request in in_one_order if submit(connection, request, now))

@@ -68,7 +68,7 @@ def route(connection: Connection, claim: Claim, agent: str) -> Claim:
 
 
 def renew(connection: Connection, claims: Collection[Claim], now: float, ttl: float) -> Renewal:
-    """Prolong leases."""
+    """Prolong the leases of these claims. Those missing in `Renewal.held` were lost: detach from them."""
     # Locked in one order: so does whoever else locks many turns.
     held = _held(connection, claims, locked=True)
     connection.execute(turns.update().where(turns.c.turn_id.in_(held)).values(owner_expires=now + ttl))
@@ -76,12 +76,15 @@ def renew(connection: Connection, claims: Collection[Claim], now: float, ttl: fl
 
 
 def standing(connection: Connection, claims: Collection[Claim]) -> Renewal:
-    """What has become of claims."""
+    """What has become of claims, without prolonging them: nothing is written, so it may be asked often."""
     return _renewal(_held(connection, claims, locked=False))
 
 
 def release(connection: Connection, claims: Collection[Claim], now: float) -> None:
-    """Let go of running turns."""
+    """Let go of running turns, so that they can be taken at once. A stale claim changes nothing.
+
+    Their agents go on.
+    """
     held = _held(connection, claims, locked=True)
     connection.execute(turns.update().where(turns.c.turn_id.in_(held)).values(owner=None, owner_expires=now))
 
@@ -113,12 +116,25 @@ def begin_attempt(
     session_id: str | None,
     resume: bool,
     now: float,
-    slots: int | None,
-    lease_s: int | None,
-    stop_grace_s: float | None,
+    slots: int | None = None,
+    lease_s: int | None = None,
+    stop_grace_s: float | None = None,
     agent_version: str | None = None,
 ) -> Attempt | HostBusy | OverBudget:
-    """Record where the agent is about to run, if there is a slot, and money left."""
+    """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
+
+    HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
+    may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers. `lease_s` and
+    `stop_grace_s` are what the host will be told: a successor with other settings counts with these.
+    `agent_version` is what the host was seen to have; None: not known.
+
+    OverBudget: a budget of the turn's labels has less left than the request's `max_cost_usd`, or what the
+    budget reserves for requests without one; nothing was written. Otherwise so much is reserved until the
+    attempt's end is booked, and what it cost counts instead.
+
+    Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
+    agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
+    """
     row = held(connection, claim)
     current = open_attempt(connection, claim.turn_id)
     if current is not None:

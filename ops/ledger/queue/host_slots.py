@@ -41,6 +41,6 @@ def _alone(connection: Connection, host: str) -> None:
 
 
 def open_attempts(connection: Connection) -> dict[str, int]:
-    """How many attempts have not ended where."""
+    """How many slots are taken, by host; a host that is missing has none taken."""
     query = sa.select(attempts.c.host, sa.func.count()).where(attempts.c.ended_at.is_(None))
     return {str(host): int(count) for host, count in connection.execute(query.group_by(attempts.c.host))}

@@ -28,7 +28,7 @@ class Seen:
 
 
 def announce(connection: Connection, known: Mapping[str, Labels], now: float) -> None:
-    """Say that a worker knows these hosts, unless somebody has said so just now."""
+    """Say that a worker knows these hosts, which have these labels; to be repeated about once a minute."""
     connection.execute(hosts.delete().where(hosts.c.seen_at <= now - REMEMBERED_S))
     fresh = sa.select(hosts.c.name, hosts.c.labels).where(hosts.c.seen_at > now - REFRESH_S)
     said = {(name, labels) for name, labels in connection.execute(fresh)}
@@ -43,7 +43,7 @@ def announce(connection: Connection, known: Mapping[str, Labels], now: float) ->
 
 
 def known(connection: Connection) -> dict[str, list[Seen]]:
-    """All hosts that workers know, or have known; several may have different labels for one."""
+    """The hosts that workers have known within the last day, by name."""
     found: dict[str, list[Seen]] = {}
     query = sa.select(hosts.c.name, hosts.c.labels, hosts.c.seen_at).order_by(hosts.c.name, hosts.c.labels)
     for name, labels, seen_at in connection.execute(query):

@@ -16,12 +16,22 @@ def wait(
     due_at: float,
     reason: str,
     now: float,
-    ended: AttemptEnd | None,
+    ended: AttemptEnd | None = None,
     *,
-    unreachable_since: float | None,
-    host: str | None,
+    unreachable_since: float | None = None,
+    host: str | None = None,
 ) -> None:
-    """Park a turn that the caller holds. If somebody wants it cancelled, it is due at once."""
+    """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
+
+    Append the attempt's events first: the next one is numbered from the last event stored.
+
+    The claim is over. An attempt that is left open stays to be attached to; `unreachable_since` is noted with
+    it, unless an earlier time is. The session stays locked.
+
+    `host` is the only one that the next attempt can use, say because its session is there; None: as requested.
+
+    Killed after: any worker takes the turn when its time has come.
+    """
     row = held(connection, claim)
     if ended is not None:
         book(connection, claim.turn_id, row["agent"], ended, now)

@@ -19,7 +19,10 @@ def lost(connection: Connection, turn_id: str, since: float) -> None:
 
 
 def reached(connection: Connection, claim: Claim) -> None:
-    """Strike it out for a turn that the caller holds."""
+    """Note that a worker has attached to the open attempt: its host is not out of reach. Raises StaleClaim.
+
+    Killed before: the successor takes the host for unreachable for longer than it was, until it attaches.
+    """
     held(connection, claim)
     still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))
     connection.execute(attempts.update().where(still_open).values(unreachable_since=None))

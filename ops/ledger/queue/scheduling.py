@@ -72,7 +72,12 @@ class _Head:
 
 
 def take(connection: Connection, owner: str, admits: Admits, now: float, ttl: float, limit: int) -> list[Claim]:
-    """Claim up to `limit` turns in places that are admitted."""
+    """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.
+
+    Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
+    producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to, None: begin one.
+    Killed after: nobody renews, so the leases run out after `ttl` seconds and other owners take the turns.
+    """
     taken = []
     for row in connection.execute(_ORPHANS, {"now": now, "most": limit}).mappings().all():
         claim = _claimed(connection, row, owner, now, ttl) if admits(row["place"]) else None

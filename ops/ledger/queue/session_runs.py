@@ -59,7 +59,10 @@ def submit(
     due_at: float | None = None,
     expires_at: float | None = None,
 ) -> bool:
-    """Record a session, and its first turn as queued; False: it is known already."""
+    """Record a session of turns, and the first one as queued; False: its id is known already.
+
+    Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
+    """
     created = insert_new(
         connection,
         session_runs,
@@ -149,7 +152,7 @@ def want_cancelled(connection: Connection, run_id: str, at: str) -> bool:
 
 
 def find(connection: Connection, run_id: str) -> SessionRun | None:
-    """One session."""
+    """A session of turns; None: not known."""
     row = connection.execute(_ROW, {"this": run_id}).mappings().first()
     if row is None:
         return None

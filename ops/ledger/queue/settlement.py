@@ -45,10 +45,18 @@ def settle(
     claim: Claim,
     result: TurnResult,
     now: float,
-    ended: AttemptEnd | None,
+    ended: AttemptEnd | None = None,
     checks: Sequence[Check] = (),
 ) -> TurnResult:
-    """Settle a turn that the caller holds."""
+    """Give the turn its result, book its last attempt and free its session, in one transaction.
+
+    Returns the result that stands: the stored one if it was settled before. Raises StaleClaim, and
+    AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor folds the spool
+    again. Killed after: nobody takes the turn again. So acknowledge the message and remove the spool after.
+
+    A turn of a session, whose `checks` were run, is followed by the next one, or by the session's end, in the
+    same transaction.
+    """
     row = locked(connection, claim.turn_id)
     if row["state"] == State.SETTLED:
         return stored_result(connection, claim.turn_id)
@@ -63,7 +71,10 @@ def settle(
 
 
 def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, now: float) -> Settled | Busy:
-    """Settle a turn that no agent runs for."""
+    """Settle a queued or waiting turn that no agent runs for: cancelled before it began. Raises UnknownTurn.
+
+    Busy: it is running, or an attempt is open; only its owner can settle it.
+    """
     row = locked(connection, turn_id)
     if row["state"] == State.SETTLED:
         return Settled(stored_result(connection, turn_id))
@@ -99,8 +110,12 @@ def refuse(connection: Connection, agent: str, result: TurnResult, waiter: Waite
     return Asked(stored_result(connection, turn_id), again=not created)
 
 
-def cancel(connection: Connection, turn_id: str, now: float, *, running: bool) -> State:
-    """Ask for the end of a turn."""
+def cancel(connection: Connection, turn_id: str, now: float, *, running: bool = True) -> State:
+    """Ask for the end of a turn, of one that is `running` only if so asked; returns where it stands.
+
+    Its owner hears of it with the next `renew`, the next owner with its claim. A turn that waits may be taken
+    at once. Raises UnknownTurn.
+    """
     row = locked(connection, turn_id)
     state = State(row["state"])
     if state is State.RUNNING:
@@ -112,8 +127,11 @@ def cancel(connection: Connection, turn_id: str, now: float, *, running: bool) -
     return state
 
 
-def cancel_session(connection: Connection, run_id: str, now: float, *, running: bool) -> str | None:
-    """Ask for the end of a session of turns and of the one that is open."""
+def cancel_session(connection: Connection, run_id: str, now: float, *, running: bool = True) -> str | None:
+    """Ask for the end of a session of turns and of its open turn, of one that is `running` only if so asked.
+
+    Returns that turn's id; None: there is nothing left to cancel, or no session of that id.
+    """
     while (turn_id := session_runs.open_turn(connection, run_id)) is not None:
         state = cancel(connection, turn_id, now, running=running)
         if state is State.RUNNING and not running:
@@ -151,7 +169,7 @@ def _conclude(
 
 
 def settled(connection: Connection, turn_ids: Collection[str]) -> frozenset[str]:
-    """Those that have their result."""
+    """Those of these turns that have their result."""
     found: set[str] = set()
     remaining = iter(turn_ids)
     while asked := list(islice(remaining, _ASKED_AT_ONCE)):

@@ -63,12 +63,12 @@ def _noted(dialect: str) -> Any:
 
 
 def of(connection: Connection, turn_id: str) -> tuple[Waiter, ...]:
-    """The tasks that wait for a turn."""
+    """The tasks that have yet to be told the turn's result, with what is kept of each."""
     return tuple(_waiter(row) for row in connection.execute(_OF_TURN, {"of_turn": turn_id}).mappings())
 
 
 def stamped_messages(connection: Connection) -> dict[str, str]:
-    """The messages with stamps of tasks whose turns have not ended: all are read, for a rare command."""
+    """What is kept of the messages that have stamps, by task id, of tasks whose turns have not ended."""
     stamped = waiters.c.message.contains('"stamps":{"', autoescape=True)
     query = sa.select(waiters.c.task_id, waiters.c.message).where(waiters.c.settled_at.is_(None), stamped)
     return {row.task_id: row.message for row in connection.execute(query)}
@@ -81,13 +81,16 @@ def settled(connection: Connection, turn_id: str, at: float, executing: Waiter |
     connection.execute(_SETTLED, {**of, "settled_at": at, "until": at + LEASE_S})
 
 
-def unanswered(connection: Connection, now: float, limit: int) -> list[str]:
-    """Turns that have ended, and for which tasks still wait that nobody is telling."""
+def unanswered(connection: Connection, now: float, limit: int = 100) -> list[str]:
+    """Turns that have ended and for which tasks still wait, without those whose tasks somebody is telling."""
     return list(connection.scalars(_UNANSWERED, {"now": now, "most": limit}))
 
 
 def lease(connection: Connection, waiter: Waiter, now: float) -> Waiter | None:
-    """Be the only one to tell a task; returns it as it is now, None: somebody else tells it, or has."""
+    """Be the only one to tell a task; returns it as it is now, None: somebody else tells it, or has.
+
+    Killed after: somebody else tells it once the lease has run out, which `renew_leases` prolongs.
+    """
     lease_of = {**_this(waiter), "now": now, "leased_until": now + LEASE_S}
     row = connection.execute(_LEASE, lease_of).mappings().first()
     return None if row is None else _waiter(row)
@@ -106,13 +109,16 @@ def put_off(connection: Connection, waiter: Waiter, until: float, sent: Collecti
 
 
 def told(connection: Connection, waiter: Waiter) -> bool:
-    """Forget a task that knows the result, and on which all follows that is to; returns whether others wait."""
+    """Note that a task knows the result, and what follows on it is sent. Killed before: it is told again.
+
+    Returns whether other tasks wait for its turn.
+    """
     connection.execute(_TOLD, _this(waiter))
     return bool(connection.scalar(_OTHERS, {"of_turn": waiter.turn_id}))
 
 
 def turn_of(connection: Connection, task_id: str) -> str | None:
-    """The turn, or session of turns, that a task waits for; the oldest turn, should there be several."""
+    """The turn that a Celery task waits for; None: none is known."""
     query = (
         sa.select(waiters.c.turn_id)
         .outerjoin(turns, waiters.c.turn_id == turns.c.turn_id)

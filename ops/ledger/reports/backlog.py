@@ -44,7 +44,7 @@ def backlog(connection: Connection, now: float) -> Backlog:
 
 
 def queue_depths(connection: Connection) -> dict[State, int]:
-    """How many turns stand where; those that are settled are not counted."""
+    """How many turns are queued, running and waiting."""
     depths = dict.fromkeys(UNSETTLED, 0)
     query = sa.select(turns.c.state, sa.func.count()).where(turns.c.state.in_(list(depths)))
     for state, count in connection.execute(query.group_by(turns.c.state)):

@@ -46,8 +46,8 @@ class CostRow:
     spent: Spent
 
 
-def cost(connection: Connection, by: CostKey, since: float | None) -> list[CostRow]:
-    """The bill of all attempts that ended at or after `since`."""
+def cost(connection: Connection, by: CostKey, since: float | None = None) -> list[CostRow]:
+    """The bill, highest cost first. By label, a turn counts once for each of its labels."""
     tables: FromClause = usage  # with what is needed: there may be a million rows
     if by in (CostKey.HOST, CostKey.OUTCOME, CostKey.VERSION) or since is not None:
         tables = tables.join(attempts)

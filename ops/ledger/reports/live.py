@@ -62,7 +62,7 @@ def running(connection: Connection, limit: int) -> tuple[int, list[RunningTurn]]
 
 
 def spending(connection: Connection, since: Sequence[float]) -> list[Spending]:
-    """What the attempts used that ended at or after each of these times. Estimates are in none."""
+    """What the attempts used that ended at or after each of these times."""
     tokens = sum((usage.c[kind] for kind in TOKEN_KINDS), sa.literal(0))
     columns = []
     for start in since:

@@ -49,7 +49,7 @@ class TurnRow:
 
 
 def turn(connection: Connection, turn_id: str) -> TurnRow:
-    """One turn; raises UnknownTurn."""
+    """One turn. Raises UnknownTurn."""
     rows = _rows(connection, turns.c.turn_id == turn_id, 1)
     if not rows:
         raise UnknownTurn(turn_id)
@@ -57,27 +57,27 @@ def turn(connection: Connection, turn_id: str) -> TurnRow:
 
 
 def request(connection: Connection, turn_id: str) -> TurnRequest | None:
-    """What was asked."""
+    """What was asked; None: the turn is not known, or its request was refused or is forgotten."""
     document = connection.scalar(sa.select(turns.c.request).where(turns.c.turn_id == turn_id))
     return TurnRequest.model_validate_json(document) if document else None
 
 
 def result(connection: Connection, turn_id: str) -> TurnResult | None:
-    """What came of it."""
+    """What came of it; None: not settled, or not known."""
     document = connection.scalar(sa.select(turns.c.result).where(turns.c.turn_id == turn_id))
     return TurnResult.model_validate_json(document) if document else None
 
 
 def history(
     connection: Connection,
-    limit: int,
+    limit: int = 50,
     *,
-    status: str | None,
-    agent: str | None,
-    host: str | None,
-    label: tuple[str, str] | None,
+    status: str | None = None,
+    agent: str | None = None,
+    host: str | None = None,
+    label: tuple[str, str] | None = None,
 ) -> list[TurnRow]:
-    """The newest turns."""
+    """The newest turns first. `status` is a state (queued, running, waiting) or how a turn ended."""
     conditions: list[ColumnElement[bool]] = []
     if status is not None:
         conditions.append((turns.c.state if status in UNSETTLED else turns.c.status) == status)
