@@ -1,4 +1,4 @@
-"""When to try an unreachable host again."""
+"""When to try again what has failed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from random import Random
 
 from remote.errors import HostUnreachable
+
+
+def ceiling_s(failures: int, first_s: float, longest_s: float) -> float:
+    """Return the longest delay after so many failures in a row: it doubles with each after the first one.
+
+    Callers draw the delay below it: "full jitter", AWS Architecture Blog 2015.
+    """
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 60))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,6 @@ class Backoff:
             self._failing_since = now
         if now - self._failing_since >= self._give_up_s:
             raise loss
-        ceiling = min(self._patience.longest_delay_s, self._patience.first_delay_s * 2.0**self._failures)
         self._failures += 1
-        return self._rng.uniform(0.0, ceiling)
+        patience = self._patience
+        return self._rng.uniform(0.0, ceiling_s(self._failures, patience.first_delay_s, patience.longest_delay_s))

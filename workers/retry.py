@@ -9,6 +9,7 @@ from enum import Enum
 
 from adapters.errors import KINDS, HostBusy, Paid, Retry, TurnError
 from adapters.usage import Usage, combine
+from remote.backoff import ceiling_s
 
 _WAIT_S = 5.0  # a turn that waits for another one looks again about this often
 _SLOT_S = 0.2  # one that lost a race for a slot; it is taken again only when there seems to be one
@@ -74,8 +75,8 @@ class RetryPolicy:
         may have been paid for and have failed by one kind: what fails twice in the same way is likely to do so a
         third time, and to bill again.
 
-        The delay is drawn evenly from 0 to base * 2^(attempt-1), capped ("full jitter", AWS Architecture Blog
-        2015); a reset time that the API named is waited for in full, the delay comes on top.
+        The delay is drawn evenly from 0 to base * 2^(attempt-1), capped; a reset time that the API named is waited
+        for in full, the delay comes on top.
         """
         if error.retry is Retry.NEVER:
             return Final.POINTLESS
@@ -87,9 +88,8 @@ class RetryPolicy:
             return Final.MAX_ATTEMPTS
         if len(paid_alike(error, past)) > self.max_paid_retries:
             return Final.MAX_PAID_RETRIES
-        ceiling = min(self.max_s, self.base_s * 2.0 ** min(attempt - 1, 60))
-        earliest = max(now, error.retry_at or now)
-        return _within(RetryDecision(earliest + rng.uniform(0.0, ceiling), counts=True), deadline)
+        delay_s = rng.uniform(0.0, ceiling_s(attempt, self.base_s, self.max_s))
+        return _within(RetryDecision(max(now, error.retry_at or now) + delay_s, counts=True), deadline)
 
 
 def paid_alike(error: TurnError, past: Iterable[PastAttempt]) -> list[PastAttempt]:

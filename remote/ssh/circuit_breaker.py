@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from random import Random
 
+from remote.backoff import ceiling_s
 from remote.errors import HostError, HostUnreachable
 
 _TOLERATED = 3  # failures in a row
@@ -69,5 +70,5 @@ class CoolDown:
             return _LONGEST_S
         if self._failures < _TOLERATED:
             return 0.0
-        ceiling = min(_LONGEST_S, _FIRST_S * 2.0 ** (self._failures - _TOLERATED))
+        ceiling = ceiling_s(self._failures - _TOLERATED + 1, _FIRST_S, _LONGEST_S)
         return self._rng.uniform(ceiling / 2, ceiling)

@@ -28,7 +28,6 @@ from kombu.transport import redis as kombu_redis
 from kombu.utils.encoding import bytes_to_str
 
 from workers.brokers.settings import connection_errors
-from workers.brokers.shared_keys import bring_along
 
 ALIVE: Final = (
     "runturn.transit"  # sorted set: lists of messages in transit, by when their consumers were alive last
@@ -85,8 +84,6 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._looked_at = 0.0  # by the monotonic clock
-        # Twice: what a worker held that was killed just before is abandoned only after the visibility timeout.
-        self._bring_along_at = [0.0, time.monotonic() + 1.5 * self.visibility_timeout]
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Note a message that is being delivered. Raises GivenBack."""
@@ -117,9 +114,6 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
             self.channel.stay(client)
             if given := client.eval(_GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
                 log.warning("messages that a lost worker had in transit are back in their queue", messages=given)
-            while self._bring_along_at and now >= self._bring_along_at[0]:
-                del self._bring_along_at[0]
-                bring_along(client, self.channel.acked_queues, time.time() - self.visibility_timeout)
         super().restore_visible(start=start, num=num, interval=1)
 
 

@@ -20,8 +20,8 @@ import structlog
 from ops.errors import ArchiveUnavailable, LedgerUnavailable
 from ops.logs import turn_logging
 from ops.transcripts import Archive, compose
+from remote.daemon_threads import DaemonExecutor
 from workers.context import Equipment
-from workers.threads import DaemonPool
 
 _ROUND_S = 30.0
 _AGE_S = 60.0  # of a settled turn whose worker ought to have written its transcript
@@ -41,7 +41,7 @@ class Archivist:
         self._equipment = equipment
         self._ledger = equipment.ledger
         self._archive = archive
-        self._thread = DaemonPool(1, "transcripts")  # of its own: the archive may hang
+        self._thread = DaemonExecutor(1, "transcripts")  # of its own: the archive may hang
         self._in_hand: Future[Any] | None = None
         self._fresh: deque[str] = deque(maxlen=_FRESH)
         self._nudged = asyncio.Event()

@@ -17,11 +17,11 @@ import structlog
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, Claim, Ledger, Waiter
 from ops.tracing import Tracing, parent_of_task
+from remote.daemon_threads import DaemonExecutor
 from workers.errors import Undelivered
 from workers.tasks.delivery import Execution, Outcome, Result
 from workers.tasks.execution import Executor
 from workers.tasks.kept_message import unasked
-from workers.threads import DaemonPool
 from workers.turn.run import RunOutcome, TurnRun
 from workers.turn.settlement import Parked
 
@@ -47,7 +47,7 @@ class TurnTasks:
         self._ledger = ledger
         self._clock = clock
         self._tracing = tracing
-        self._telling = DaemonPool(_THREADS, "telling")
+        self._telling = DaemonExecutor(_THREADS, "telling")
         self._queued: set[str] = set()  # turns, and sessions of turns
         self._pending: set[Future[None]] = set()
         self._threads: set[threading.Thread] = set()

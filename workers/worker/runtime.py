@@ -19,13 +19,13 @@ import structlog
 from adapters.protocol.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
+from remote.daemon_threads import DaemonExecutor
 from workers.context import Equipment
 from workers.live.messages import Reply, Said
 from workers.maintenance.host_cleanup import keep_tidy
 from workers.maintenance.retention import keep_forgetting
 from workers.maintenance.transcripts import Archivist
 from workers.tasks.waiting import TurnTasks
-from workers.threads import DaemonPool
 from workers.turn.run import Left, RunOutcome, TurnRun
 from workers.worker.admission import Admission, Arrival, Outcome, cancel_stamped, cancel_tasks
 from workers.worker.claims import Keeper
@@ -64,7 +64,7 @@ class Runtime:
         self._idle = threading.Event()
         self._idle.set()
         self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(DaemonPool(_THREADS, "ledger"))
+        self._loop.set_default_executor(DaemonExecutor(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
         self._runs: set[TurnRun] = set()
         self._admission = Admission(equipment, self._nudge, tasks.give)
