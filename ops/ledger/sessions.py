@@ -14,7 +14,7 @@ from ops.ledger.models import Claim
 from ops.ledger.rows import held
 from ops.ledger.schema import sessions
 
-# Made once, as in `turn_rows`.
+# Made once, as in `rows`.
 _HOLDER = sa.select(sessions.c.locked_by).where(sessions.c.session_id == sa.bindparam("this"))
 _UNLOCK = sessions.update().where(sessions.c.locked_by == sa.bindparam("of_turn"))
 

@@ -7,8 +7,8 @@ TIMEOUT_S: Final = 2.0
 # To be run as `python -c IMPATIENT` before the command line of a worker.
 IMPATIENT: Final = f"""
 import sys
-from workers import brokers
-brokers.VISIBILITY_TIMEOUT_S = {TIMEOUT_S}
+from workers.brokers import settings
+settings.VISIBILITY_TIMEOUT_S = {TIMEOUT_S}
 from workers.cli.main import main
 sys.argv = ["runturn", *sys.argv[4:]]
 main()

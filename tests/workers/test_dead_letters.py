@@ -48,12 +48,12 @@ POISON: Mapping[str, tuple[bytes, str | None, Mapping[str, Any], str]] = {
 # A worker whose code has a bug. It is run before the command line of a worker.
 FAULTY = """
 import sys
-from workers import reception
+from workers.worker import strategy
 
 def faulty(*_):
     raise KeyError("odd")
 
-reception._arrival = faulty
+strategy._arrival = faulty
 from workers.cli.main import main
 sys.argv = ["runturn", *sys.argv[4:]]
 main()

@@ -29,17 +29,17 @@ SILENT_S = 3  # the visibility timeout
 # A consumer that stops between the pop and the note, as a kill or a pause may catch it.
 CAUGHT = """
 import os, signal, sys
-from workers import transit
+from workers.brokers import redis_transport
 
-note = transit.QoS.append
+note = redis_transport.QoS.append
 
 def append(self, message, tag):
     print("popped", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
     note(self, message, tag)
 
-transit.QoS.append = append
-transit.install()
+redis_transport.QoS.append = append
+redis_transport.install()
 from tests.workers.test_transit import consuming
 
 with consuming(sys.argv[1]) as received:

@@ -18,7 +18,7 @@ from ops.ledger.database import upsert
 from ops.ledger.models import AttemptEnd
 from ops.ledger.schema import TOKEN_KINDS, attempts, failure_totals, model_totals, outcome_totals, usage
 
-# Made once, as in `turn_rows`.
+# Made once, as in `rows`.
 _END_ONCE = (
     attempts.update()
     .where(

@@ -28,7 +28,7 @@ _MOST_USD = 1e9  # above any limit, and within what the database counts
 _POSTGRESQL_LOCK = 0x627564676574  # "budget": any number does that nobody else uses
 _KEY = (budgets.c.name, budgets.c.value, budgets.c.period)
 
-# Made once, as in `turn_rows`.
+# Made once, as in `rows`.
 _OF_LABELS = (
     sa.select(budgets)
     .join(turn_labels, sa.and_(turn_labels.c.name == budgets.c.name, turn_labels.c.value == budgets.c.value))

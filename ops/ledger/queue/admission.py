@@ -18,7 +18,7 @@ from ops.ledger.queue import requirements, waiters
 from ops.ledger.rows import as_stored, locked, stored_result
 from ops.ledger.schema import turn_labels, turns
 
-# Made once, as in `turn_rows`.
+# Made once, as in `rows`.
 _EXPIRES = turns.update().where(turns.c.turn_id == sa.bindparam("this"))
 _FOR_EVER = _EXPIRES.where(turns.c.expires_at.is_not(None)).values(expires_at=None)
 _UNTIL = _EXPIRES.where(turns.c.expires_at < sa.bindparam("until")).values(expires_at=sa.bindparam("until"))

@@ -25,7 +25,7 @@ from ops.ledger.rows import (
 )
 from ops.ledger.schema import attempts, turns
 
-_BEGUN = attempts.insert()  # made once, as in `turn_rows`
+_BEGUN = attempts.insert()  # made once, as in `rows`
 
 
 @dataclass(frozen=True, slots=True)

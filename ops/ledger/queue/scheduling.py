@@ -72,7 +72,7 @@ class _Head:
 
 
 def take(connection: Connection, owner: str, admits: Admits, now: float, ttl: float, limit: int) -> list[Claim]:
-    """Claim up to `limit` turns, in places (see `places`) that `admits` says yes to, each asked once a turn.
+    """Claim up to `limit` turns, in places (see `requirements`) that `admits` says yes to, each asked once a turn.
 
     Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
     producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to, None: begin one.

@@ -20,7 +20,7 @@ from ops.ledger.schema import turns, waiters
 
 LEASE_S = 15.0  # of whoever tells a task, who renews it: it is told by one worker at a time
 
-# Made once, as in `turn_rows`; the names are not the columns', see there.
+# Made once, as in `rows`; the names are not the columns', see there.
 _TURN = waiters.c.turn_id == sa.bindparam("of_turn")
 _TASK = sa.and_(waiters.c.task_id == sa.bindparam("of_task"), waiters.c.follows == sa.bindparam("what_follows"))
 _THIS = sa.and_(_TURN, _TASK)
