@@ -86,7 +86,7 @@ class KeptRequest(ShownRequest):
         post: Callable[[Callable[[], object]], None],
         send: Callable[..., None],
     ) -> None:
-        """`kept` is a `kept_message.Kept`; `post` has something called on Celery's thread; `send` sends an event."""
+        """`post` has something called on Celery's thread; `send` sends an event."""
         body: tuple[list[object], dict[str, object], dict[str, Any]] = (args, {}, kept.embed)
         message = SimpleNamespace(headers=kept.headers, body=body, delivery_info={}, properties=kept.properties)
         super().__init__(message, app=app, hostname=hostname, headers=kept.headers, body=body, decoded=True)
