@@ -64,7 +64,7 @@ bench: $(INSTALLED)
 
 # How long turns wait in fleets of all sizes, see docs/capacity.md. CHECK=1: compare with a small real fleet, too.
 simulate: $(INSTALLED)
-	$(BIN)/python -m ops.capacity
+	$(BIN)/python -m tests.tools.capacity
 	$(if $(CHECK),$(BIN)/python -m tests.bench capacity_check)
 
 # Hundreds of turns while everything around them is killed and cut off, on each broker: a quarter of an hour.
@@ -93,7 +93,7 @@ secrets:
 
 # Grafana's boards, ops/grafana/dashboards/*.json.
 dashboards: $(INSTALLED)
-	$(BIN)/python -m ops.grafana
+	$(BIN)/python -m tests.tools.dashboards
 
 # A picture of each board for docs/dashboards.md, from two minutes of a small fleet's life on a real Prometheus.
 pictures: $(INSTALLED) test-tools

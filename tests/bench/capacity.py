@@ -1,4 +1,4 @@
-"""The simulation of `ops.capacity` against a real fleet: the same turns, measured and simulated."""
+"""The simulation of `tests.tools.capacity` against a real fleet: the same turns, measured and simulated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from ops.capacity import Fleet, Served, Turn, measure, simulate
 from ops.ledger import TurnRow
 from tests.bench.rows import Row, Rows, informs
+from tests.tools.capacity import Fleet, Served, Turn, measure, simulate
 from tests.workers import fleet as real
 from tests.workers.conftest import RECORDINGS
 

@@ -1,1 +1,1 @@
-"""The boards of `ops.grafana`: checked on paper, on a real Prometheus, and drawn."""
+"""The boards of `tests.tools.dashboards`: checked on paper, on a real Prometheus, and drawn."""

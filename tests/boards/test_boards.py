@@ -13,10 +13,10 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from ops.grafana.boards import BOARDS
 from tests.boards.files import FOLDER, Panel, boards, filled, panels
 from tests.boards.metrics import SCRAPED, known, ours
 from tests.boards.promql import groupings, selectors
+from tests.tools.dashboards.boards import BOARDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PROVISIONING = FOLDER.parent / "provisioning"

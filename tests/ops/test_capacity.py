@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ops.capacity import (
+from tests.tools.capacity import (
     Figures,
     Fleet,
     Lengths,
@@ -27,10 +27,10 @@ from ops.capacity import (
     simulate,
     together,
 )
-from ops.capacity.__main__ import main
-from ops.capacity.costs import LIMITS, TURN, costs
-from ops.capacity.report import HOSTS, producers, servers, sizes
-from ops.capacity.theory import erlang_c, mean_wait_s
+from tests.tools.capacity.__main__ import main
+from tests.tools.capacity.costs import LIMITS, TURN, costs
+from tests.tools.capacity.report import HOSTS, producers, servers, sizes
+from tests.tools.capacity.theory import erlang_c, mean_wait_s
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "capacity.md"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import GREEN, ORANGE, RED
-from ops.grafana.panels import distribution, graph, number, ranking, rows
-from ops.grafana.promql import (
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import GREEN, ORANGE, RED
+from tests.tools.dashboards.panels import distribution, graph, number, ranking, rows
+from tests.tools.dashboards.promql import (
     AGENT,
     COMPLETED,
     MODEL,
@@ -19,8 +19,8 @@ from ops.grafana.promql import (
     rate,
     ratio,
 )
-from ops.grafana.query import Column, Query
-from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE, USD, USD_PER_HOUR
+from tests.tools.dashboards.query import Column, Query
+from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS, SHARE, USD, USD_PER_HOUR
 
 _COST = "runturn_cost_usd_total"
 _VAIN, _KINDS = "runturn_failed_attempt_cost_usd_total", "agent, version, outcome"

@@ -20,9 +20,19 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heatmap_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from ops.grafana.colours import BY_THRESHOLD, COLOURS, GREEN, PLAIN, RED, Steps, named, no_value, thresholds
-from ops.grafana.query import DATASOURCE, Column, Query, lettered, target
-from ops.grafana.units import COUNT, UP
+from tests.tools.dashboards.colours import (
+    BY_THRESHOLD,
+    COLOURS,
+    GREEN,
+    PLAIN,
+    RED,
+    Steps,
+    named,
+    no_value,
+    thresholds,
+)
+from tests.tools.dashboards.query import DATASOURCE, Column, Query, lettered, target
+from tests.tools.dashboards.units import COUNT, UP
 
 Panel = Builder[model.Panel]
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import ANY_IS_BAD, GREEN, ORANGE, RED
-from ops.grafana.panels import distribution, graph, number, ranking, rows, states
-from ops.grafana.promql import HOST, buckets, fullest, increase, mean, or_zero, quantile, rate, ratio, worst
-from ops.grafana.query import Column, Query
-from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import ANY_IS_BAD, GREEN, ORANGE, RED
+from tests.tools.dashboards.panels import distribution, graph, number, ranking, rows, states
+from tests.tools.dashboards.promql import (
+    HOST,
+    buckets,
+    fullest,
+    increase,
+    mean,
+    or_zero,
+    quantile,
+    rate,
+    ratio,
+    worst,
+)
+from tests.tools.dashboards.query import Column, Query
+from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _UP = worst("runturn_host_up", HOST, by="host")
 # Every worker knows how many agents a host may run; how many are there, only the ledger does.

@@ -3,10 +3,10 @@
 Pure, but for `__main__`: values in, values out; no clock, no process, and all chance comes from a seed.
 """
 
-from ops.capacity.arrivals import Turn, burst, poisson, together
-from ops.capacity.figures import Figures, Waits, measure
-from ops.capacity.lengths import Lengths, LogNormal
-from ops.capacity.simulation import Fleet, Served, simulate
+from tests.tools.capacity.arrivals import Turn, burst, poisson, together
+from tests.tools.capacity.figures import Figures, Waits, measure
+from tests.tools.capacity.lengths import Lengths, LogNormal
+from tests.tools.capacity.simulation import Fleet, Served, simulate
 
 __all__ = [
     "Figures",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ops.capacity.simulation import Fleet, Served
+from tests.tools.capacity.simulation import Fleet, Served
 
 
 @dataclass(frozen=True, slots=True)

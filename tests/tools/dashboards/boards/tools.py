@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import GREEN, ORANGE, RED
-from ops.grafana.panels import distribution, graph, number, ranking, rows
-from ops.grafana.promql import AGENT, booked, buckets, increase, mean, or_zero, quantile, rate, ratio
-from ops.grafana.query import Column, Query
-from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import GREEN, ORANGE, RED
+from tests.tools.dashboards.panels import distribution, graph, number, ranking, rows
+from tests.tools.dashboards.promql import AGENT, booked, buckets, increase, mean, or_zero, quantile, rate, ratio
+from tests.tools.dashboards.query import Column, Query
+from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _CALLS = "runturn_tool_calls_total"
 _TOOK = "runturn_tool_duration_seconds"

@@ -10,8 +10,8 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from ops.grafana.panels import Panel
-from ops.grafana.query import DATASOURCE
+from tests.tools.dashboards.panels import Panel
+from tests.tools.dashboards.query import DATASOURCE
 
 COLUMNS = 24
 TAG = "runturn"

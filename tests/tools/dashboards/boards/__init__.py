@@ -1,6 +1,6 @@
 """The boards, by the order in which an operator needs them."""
 
-from ops.grafana.boards import fleet, hosts, money, queues, reliability, tokens, tools, turns
+from tests.tools.dashboards.boards import fleet, hosts, money, queues, reliability, tokens, tools, turns
 
 BOARDS = (
     fleet.BOARD,

@@ -1,11 +1,11 @@
-"""`python -m ops.capacity`: how long turns wait, how busy hosts are, and what the servers carry."""
+"""`python -m tests.tools.capacity`: how long turns wait, how busy hosts are, and what the servers carry."""
 
 from __future__ import annotations
 
 import click
 
-from ops.capacity.lengths import LogNormal
-from ops.capacity.report import SLOTS, TURN, a_fleet, all_tables, own
+from tests.tools.capacity.lengths import LogNormal
+from tests.tools.capacity.report import SLOTS, TURN, a_fleet, all_tables, own
 
 
 @click.command()

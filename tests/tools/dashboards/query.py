@@ -11,7 +11,7 @@ from grafana_foundation_sdk.builders import prometheus
 from grafana_foundation_sdk.models import common as shapes
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from ops.grafana.colours import Steps
+from tests.tools.dashboards.colours import Steps
 
 T = TypeVar("T")
 

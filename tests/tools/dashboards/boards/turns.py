@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import GREEN, ORANGE, RED
-from ops.grafana.panels import distribution, graph, number, ranking
-from ops.grafana.promql import (
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import GREEN, ORANGE, RED
+from tests.tools.dashboards.panels import distribution, graph, number, ranking
+from tests.tools.dashboards.promql import (
     AGENT,
     COMPLETED,
     COUNTED,
@@ -18,8 +18,8 @@ from ops.grafana.promql import (
     rate,
     ratio,
 )
-from ops.grafana.query import Query
-from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
+from tests.tools.dashboards.query import Query
+from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _SETTLED = "runturn_settled_turns_total"
 _TURNS = "runturn_turns_total"

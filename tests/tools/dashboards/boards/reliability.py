@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import ANY_IS_BAD, ANY_IS_ODD
-from ops.grafana.panels import graph, number, ranking, states
-from ops.grafana.promql import AGENT, booked, increase, ledger, or_zero, rate
-from ops.grafana.query import Query
-from ops.grafana.units import COUNT, PER_MINUTE, SECONDS
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import ANY_IS_BAD, ANY_IS_ODD
+from tests.tools.dashboards.panels import graph, number, ranking, states
+from tests.tools.dashboards.promql import AGENT, booked, increase, ledger, or_zero, rate
+from tests.tools.dashboards.query import Query
+from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS
 
 _RETRIES = "runturn_turn_retries_total"
 _REATTACHED = "runturn_reattachments_total"

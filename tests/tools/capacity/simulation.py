@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ops.capacity.arrivals import Turn
-from ops.capacity.slots import Slots
+from tests.tools.capacity.arrivals import Turn
+from tests.tools.capacity.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Run:
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self._fleet = fleet
-        self._rng = random.Random(seed)  # noqa: S311  # chance that can be repeated is wanted
+        self._rng = random.Random(seed)  # chance that can be repeated is wanted
         self._slots = Slots(fleet.hosts, fleet.slots)
         self._queue = _Queue()
         self._room = [fleet.room] * fleet.workers

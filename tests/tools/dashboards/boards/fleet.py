@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import ANY_IS_BAD, ANY_IS_ODD, GREEN, ORANGE, RED
-from ops.grafana.panels import graph, number, rows
-from ops.grafana.promql import (
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import ANY_IS_BAD, ANY_IS_ODD, GREEN, ORANGE, RED
+from tests.tools.dashboards.panels import graph, number, rows
+from tests.tools.dashboards.promql import (
     AGENT,
     COMPLETED,
     COUNTED,
@@ -22,8 +22,8 @@ from ops.grafana.promql import (
     select,
     worst,
 )
-from ops.grafana.query import Column, Query
-from ops.grafana.units import BYTES, CORES, COUNT, PER_MINUTE, SECONDS, SHARE, USD, USD_PER_HOUR
+from tests.tools.dashboards.query import Column, Query
+from tests.tools.dashboards.units import BYTES, CORES, COUNT, PER_MINUTE, SECONDS, SHARE, USD, USD_PER_HOUR
 
 _PROCESSES = 'job=~"runturn-.+"'
 _FIRING = 'ALERTS{alertname=~"Runturn.+",alertstate="firing"}'

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import GREEN, ORANGE, RED
-from ops.grafana.panels import graph, number, ranking, rows
-from ops.grafana.promql import AGENT, COMPLETED, MODEL, booked, ledger, ledger_rate, or_zero, ratio
-from ops.grafana.query import Column, Query
-from ops.grafana.units import COUNT, SHARE, TOKENS_PER_MINUTE, USD
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import GREEN, ORANGE, RED
+from tests.tools.dashboards.panels import graph, number, ranking, rows
+from tests.tools.dashboards.promql import AGENT, COMPLETED, MODEL, booked, ledger, ledger_rate, or_zero, ratio
+from tests.tools.dashboards.query import Column, Query
+from tests.tools.dashboards.units import COUNT, SHARE, TOKENS_PER_MINUTE, USD
 
 _TOKENS = "runturn_tokens_total"
 _READ = 'type="cache_read"'

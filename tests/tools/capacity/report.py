@@ -1,4 +1,4 @@
-"""The tables that `python -m ops.capacity` prints; docs/capacity.md shows them."""
+"""The tables that `python -m tests.tools.capacity` prints; docs/capacity.md shows them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ops.capacity.arrivals import burst, poisson, together
-from ops.capacity.costs import GIB, MIB, costs
-from ops.capacity.figures import Figures, Waits, measure
-from ops.capacity.lengths import Lengths, LogNormal
-from ops.capacity.simulation import Fleet, simulate
-from ops.capacity.theory import mean_wait_s
+from tests.tools.capacity.arrivals import burst, poisson, together
+from tests.tools.capacity.costs import GIB, MIB, costs
+from tests.tools.capacity.figures import Figures, Waits, measure
+from tests.tools.capacity.lengths import Lengths, LogNormal
+from tests.tools.capacity.simulation import Fleet, simulate
+from tests.tools.capacity.theory import mean_wait_s
 
 WARM_UP = 8  # mean lengths until a fleet that was empty is as busy as it will be
 MEASURED = 100_000  # turns at least: near full load, waits vary for long

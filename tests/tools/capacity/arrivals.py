@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from ops.capacity.lengths import Lengths
+from tests.tools.capacity.lengths import Lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ def poisson(
     per_s: float, lengths: Lengths, seconds: float, seed: int, *, producer: str = "default", priority: int = 0
 ) -> Iterator[Turn]:
     """Turns that come independently of one another, `per_s` a second in the mean."""
-    rng = random.Random(f"{seed} {producer} {priority}")  # noqa: S311  # chance that can be repeated is wanted
+    rng = random.Random(f"{seed} {producer} {priority}")  # chance that can be repeated is wanted
     at = rng.expovariate(per_s)
     while at < seconds:
         yield Turn(at, lengths.draw(rng), producer, priority)
@@ -36,7 +36,7 @@ def burst(
     count: int, lengths: Lengths, seed: int, *, at: float = 0.0, producer: str = "default", priority: int = 0
 ) -> Iterator[Turn]:
     """Turns that come all at once."""
-    rng = random.Random(f"{seed} {producer} {priority}")  # noqa: S311  # as above
+    rng = random.Random(f"{seed} {producer} {priority}")  # as above
     return (Turn(at, lengths.draw(rng), producer, priority) for _ in range(count))
 
 

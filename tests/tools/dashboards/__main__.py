@@ -1,17 +1,17 @@
-"""`python -m ops.grafana` writes the boards."""
+"""`python -m tests.tools.dashboards` writes the boards."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ops.grafana.boards import BOARDS
+from tests.tools.dashboards.boards import BOARDS
 
-FOLDER = Path(__file__).parent / "dashboards"
+FOLDER = Path(__file__).parents[3] / "ops" / "grafana" / "dashboards"
 
 
 def main() -> None:
     """One file for each board, and no other."""
-    FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for stale in FOLDER.glob("*.json"):
         stale.unlink()
     for board in BOARDS:

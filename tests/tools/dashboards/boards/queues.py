@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ops.grafana.board import Board, Section
-from ops.grafana.colours import ANY_IS_ODD, GREEN, ORANGE, RED
-from ops.grafana.panels import distribution, graph, number, ranking
-from ops.grafana.promql import buckets, ledger, ledger_rate, or_zero, quantile, ratio
-from ops.grafana.query import Query
-from ops.grafana.units import COUNT, PER_MINUTE, SECONDS, SHARE
+from tests.tools.dashboards.board import Board, Section
+from tests.tools.dashboards.colours import ANY_IS_ODD, GREEN, ORANGE, RED
+from tests.tools.dashboards.panels import distribution, graph, number, ranking
+from tests.tools.dashboards.promql import buckets, ledger, ledger_rate, or_zero, quantile, ratio
+from tests.tools.dashboards.query import Query
+from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _QUEUED = "runturn_queued_turns"
 _OLDEST = "runturn_oldest_queued_turn_seconds"

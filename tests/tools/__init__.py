@@ -1,0 +1,1 @@
+"""Programs behind make targets."""
