@@ -16,7 +16,7 @@ from adapters.contract import Adapter, AgentConfig
 from adapters.errors import InvalidRequest, TurnError
 from adapters.protocol.request import AUTO, TurnRequest
 from adapters.routing import check_able
-from adapters.validated_adapter import Checked
+from adapters.validated_adapter import ValidatedAdapter
 
 GROUP = "runturn.adapters"
 
@@ -132,7 +132,7 @@ def _load(entry: EntryPoint, config: AgentConfig, *, trusted: bool) -> Adapter:
         raise TypeError(f"{entry.value} is no factory: it cannot be called")
     adapter: Adapter = factory(config)
     if not trusted:
-        adapter = Checked(adapter)
+        adapter = ValidatedAdapter(adapter)
     if adapter.name != entry.name:
         raise ValueError(f"its factory made an agent that is called {adapter.name!r}")
     return adapter

@@ -44,7 +44,7 @@ class ScriptedOptions(AgentOptions):
     exit_code: Annotated[int, Field(ge=0, le=255)] = Field(default=0, description="What the agent exits with.")
 
 
-class Scripted:
+class ReplayAgent:
     """See `adapters.contract.Adapter`. `recorded` is the agent whose recordings it replays."""
 
     name = "scripted"
@@ -125,6 +125,6 @@ class Scripted:
         return self._defaults.overridden(request.options)
 
 
-def create(config: AgentConfig) -> Scripted:
+def create(config: AgentConfig) -> ReplayAgent:
     """See `adapters.contract.AdapterFactory`. Its recordings are those of Claude Code."""
-    return Scripted(recorded(AgentConfig()), ScriptedOptions.parse(config.options))
+    return ReplayAgent(recorded(AgentConfig()), ScriptedOptions.parse(config.options))

@@ -30,7 +30,7 @@ _RAISED = (Exception, SystemExit)  # the worker, with all of its turns, ends for
 T = TypeVar("T")
 
 
-class Checked:
+class ValidatedAdapter:
     """See `adapters.contract.Adapter`. Made of an agent whose word is not taken for granted."""
 
     def __init__(self, adapter: Adapter) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.framing import LineOverflow
 from remote.host import Channel, Host
-from remote.input_buffer import Input
+from remote.input_buffer import InputBuffer
 from remote.programs import Request
 from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused, Removing, StderrTail, Wanted
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Beats:
+class Heartbeats:
     """The heartbeats of an attachment."""
 
     every_s: float
@@ -37,7 +37,7 @@ async def attach(
     *,
     may_start: Callable[[], bool],
     answer_s: float,
-    beats: Beats,
+    beats: Heartbeats,
     max_line: int,
 ) -> Attachment:
     """Send `request` and return the attachment once the host says that it stands. The channel is closed otherwise.
@@ -73,7 +73,7 @@ class Attachment:
         ready: Ready,
         stream: EventStream,
         rest: bytes,
-        beats: Beats,
+        beats: Heartbeats,
         answer_s: float,
     ) -> None:
         self.said = ready.said  # lines that its agent was told before this attachment; None: the turn is not live
@@ -111,7 +111,7 @@ class Attachment:
         """Ask the host to end the turn. Raises HostUnreachable."""
         await self._write(b"C\n")
 
-    async def tell(self, said: Input) -> None:
+    async def tell(self, said: InputBuffer) -> None:
         """Write what this attachment has not written yet. Raises HostUnreachable.
 
         Not to be cancelled: of a long line, a piece could be under way.
@@ -164,7 +164,7 @@ class Attachment:
         async with self._writing:
             await self._channel.write(word)
 
-    async def _beat(self, beats: Beats) -> None:
+    async def _beat(self, beats: Heartbeats) -> None:
         """Say how long ago the host has answered: it tells late heartbeats by that."""
         answered_at = beats.clock()
         try:

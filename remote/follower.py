@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import Self
 
 from adapters.command import Command
-from remote.attachment import Attachment, Beats, StartWithheld, attach
+from remote.attachment import Attachment, Heartbeats, StartWithheld, attach
 from remote.backoff import Backoff, Patience
 from remote.errors import HostUnreachable
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
 from remote.host_queries import read_stderr_tail, remove_spool
-from remote.input_sender import Teller
+from remote.input_sender import InputSender
 from remote.programs import Attach, Request, start_request
 from remote.spool import Batch, Exit, Spool
 
@@ -76,7 +76,7 @@ def follow(
     )
 
 
-class Follower(Teller):
+class Follower(InputSender):
     """An attachment to a turn that survives the loss of its channels.
 
         async with follow(host, spool, command) as turn:
@@ -251,7 +251,7 @@ class Follower(Teller):
             self._offset,
             may_start=self._may_start,
             answer_s=self._patience.answer_s,
-            beats=Beats(self._lease.beat_s, self._lease.may_hold, self._clock),
+            beats=Heartbeats(self._lease.beat_s, self._lease.may_hold, self._clock),
             max_line=self._max_line,
         )
         self._heard(self._attachment.said)

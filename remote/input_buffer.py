@@ -5,7 +5,7 @@ from __future__ import annotations
 MAX_INPUT_LINE_BYTES = 2**20  # a host's shell reads them byte by byte: measured, about a second
 
 
-class Input:
+class InputBuffer:
     """The words of one follower. Its lines are numbered on from those that the host had before."""
 
     def __init__(self) -> None:

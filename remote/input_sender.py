@@ -7,16 +7,16 @@ import contextlib
 
 from remote.attachment import Attachment
 from remote.errors import HostUnreachable
-from remote.input_buffer import Input, check_line
+from remote.input_buffer import InputBuffer, check_line
 
 
-class Teller:
+class InputSender:
     """Has each line said once and in order, and all of it told again to an attachment that may lack it."""
 
     def __init__(self) -> None:
         self.said: int | None = None  # lines of the input when first attached; None: not live, or not attached yet
         self._attachment: Attachment | None = None
-        self._input = Input()
+        self._input = InputBuffer()
         self._live: bool | None = None  # None: not attached yet
         self._telling: set[asyncio.Task[None]] = set()
 

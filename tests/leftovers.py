@@ -38,13 +38,13 @@ def run_alone(command: Sequence[str], environment: Mapping[str, str], folder: Pa
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches pytest as well
     signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)  # until there are handlers: none may be lost
-    keeper = os.fork()
-    if keeper == 0:
+    claim_keeper = os.fork()
+    if claim_keeper == 0:
         os._exit(_keep(command, environment, folder))
     for number in _REQUESTS:
-        signal.signal(number, lambda *_: os.kill(keeper, signal.SIGTERM))
+        signal.signal(number, lambda *_: os.kill(claim_keeper, signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
-    return os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(claim_keeper, 0)[1])
 
 
 def _keep(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> int:

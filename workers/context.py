@@ -17,22 +17,22 @@ from ops.settings import Settings
 from ops.tracing import Tracing
 from ops.transcripts import Archive
 from workers.agents.health import AgentHealth
-from workers.agents.output_validation import Outputs
+from workers.agents.output_validation import OutputValidator
 from workers.agents.probe import AgentReport, look_safely
-from workers.events.writer import EventPump
+from workers.events.writer import EventWriter
 from workers.hosts.inventory import Hosts, TurnHost
 from workers.retry import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class WorkerContext:
     """The books, the agents, the hosts, and the clocks."""
 
     settings: Settings
     ledger: Ledger
     registry: Registry
     hosts: Hosts
-    pump: EventPump
+    event_writer: EventWriter
     metrics: WorkerMetrics
     environ: Mapping[str, str]  # the worker's, to forward from
     archive: Archive | None = None  # of transcripts; None: none are kept
@@ -40,7 +40,7 @@ class Equipment:
     # What the worker knows: its agents run as the same user, and may look into it.
     secrets: Redactor = field(default_factory=lambda: Redactor({}))
     health: AgentHealth = field(default_factory=AgentHealth)
-    outputs: Outputs = field(default_factory=Outputs)
+    outputs: OutputValidator = field(default_factory=OutputValidator)
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)

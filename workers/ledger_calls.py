@@ -18,11 +18,11 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class Detached(Exception):
+class WorkerStopping(Exception):
     """The worker was told to leave; the agent goes on."""
 
 
-class Patience:
+class LedgerCalls:
     """Repeats a call until the ledger answers, unless the worker has to leave meanwhile."""
 
     def __init__(self) -> None:
@@ -46,4 +46,4 @@ class Patience:
                 log.warning("the ledger does not answer", error=str(error))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._leaving.wait(), _RETRY_S)
-                raise Detached
+                raise WorkerStopping

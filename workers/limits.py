@@ -54,7 +54,7 @@ def _either(given: int | None, default: int) -> int:
     return default if given is None else given
 
 
-class Watch:
+class LimitWatch:
     """Watches one attempt against its limits. Times are Unix time in seconds."""
 
     def __init__(self, limits: Limits, started_at: float, now: float) -> None:

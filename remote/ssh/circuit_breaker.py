@@ -17,7 +17,7 @@ _LONGEST_S = 60.0  # and at once for a refused login or a wrong key: those are n
 log = logging.getLogger(__name__)
 
 
-class CoolDown:
+class CircuitBreaker:
     """Counts the failed connects of one host, and says when to try again."""
 
     def __init__(self, host: str, rng: Random, clock: Callable[[], float]) -> None:

@@ -14,7 +14,7 @@ from asyncssh import SSHClientConnection
 from remote.errors import HostError
 from remote.ssh.error_mapping import connect_error, preparation_error
 from remote.ssh.host_keys import HostKeys
-from remote.ssh.jump_hosts import Gateways
+from remote.ssh.jump_hosts import JumpHosts
 from remote.ssh.login import DEAD_S, Login, Logins
 from remote.ssh.target import Target, hops
 
@@ -46,7 +46,7 @@ class Connector:
         self._host_keys = host_keys
         self._config_file = config_file
         self._logins = Logins(config_file, timeout_s)
-        self._gateways = Gateways()
+        self._jump_hosts = JumpHosts()
 
     async def connect(self, target: Target) -> SSHClientConnection:
         """Connect and log in. Raises HostUnreachable, HostAuthFailed, HostKeyChanged."""
@@ -77,7 +77,7 @@ class Connector:
         before = route.before
         if before is None:
             return await self._log_in(route.login, None)
-        gateway = self._gateways.enter(route.jump, lambda: self._connect(before))
+        gateway = self._jump_hosts.enter(route.jump, lambda: self._connect(before))
         target = route.login.target
         try:
             with _at(target, f"no way through {route.jump}"):

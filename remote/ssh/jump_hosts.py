@@ -12,22 +12,22 @@ from asyncssh import SSHClientConnection
 from remote.ssh.connection import Connection
 
 
-class Gateways:
+class JumpHosts:
     """The jump hosts in use, by how to get there."""
 
     def __init__(self) -> None:
-        self._gateways: dict[str, Gateway] = {}
+        self._jump_hosts: dict[str, JumpHost] = {}
 
-    def enter(self, jump: str, connect: Callable[[], Coroutine[Any, Any, SSHClientConnection]]) -> Gateway:
+    def enter(self, jump: str, connect: Callable[[], Coroutine[Any, Any, SSHClientConnection]]) -> JumpHost:
         """The gateway of this specification, connected to unless it is; leave it after use."""
-        gateway = self._gateways.get(jump)
+        gateway = self._jump_hosts.get(jump)
         if gateway is None or gateway.connection.over:
-            gateway = self._gateways[jump] = Gateway(Connection(jump, connect()))
+            gateway = self._jump_hosts[jump] = JumpHost(Connection(jump, connect()))
         gateway.enter()
         return gateway
 
 
-class Gateway:
+class JumpHost:
     """A jump host's connection, which ends with its last user."""
 
     def __init__(self, connection: Connection) -> None:

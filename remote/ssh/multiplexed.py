@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class LinkFull(Exception):
+class ConnectionFull(Exception):
     """The host allows no further channel on this connection."""
 
 
-class Link:
+class MultiplexedConnection:
     """A connection with room for some channels. `changed` is called when it stands, loses a user, or is over."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Link:
         if not self.proven or not self.users:
             return HostUnreachable(self._host, f"it opens no channel: {error.reason}; see MaxSessions of its sshd")
         self._limit = self.users
-        return LinkFull()
+        return ConnectionFull()
 
     async def _watch(self) -> None:
         """Tell when the connection stands, and when it is over."""
@@ -134,7 +134,7 @@ class Link:
 class _Slot:
     """See `remote.ssh.channel.Slot`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: MultiplexedConnection) -> None:
         self._link = link
         self._stuck = False
         self._freed = False

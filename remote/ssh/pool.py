@@ -13,10 +13,10 @@ from asyncssh import SSHClientConnection
 
 from remote.errors import HostError, HostUnreachable
 from remote.ssh.channel import SshChannel
-from remote.ssh.circuit_breaker import CoolDown
+from remote.ssh.circuit_breaker import CircuitBreaker
 from remote.ssh.connector import Connector
 from remote.ssh.error_mapping import ConnectionDropped
-from remote.ssh.multiplexed import Link, LinkFull
+from remote.ssh.multiplexed import ConnectionFull, MultiplexedConnection
 from remote.ssh.target import Target
 
 _HANDSHAKES = 8  # at a time; sshd refuses some of them from 10 on (MaxStartups)
@@ -72,11 +72,11 @@ class Pool:
         self._rng = rng or Random()  # noqa: S311 - jitter is no secret
         self._clock = clock
         self._sleep = sleep
-        self._cool_down = CoolDown(target.name, self._rng, clock)
+        self._cool_down = CircuitBreaker(target.name, self._rng, clock)
         self._handshakes = asyncio.Semaphore(_HANDSHAKES)
         self._retrying = asyncio.Lock()
-        self._links: list[Link] = []
-        self._idle_timers: dict[Link, asyncio.TimerHandle] = {}
+        self._links: list[MultiplexedConnection] = []
+        self._idle_timers: dict[MultiplexedConnection, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -106,7 +106,7 @@ class Pool:
             link = await self._link_with_room()
             try:
                 return await link.open_shell()
-            except LinkFull:
+            except ConnectionFull:
                 continue
 
     async def close(self) -> None:
@@ -117,7 +117,7 @@ class Pool:
         while self._closing:
             await asyncio.wait(self._closing)
 
-    async def _link_with_room(self) -> Link:
+    async def _link_with_room(self) -> MultiplexedConnection:
         while True:
             if self._closed:
                 raise HostUnreachable(self._target.name, "its connections were closed by us")
@@ -129,15 +129,15 @@ class Pool:
                 return self._new_link()
             await first.connection.made()
 
-    def _first_to_wait_for(self) -> Link | None:
+    def _first_to_wait_for(self) -> MultiplexedConnection | None:
         """The link that is being made while no other stands."""
         if any(link.connection.stands for link in self._links):
             return None
         return next((link for link in self._links if not link.connection.over), None)
 
-    def _new_link(self) -> Link:
+    def _new_link(self) -> MultiplexedConnection:
         self._cool_down.check()
-        link = Link(self._target.name, self._connect(), lambda: self._changed(link))
+        link = MultiplexedConnection(self._target.name, self._connect(), lambda: self._changed(link))
         self._links.append(link)
         return link
 
@@ -180,7 +180,7 @@ class Pool:
         self._cool_down.check()  # others may have failed while we waited
         return await self._connector.connect(self._target)
 
-    def _changed(self, link: Link) -> None:
+    def _changed(self, link: MultiplexedConnection) -> None:
         """The connection was made, or a channel or the connection has ended."""
         timer = self._idle_timers.pop(link, None)
         if timer is not None:
@@ -191,12 +191,12 @@ class Pool:
             loop = asyncio.get_running_loop()
             self._idle_timers[link] = loop.call_later(self._idle_s, self._close_idle, link)
 
-    def _close_idle(self, link: Link) -> None:
+    def _close_idle(self, link: MultiplexedConnection) -> None:
         self._idle_timers.pop(link, None)
         if link.idle:
             self._drop(link)
 
-    def _drop(self, link: Link) -> None:
+    def _drop(self, link: MultiplexedConnection) -> None:
         if link in self._links:
             self._links.remove(link)
             task = asyncio.create_task(link.close())

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_sdk.adapter import ClaudeSdk
 from adapters.contract import Adapter, Exit
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from adapters.turn_state import TurnState, fold
 from adapters.usage import Usage
 from tests.adapters import codex_recordings, gemini_recordings, recordings
@@ -96,7 +96,7 @@ def gemini() -> Iterator[Success]:
 def scripted() -> Iterator[Success]:
     """A replay."""
     lines = recordings.load("b_agentic_steps").lines
-    yield Success("scripted/b_agentic_steps", Scripted(ClaudeCode()), lines, ())
+    yield Success("scripted/b_agentic_steps", ReplayAgent(ClaudeCode()), lines, ())
 
 
 @cache

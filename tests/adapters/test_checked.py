@@ -20,7 +20,7 @@ from adapters.protocol.request import TurnRequest
 from adapters.registry import BUILT_IN, GROUP, discover
 from adapters.turn_state import TurnState, fold
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
-from adapters.validated_adapter import Checked
+from adapters.validated_adapter import ValidatedAdapter
 from tests.adapters.recordings import load
 
 REQUEST = TurnRequest.parse({"prompt": "x", "workspace": "/w"})
@@ -28,9 +28,9 @@ SESSION = Session("s", resume=False)
 SPENT = TokenUsage("m", Tokens(output_tokens=7))
 
 
-def checked(**replaced: Any) -> Checked:
+def checked(**replaced: Any) -> ValidatedAdapter:
     """Claude Code's adapter as if a third party had written it, with some methods that go wrong."""
-    return Checked(type("Odd", (ClaudeCode,), replaced)())
+    return ValidatedAdapter(type("Odd", (ClaudeCode,), replaced)())
 
 
 def returning(value: object) -> Callable[..., Any]:

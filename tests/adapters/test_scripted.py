@@ -10,7 +10,7 @@ from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import Adapter, Exit
 from adapters.errors import InvalidRequest
 from adapters.protocol.request import TurnRequest
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from adapters.turn_state import TurnState, fold
 from tests.adapters.recordings import load
 
@@ -20,7 +20,7 @@ def request(**options: Any) -> TurnRequest:
 
 
 def test_adapter_fulfils_the_contract() -> None:
-    agent: Adapter = Scripted(ClaudeCode())  # mypy proves it
+    agent: Adapter = ReplayAgent(ClaudeCode())  # mypy proves it
 
     assert agent.name == "scripted"
 
@@ -40,18 +40,18 @@ def test_adapter_fulfils_the_contract() -> None:
 )
 def test_bad_option_is_refused_by_its_name(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        Scripted(ClaudeCode()).check(request(**options))
+        ReplayAgent(ClaudeCode()).check(request(**options))
 
     assert refused.value.field == field
 
 
 def test_either_kind_of_recording_will_do() -> None:
-    Scripted(ClaudeCode()).check(request(recording="/srv/a.jsonl"))
-    Scripted(ClaudeCode()).check(request(lines=["{}"], speed=2, exit_code=255))
+    ReplayAgent(ClaudeCode()).check(request(recording="/srv/a.jsonl"))
+    ReplayAgent(ClaudeCode()).check(request(lines=["{}"], speed=2, exit_code=255))
 
 
 def test_replay_is_judged_as_what_was_recorded() -> None:
-    agent, state = Scripted(ClaudeCode()), TurnState()
+    agent, state = ReplayAgent(ClaudeCode()), TurnState()
     fold(agent.parser(), state, load("h5_529_forever").lines)
 
     error = agent.judgement(state, Exit(1)).error

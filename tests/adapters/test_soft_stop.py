@@ -12,7 +12,7 @@ from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.soft_stop import SETTINGS
 from adapters.contract import Exit, Session
 from adapters.protocol.request import TurnRequest
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from adapters.turn_state import TurnState, fold
 
 SESSION = Session("11111111-2222-3333-4444-555555555555", resume=False)
@@ -37,7 +37,7 @@ def test_turn_without_one_does_not_pay_for_a_look() -> None:
 
 
 def test_agent_that_knows_no_such_way_says_so() -> None:
-    assert Scripted(ClaudeCode()).soft_stop("Deadline exceeded") is None
+    assert ReplayAgent(ClaudeCode()).soft_stop("Deadline exceeded") is None
 
 
 def test_word_to_end_denies_the_tool_and_stops_the_agent() -> None:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from remote.ssh.circuit_breaker import CoolDown
+from remote.ssh.circuit_breaker import CircuitBreaker
 
 AWAY = HostUnreachable("box", "nothing listens")
 
@@ -26,18 +26,20 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def cool_down(clock: Clock) -> CoolDown:
-    return CoolDown("box", Random(1), clock)
+def cool_down(clock: Clock) -> CircuitBreaker:
+    return CircuitBreaker("box", Random(1), clock)
 
 
-def fail(cool_down: CoolDown, clock: Clock, error: HostError = AWAY, times: int = 1) -> None:
+def fail(cool_down: CircuitBreaker, clock: Clock, error: HostError = AWAY, times: int = 1) -> None:
     for _ in range(times):
         began_at = clock.now
         clock.now += 1
         cool_down.failed(error, began_at)
 
 
-def test_a_host_that_is_away_is_tried_three_times_and_then_left_alone(cool_down: CoolDown, clock: Clock) -> None:
+def test_a_host_that_is_away_is_tried_three_times_and_then_left_alone(
+    cool_down: CircuitBreaker, clock: Clock
+) -> None:
     fail(cool_down, clock, times=2)
     assert cool_down.rest_s == 0
     cool_down.check()
@@ -55,7 +57,7 @@ def test_a_host_that_is_away_is_tried_three_times_and_then_left_alone(cool_down:
 def test_the_rest_grows_up_to_a_minute_and_is_never_the_same(clock: Clock) -> None:
     rests = []
     for seed in range(20):
-        cool_down = CoolDown("box", Random(seed), clock)
+        cool_down = CircuitBreaker("box", Random(seed), clock)
         fail(cool_down, clock, times=2)
         row = []
         for _ in range(8):
@@ -71,7 +73,7 @@ def test_the_rest_grows_up_to_a_minute_and_is_never_the_same(clock: Clock) -> No
 
 @pytest.mark.parametrize("kind", [HostAuthFailed, HostKeyChanged, HostError])
 def test_what_waiting_does_not_mend_is_left_alone_for_a_minute_at_once(
-    cool_down: CoolDown, clock: Clock, kind: type[HostError]
+    cool_down: CircuitBreaker, clock: Clock, kind: type[HostError]
 ) -> None:
     fail(cool_down, clock, kind("box", "go away"))
     assert cool_down.rest_s == 60
@@ -81,7 +83,7 @@ def test_what_waiting_does_not_mend_is_left_alone_for_a_minute_at_once(
         cool_down.check()
 
 
-def test_connects_that_fail_together_count_once(cool_down: CoolDown, clock: Clock) -> None:
+def test_connects_that_fail_together_count_once(cool_down: CircuitBreaker, clock: Clock) -> None:
     for _ in range(10):
         cool_down.failed(AWAY, began_at=clock.now - 1)
     assert cool_down.rest_s == 0
@@ -89,7 +91,9 @@ def test_connects_that_fail_together_count_once(cool_down: CoolDown, clock: Cloc
     assert cool_down.rest_s > 0
 
 
-def test_a_success_ends_the_rest_and_what_went_before_is_forgotten(cool_down: CoolDown, clock: Clock) -> None:
+def test_a_success_ends_the_rest_and_what_went_before_is_forgotten(
+    cool_down: CircuitBreaker, clock: Clock
+) -> None:
     fail(cool_down, clock, times=3)
     cool_down.succeeded()
     assert cool_down.rest_s == 0
@@ -98,7 +102,7 @@ def test_a_success_ends_the_rest_and_what_went_before_is_forgotten(cool_down: Co
 
 
 def test_the_log_says_who_is_left_alone_and_why(
-    cool_down: CoolDown, clock: Clock, caplog: pytest.LogCaptureFixture
+    cool_down: CircuitBreaker, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "remote"):
         fail(cool_down, clock, times=2)

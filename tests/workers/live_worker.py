@@ -21,7 +21,7 @@ from adapters.errors import AgentFailed, InvalidRequest
 from adapters.live import Control, ControlRequest, Conversation, Desk, Permission, Wire
 from adapters.protocol.request import TurnRequest
 from adapters.registry import Registry
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from ops.settings import Settings
 from tests.waiting import lines_of
 from workers.agents import registry
@@ -34,7 +34,7 @@ ASK_S = 60.0
 _NOT_ASKED = 1.0  # seconds that it waits for an answer when the prompt says `ask soon`
 
 
-class Talkative(Scripted):
+class Talkative(ReplayAgent):
     """See `adapters.live.LiveAdapter`."""
 
     name = "talkative"

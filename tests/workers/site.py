@@ -18,7 +18,7 @@ from adapters.contract import Adapter, Session
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from ops.ledger import Claim, Ledger
 from ops.ledger.repository import Repository
 from ops.metrics import WorkerMetrics, new_registry
@@ -28,10 +28,10 @@ from tests.claiming import claim_turn
 from tests.ledgers import new_ledger
 from tests.waiting import lines_of
 from workers.agents.registry import build_registry
-from workers.context import Equipment
-from workers.events.writer import EventPump
+from workers.context import WorkerContext
+from workers.events.writer import EventWriter
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.run import RunOutcome, RunTurn
 from workers.turn.settlement import Parked
 from workers.worker.claims import OWNER_TTL_S
 
@@ -68,7 +68,7 @@ class Hooked:
         return call
 
 
-class Counted(Scripted):
+class Counted(ReplayAgent):
     """The agent `scripted`, which leaves a line in a file whenever it is started."""
 
     def __init__(self, recorded: Adapter, starts: Path) -> None:
@@ -104,13 +104,13 @@ class Site:
         self._settings = Settings(state_dir=root, agent=agent)
         self._registry = Registry([claude_code(), Counted(claude_code(), root / "starts")])
         self._owners = 0
-        self._pumps: list[EventPump] = []
+        self._pumps: list[EventWriter] = []
 
     def close(self) -> None:
         """Once no turn runs any more."""
-        for pump in self._pumps:
+        for event_writer in self._pumps:
             with contextlib.suppress(Killed):
-                pump.close()
+                event_writer.close()
         self.ledger.close()
 
     def now(self) -> float:
@@ -118,19 +118,19 @@ class Site:
         self.looks.append(time.time() + self.later)
         return self.looks[-1]
 
-    def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
+    def worker(self, hook: Callable[[str], None] = lambda _: None) -> WorkerContext:
         """A worker; `hook` is told of everything that it is about to do, and has done, with the ledger."""
         ledger: Any = Hooked(self.ledger, hook)
         kept = {"PATH": os.environ["PATH"], "HOME": str(self.root), "TMPDIR": tempfile.gettempdir()}
         local = LocalHost(kept)
-        pump = EventPump(ledger, Nobody())  # type: ignore[arg-type]
-        self._pumps.append(pump)
-        return Equipment(
+        event_writer = EventWriter(ledger, Nobody())  # type: ignore[arg-type]
+        self._pumps.append(event_writer)
+        return WorkerContext(
             settings=self._settings,
             ledger=ledger,
             registry=self._registry,
             hosts=Hosts([TurnHost(local, str(self.spool))]),
-            pump=pump,
+            event_writer=event_writer,
             metrics=WorkerMetrics(new_registry()),
             environ=os.environ,
             clock=self.now,
@@ -171,7 +171,7 @@ class Site:
 
     async def work(self, turn_id: str, hook: Callable[[str], None] = lambda _: None) -> RunOutcome:
         """Let one new worker work on the turn."""
-        return await TurnRun(self.worker(hook), self.claim(turn_id)).drive()
+        return await RunTurn(self.worker(hook), self.claim(turn_id)).drive()
 
     def events(self, turn_id: str) -> list[str]:
         """All that the ledger has, as text."""

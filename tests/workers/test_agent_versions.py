@@ -16,7 +16,7 @@ from adapters.claude_code.adapter import ClaudeCode
 from adapters.contract import Capabilities, Exit, Health
 from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from adapters.toolkit.error_mapping import health_by_version
 from adapters.versions import Standing, Unsupported, Versions, verdict_on
 from ops.ledger import Attempt
@@ -29,9 +29,9 @@ from workers.agents import health as agent_health
 from workers.agents import probe as agent_check
 from workers.agents.health import AgentHealth
 from workers.agents.probe import AgentReport
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.run import RunOutcome, RunTurn
 from workers.turn.settlement import Parked
 
 VERSIONS = Versions(
@@ -45,7 +45,7 @@ ABLE = Capabilities(
 OLD, NEW, OTHER = "1.0.128 (Aged)", "2.1.330 (Aged)", "2.1.50"
 
 
-class Aged(Scripted):
+class Aged(ReplayAgent):
     """A replay with versions: each host has a file of its own that says which."""
 
     name = "aged"
@@ -70,14 +70,14 @@ class Worker:
     """A worker of a site, whose agent is aged; its clock for looks stands still."""
 
     site: Site
-    equipment: Equipment
+    equipment: WorkerContext
     agent: Aged
     samples: Any
     now: float = 0.0
 
     def work(self, turn_id: str) -> RunOutcome:
         """Let it work on a turn."""
-        return asyncio.run(TurnRun(self.equipment, self.site.claim(turn_id)).drive())
+        return asyncio.run(RunTurn(self.equipment, self.site.claim(turn_id)).drive())
 
     def run(self, recording: list[str], **fields: Any) -> TurnResult:
         """A turn, to its result."""

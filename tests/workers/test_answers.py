@@ -23,7 +23,7 @@ from tests.workers.site import Hooked, Site
 from tests.workers.test_faults import running
 from workers.results import refused
 from workers.tasks.delivery import Execution
-from workers.tasks.waiting import TurnTasks
+from workers.tasks.waiting import WaitingTasks
 from workers.worker.admission import Admitted
 
 OPTIONS = {"lines": ["{}"]}
@@ -131,7 +131,7 @@ def test_task_that_was_told_meanwhile_is_not_told_again(site: Site) -> None:
             until(lambda: not tasks_of(site.ledger, "t1"), "all to be told by another one")
 
     ledger: Any = Hooked(site.ledger, tell_all_first)
-    tasks = TurnTasks(executed, ledger, site.now)  # type: ignore[arg-type]
+    tasks = WaitingTasks(executed, ledger, site.now)  # type: ignore[arg-type]
     for task_id in ("a", "b"):
         site.ledger.queue.admit(site.request(turn_id="t1", options=OPTIONS), task_id, site.now())
     site.ledger.queue.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
@@ -158,7 +158,7 @@ class Hanging(Executed):
 def test_task_is_told_by_one_worker_for_as_long_as_that_takes(site: Site) -> None:
     """A copy of its message reaches another worker meanwhile, or that one looks for what is told late."""
     slow, other = Hanging(), Executed()
-    telling, idle = (TurnTasks(each, site.ledger, site.now) for each in (slow, other))  # type: ignore[arg-type]
+    telling, idle = (WaitingTasks(each, site.ledger, site.now) for each in (slow, other))  # type: ignore[arg-type]
     site.ledger.queue.admit(site.request(turn_id="t1", options=OPTIONS), "a", site.now())
     site.ledger.queue.settle_unclaimed("t1", refused("t1", TurnCancelled()), site.now())
     telling.give("t1")
@@ -202,14 +202,14 @@ def test_claim_is_kept_before_the_body_of_its_task_is_reached(site: Site) -> Non
     kept: list[str] = []
 
     def heard(**_: object) -> None:
-        kept.extend(claim.turn_id for claim in worker.keeper.claims)
+        kept.extend(claim.turn_id for claim in worker.claim_keeper.claims)
 
     signals.task_prerun.connect(heard)
     try:
         with running(site) as worker:
             admit(site, worker, "prepared", "prepared")
             assert isinstance(worker("prepared"), TurnResult)
-            until(lambda: not worker.keeper.claims, "its claim to be let go")
+            until(lambda: not worker.claim_keeper.claims, "its claim to be let go")
     finally:
         signals.task_prerun.disconnect(heard)
     assert kept == ["prepared"]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from workers.worker.loop_lag import Beat
+from workers.worker.loop_lag import LoopLag
 
 
 class Time:
@@ -26,9 +26,9 @@ class Time:
         self.now += seconds + delay_s
 
 
-def beaten(*delays_s: float) -> tuple[Beat, Time]:
+def beaten(*delays_s: float) -> tuple[LoopLag, Time]:
     time = Time(*delays_s)
-    beat = Beat(time, time.sleep)
+    beat = LoopLag(time, time.sleep)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(beat.run())
     return beat, time
@@ -57,4 +57,4 @@ def test_loop_that_stands_still_is_noticed_from_outside() -> None:
 
 
 def test_loop_that_was_never_started_is_not_late() -> None:
-    assert Beat().lag_s() == 0.0
+    assert LoopLag().lag_s() == 0.0

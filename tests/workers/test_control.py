@@ -14,7 +14,7 @@ from tests.waiting import until
 from tests.workers.fleet import slow_recording
 from tests.workers.live_fleet import LiveFleet, Talking
 from workers.app import create_app
-from workers.client.control import Saying, message
+from workers.client.control import TurnControl, message
 from workers.errors import ControlFailed, ControlRefused
 
 INTERRUPT = ControlRequest(Control.INTERRUPT)
@@ -23,7 +23,9 @@ INTERRUPT = ControlRequest(Control.INTERRUPT)
 def begin(fleet: LiveFleet, turn_id: str, request: ControlRequest, request_id: str) -> None:
     """Ask, without waiting for an answer; returns when the agent is at it."""
     before = len(fleet.noted(turn_id, "controls"))
-    saying = Saying(create_app(fleet.broker.url), fleet.ledger, message(turn_id, request, request_id, "bob", 60))
+    saying = TurnControl(
+        create_app(fleet.broker.url), fleet.ledger, message(turn_id, request, request_id, "bob", 60)
+    )
     assert saying.say() is False
     until(lambda: len(fleet.noted(turn_id, "controls")) > before, "the agent to be asked")
 

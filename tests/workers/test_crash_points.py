@@ -21,7 +21,7 @@ from tests.waiting import until
 from tests.workers.site import Killed, Site
 from tests.workers.test_ends import FOR_EVER, hanging
 from workers.maintenance.host_cleanup import tidy
-from workers.turn.run import Lost, TurnRun
+from workers.turn.run import Lost, RunTurn
 
 # Where a worker is killed in its thread that writes events, that thread ends as the whole process would.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -138,7 +138,7 @@ def test_worker_that_was_frozen_does_not_take_its_own_silence_for_the_agents(sit
     turn_id = _hanging_turn(site, tmp_path, stall_timeout_ms=30_000)
 
     async def wake_up() -> None:
-        run = TurnRun(site.worker(), site.claim(turn_id))
+        run = RunTurn(site.worker(), site.claim(turn_id))
         running = asyncio.create_task(run.drive())
         await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
         site.later += 60  # as after SIGSTOP, or a night with the lid closed

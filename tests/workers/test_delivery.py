@@ -31,10 +31,10 @@ from workers.results import refused
 from workers.tasks.celery_internals import ShownRequest
 from workers.tasks.definitions import define
 from workers.tasks.delivery import Execution, Outcome
-from workers.tasks.execution import Executor
-from workers.tasks.hub import Errands
+from workers.tasks.execution import TaskExecutor
+from workers.tasks.hub import Hub
 from workers.tasks.kept_message import keep
-from workers.tasks.waiting import TurnTasks
+from workers.tasks.waiting import WaitingTasks
 from workers.worker.process import leave_logging_alone
 
 FAILED = TurnResult(turn_id="t1", status=Status.FAILED)
@@ -120,7 +120,7 @@ class Bench:
         self.sent: list[dict[str, Any]] = []  # all messages of tasks, as the broker has them
         self.refused: dict[str, Callable[[], object]] = {}  # tasks that it does not take, and what happens then
         self.app = create_app("memory://", results)
-        self.executor = Executor(self.app, Errands(), Redactor({}))
+        self.executor = TaskExecutor(self.app, Hub(), Redactor({}))
         define(self.app, lambda *_: lambda *_: None)
         self.executor.prepare("worker@here")
         self.company = Celery("company", broker="memory://", backend=results, set_as_current=False)
@@ -285,7 +285,7 @@ def test_tries_to_tell_a_task_become_rare_and_never_end(bench: Bench, tmp_path: 
     bench.refuse("never")
     (waiter,) = bench.waiters()
     site = Site(tmp_path)
-    tasks = TurnTasks(bench.executor, site.ledger, site.now)
+    tasks = WaitingTasks(bench.executor, site.ledger, site.now)
     asked = site.request(turn_id="t1", options={"lines": ["{}"]})
     site.ledger.queue.admit(asked, "t1", site.now(), follows=waiter.follows, message=waiter.message)
     site.ledger.queue.settle_unclaimed("t1", TurnResult(turn_id="t1", status=Status.COMPLETED), site.now())

@@ -16,10 +16,10 @@ from ops.ledger import Attempt, Claim
 from remote.follower import Follower
 from remote.spool import Exit
 from tests.ops.accounts import a_request
-from workers.ledger_calls import Detached
-from workers.limits import Limits, Watch
+from workers.ledger_calls import WorkerStopping
+from workers.limits import Limits, LimitWatch
 from workers.live.conversation import LiveTurn
-from workers.turn.termination import Ending
+from workers.turn.termination import Termination
 
 START = 1_000_000.0
 LIMITS = Limits(
@@ -91,25 +91,25 @@ class Faulty(Agent):
         raise ZeroDivisionError
 
 
-class Broken(Watch):
+class Broken(LimitWatch):
     """A watch with a fault of ours."""
 
     def exceeded(self, now: float) -> None:
-        """See `Watch.exceeded`."""
+        """See `LimitWatch.exceeded`."""
         raise ZeroDivisionError
 
 
 class Stage:
     """One ending, and what it is the end of."""
 
-    def __init__(self, agent: Agent | None = None, watch: type[Watch] = Watch, **changes: Any) -> None:
+    def __init__(self, agent: Agent | None = None, watch: type[LimitWatch] = LimitWatch, **changes: Any) -> None:
         self.clock = Clock()
         self.watch = watch(replace(LIMITS, **changes), START, START)
         self.ending = self.for_claim(CLAIM, agent)
 
-    def for_claim(self, claim: Claim, agent: Agent | None = None) -> Ending:
+    def for_claim(self, claim: Claim, agent: Agent | None = None) -> Termination:
         adapter = cast(Adapter, agent or Agent())
-        return Ending(claim, adapter, self.watch, self.clock, self.clock.sleep)
+        return Termination(claim, adapter, self.watch, self.clock, self.clock.sleep)
 
     async def follow(self, followed: Followed, live: Any = None) -> float:
         """See it through; returns after how many seconds it was over."""
@@ -206,7 +206,7 @@ def test_agent_is_left_to_the_next_worker() -> None:
         stage.clock.at[START + 5] = stage.ending.detach
         await stage.follow(followed)
         assert followed.told == ["detach"]
-        assert isinstance(stage.ending.left(), Detached)
+        assert isinstance(stage.ending.left(), WorkerStopping)
 
     assert not run(play())
 
@@ -259,7 +259,7 @@ def test_worker_that_is_to_leave_takes_no_fault_along() -> None:
         stage, followed = Stage(watch=Broken), Followed()
         stage.ending.detach()
         await stage.follow(followed)
-        assert isinstance(stage.ending.left(), Detached)
+        assert isinstance(stage.ending.left(), WorkerStopping)
 
     run(play())
 

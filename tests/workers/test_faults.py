@@ -36,21 +36,21 @@ from tests.waiting import until
 from tests.workers.site import Counted, Hooked, Site
 from tests.workers.test_ends import hanging
 from workers.app import create_app
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.errors import TurnFailed
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.limits import Watch
+from workers.limits import LimitWatch
 from workers.maintenance.host_cleanup import tidy
 from workers.tasks.definitions import define
-from workers.tasks.execution import Executor
-from workers.tasks.hub import Errands
-from workers.tasks.waiting import TurnTasks
-from workers.turn.leases import Hold
-from workers.turn.run import RunOutcome, TurnRun
+from workers.tasks.execution import TaskExecutor
+from workers.tasks.hub import Hub
+from workers.tasks.waiting import WaitingTasks
+from workers.turn.leases import AgentLease
+from workers.turn.run import RunOutcome, RunTurn
 from workers.turn.settlement import Parked
 from workers.worker.admission import Admitted, Arrival, Outcome, Unreadable
-from workers.worker.claims import Keeper
-from workers.worker.loop_lag import Beat
+from workers.worker.claims import ClaimKeeper
+from workers.worker.loop_lag import LoopLag
 from workers.worker.runtime import Runtime
 
 SPENT = Usage({"opus": ModelUsage(Tokens(100, 20), 0.25)}, UsageSource.RESULT)
@@ -88,7 +88,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     end_turns(site.spool)
 
 
-def on_unsteady_host(site: Site) -> tuple[Equipment, Unsteady]:
+def on_unsteady_host(site: Site) -> tuple[WorkerContext, Unsteady]:
     worker = site.worker()
     local = worker.hosts.get("local").host
     assert isinstance(local, LocalHost)
@@ -96,10 +96,10 @@ def on_unsteady_host(site: Site) -> tuple[Equipment, Unsteady]:
     return replace(worker, hosts=Hosts([TurnHost(host, str(site.spool))])), host
 
 
-def begun(site: Site, told: Hold | None = None, host: str = "local", **fields: Any) -> str:
+def begun(site: Site, told: AgentLease | None = None, host: str = "local", **fields: Any) -> str:
     """A turn with an open attempt that no worker follows."""
     turn_id = site.queue(options={"lines": ["{}"]}, host=host, **fields)
-    hold = told or Hold.by(site.worker().settings.agent)
+    hold = told or AgentLease.by(site.worker().settings.agent)
     attempt = site.ledger.queue.begin_attempt(
         site.claim(turn_id), host=host, spool_id=f"{turn_id}.1", session_id=None, resume=False,
         now=site.now(), lease_s=hold.lease_s, stop_grace_s=hold.stop_grace_s,
@@ -131,7 +131,7 @@ def test_fault_on_the_way_back_to_a_host_leaves_its_agent_alone(site: Site, tmp_
 
     async def come_back() -> None:
         worker, host = on_unsteady_host(site)
-        working = asyncio.create_task(TurnRun(worker, site.claim(turn_id)).drive())
+        working = asyncio.create_task(RunTurn(worker, site.claim(turn_id)).drive())
         await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
         await host.fail(HostError("local", "the file of known hosts cannot be read"))
         outcome = await working
@@ -151,7 +151,7 @@ def test_host_that_was_never_asked_to_start_is_unreachable_and_not_lost(site: Si
     async def fail_at_once() -> None:
         worker, host = on_unsteady_host(site)
         await host.fail(HostError("local", "the file of known hosts cannot be read"))
-        result = await TurnRun(worker, site.claim(turn_id)).drive()
+        result = await RunTurn(worker, site.claim(turn_id)).drive()
         assert isinstance(result, TurnResult)
         assert (kind(result), result.usage_complete, site.starts) == ("host_unreachable", True, 0)
 
@@ -212,7 +212,7 @@ def test_spool_shorter_than_what_was_read_is_kept(
 
     async def lose_output() -> None:
         worker, host = on_unsteady_host(site)
-        working = asyncio.create_task(TurnRun(worker, site.claim(turn_id)).drive())
+        working = asyncio.create_task(RunTurn(worker, site.claim(turn_id)).drive())
         await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
         os.truncate(site.spool / f"{turn_id}.1" / "events", 0)
         for channel in host.channels:
@@ -259,7 +259,7 @@ def test_turn_on_a_host_that_only_others_know_is_parked_at_once(
 @pytest.mark.parametrize("end", ["cancel", "turn_timeout", "never"])
 def test_turn_on_a_host_that_nobody_knows_any_more_can_be_ended(site: Site, end: str) -> None:
     """As after a redeploy that renamed the host. Its agent is held for certain by nobody after the old lease."""
-    told = Hold(600, 5.0)
+    told = AgentLease(600, 5.0)
     fields = {"turn_timeout": {"turn_timeout_ms": 1}, "never": {"on_host_lost": "never"}}.get(end, {})
     turn_id = begun(site, told, host="gone", **fields)
     began = site.now()
@@ -268,7 +268,7 @@ def test_turn_on_a_host_that_nobody_knows_any_more_can_be_ended(site: Site, end:
     if end == "cancel":
         site.ledger.queue.cancel(turn_id, site.now())
     result = asyncio.run(settle(site, turn_id))
-    assert site.now() - began >= told.fence_s > Hold.by(site.worker().settings.agent).fence_s
+    assert site.now() - began >= told.fence_s > AgentLease.by(site.worker().settings.agent).fence_s
     assert kind(result) == {"cancel": "turn_cancelled", "never": "host_lost"}.get(end, end)
     assert (result.usage_source, result.usage_complete) == ("none", False), "its agent may have spent something"
     assert site.ledger.hosts.open_attempts() == {}
@@ -326,14 +326,14 @@ class running:
         self._site = site
         self.app = create_app("memory://", "cache+memory://")
         ledger: Any = Hooked(site.ledger, hook)
-        executor = Executor(self.app, Errands(), Redactor({}))
+        executor = TaskExecutor(self.app, Hub(), Redactor({}))
         define(self.app, lambda *_: _unused)
         executor.prepare("worker@here")
-        tasks = TurnTasks(executor, ledger, site.now)
+        tasks = WaitingTasks(executor, ledger, site.now)
         equipment = replace(site.worker(hook), **changes)
         known = {host.name: host.labels for host in equipment.hosts}
-        self.keeper = Keeper(site.ledger, known, tasks.give_late, site.now)
-        self.runtime = Runtime(equipment, tasks, self.keeper, Beat())
+        self.claim_keeper = ClaimKeeper(site.ledger, known, tasks.give_late, site.now)
+        self.runtime = Runtime(equipment, tasks, self.claim_keeper, LoopLag())
         self._untidy = mock.patch("workers.worker.runtime.keep_tidy", _keep_untidy)  # or its shells outlive it
 
     def __enter__(self) -> Self:
@@ -376,7 +376,7 @@ def _unused(*_: object) -> None:
     """No message comes through a broker here."""
 
 
-async def _keep_untidy(_: Equipment) -> None:
+async def _keep_untidy(_: WorkerContext) -> None:
     """See `keep_tidy`."""
 
 
@@ -386,12 +386,12 @@ def test_turn_whose_limits_cannot_be_looked_at_is_set_aside_and_its_agent_kept(
     """Whoever comes back to it looks at them again: no agent runs on without its limits."""
     turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))}, max_total_tokens=4000)
 
-    def fail(watch: Watch, now: float) -> None:
+    def fail(watch: LimitWatch, now: float) -> None:
         if len(site.events(turn_id)) > 2:
             raise ZeroDivisionError
 
     with monkeypatch.context() as broken, capture_logs() as logs:
-        broken.setattr(Watch, "exceeded", fail)
+        broken.setattr(LimitWatch, "exceeded", fail)
         outcome = asyncio.run(site.work(turn_id))
     assert isinstance(outcome, Parked)
     assert site.ledger.reports.turn(turn_id).wait_reason == "internal_error"
@@ -457,7 +457,7 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes when the host is just being told to start the agent, and so still looks as if it were in time."""
-    runs: list[TurnRun] = []
+    runs: list[RunTurn] = []
     looks: list[bool] = []
 
     def racing(*args: Any, lease: Any, **kwargs: Any) -> Any:
@@ -474,7 +474,7 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
     async def race() -> None:
         with monkeypatch.context() as patch:
             patch.setattr("workers.turn.attempt.follow", racing)
-            runs.append(TurnRun(site.worker(), site.claim(turn_id)))
+            runs.append(RunTurn(site.worker(), site.claim(turn_id)))
             site.ledger.queue.cancel(turn_id, site.now())
             outcome = await runs[0].drive()
         assert isinstance(outcome, Parked), "only a worker that leaves has left a turn"

@@ -13,7 +13,7 @@ from ops.ledger import Attempt
 from ops.settings import AgentSettings
 from remote.follower import follow
 from tests.workers.site import Site
-from workers.turn.leases import Hold
+from workers.turn.leases import AgentLease
 
 SETTINGS = AgentSettings(lease_ms=120_000, stop_grace_ms=5_000)
 
@@ -23,26 +23,26 @@ def attempt(**fields: Any) -> Attempt:
 
 
 def test_agent_that_was_started_with_a_longer_lease_is_waited_for_as_long() -> None:
-    told = Hold.on(attempt(lease_s=600, stop_grace_s=20.0), SETTINGS)
+    told = AgentLease.on(attempt(lease_s=600, stop_grace_s=20.0), SETTINGS)
     assert told.fence_s == pytest.approx(60 + 600 + 4 * 20 + 30)
 
 
 def test_agent_that_was_started_with_a_shorter_lease_gets_its_heartbeats_in_time() -> None:
-    assert Hold.on(attempt(lease_s=6, stop_grace_s=5.0), SETTINGS).beat_s == 0.5
-    assert Hold.on(attempt(lease_s=6, stop_grace_s=5.0), SETTINGS).fence_s < Hold.by(SETTINGS).fence_s
+    assert AgentLease.on(attempt(lease_s=6, stop_grace_s=5.0), SETTINGS).beat_s == 0.5
+    assert AgentLease.on(attempt(lease_s=6, stop_grace_s=5.0), SETTINGS).fence_s < AgentLease.by(SETTINGS).fence_s
 
 
 def test_ladder_of_the_worker_that_starts_the_agent_counts_too() -> None:
-    begun = Hold.on(attempt(lease_s=120, stop_grace_s=1.0), SETTINGS)
-    assert begun.fence_s == Hold.by(SETTINGS).fence_s
+    begun = AgentLease.on(attempt(lease_s=120, stop_grace_s=1.0), SETTINGS)
+    assert begun.fence_s == AgentLease.by(SETTINGS).fence_s
 
 
 def test_attempt_of_which_nobody_noted_it_is_held_by_the_settings() -> None:
-    assert Hold.on(attempt(), SETTINGS) == Hold.by(SETTINGS) == Hold(120, 5.0)
+    assert AgentLease.on(attempt(), SETTINGS) == AgentLease.by(SETTINGS) == AgentLease(120, 5.0)
 
 
 def test_lease_is_a_whole_number_of_seconds_as_on_hosts() -> None:
-    hold = Hold.by(AgentSettings(lease_ms=1_600))
+    hold = AgentLease.by(AgentSettings(lease_ms=1_600))
     assert (hold.lease_s, hold.beat_s) == (2, 2 / 12)
 
 

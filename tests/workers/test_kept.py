@@ -14,7 +14,7 @@ from ops.ledger import Waiter
 from workers.app import TASK
 from workers.brokers.serialization import dumps, loads
 from workers.tasks.celery_internals import ShownRequest
-from workers.tasks.kept_message import Kept, keep
+from workers.tasks.kept_message import KeptMessage, keep
 
 LONG = 2**70
 APP = Celery("company", set_as_current=False)
@@ -37,7 +37,7 @@ def test_integers_of_any_length_follow_as_they_are() -> None:
     assert loads(json.dumps({"n": [LONG, 0.1]})) == {"n": [LONG, 0.1]}
     assert json.loads(dumps({1: LONG})) == {"1": LONG}
     _, message = keep(received(callbacks=[body_of("after", LONG)]))
-    (callback,) = Kept.read(Waiter("t1", "t1", message=message)).embed["callbacks"]
+    (callback,) = KeptMessage.read(Waiter("t1", "t1", message=message)).embed["callbacks"]
     assert callback["args"] == [LONG]
 
 
@@ -50,7 +50,7 @@ def test_what_is_not_json_is_refused(text: str) -> None:
 def test_message_is_read_as_it_was_sent() -> None:
     sent = received({"failure": "return"}, shadow="nightly", root_id="r", chain=[body_of("after")], reply_to="q")
     _, message = keep(sent)
-    kept = Kept.read(Waiter("t1", "t1", message=message))
+    kept = KeptMessage.read(Waiter("t1", "t1", message=message))
     assert (kept.headers["id"], kept.headers["shadow"], kept.headers["root_id"]) == ("t1", "nightly", "r")
     assert (kept.properties["reply_to"], kept.failures_raise) == ("q", False)
     assert [each["task"] for each in kept.embed["chain"]] == ["company.after"]
@@ -71,7 +71,7 @@ def test_all_that_follows_has_ids_which_are_the_same_whenever_it_is_sent() -> No
     def follows() -> Any:
         inner = chord([body_of("a"), body_of("b")], body_of("c"))
         _, message = keep(received(callbacks=[body_of("first"), group(body_of("d"), chain(body_of("e"), inner))]))
-        return Kept.read(Waiter("t1", "t1", message=message)).embed
+        return KeptMessage.read(Waiter("t1", "t1", message=message)).embed
 
     def ids(each: Any) -> list[str]:
         if isinstance(each, dict) and each.get("task", "").startswith("company."):
@@ -84,4 +84,4 @@ def test_all_that_follows_has_ids_which_are_the_same_whenever_it_is_sent() -> No
     assert ids(follows()) == once
     frozen = body_of("mine").set(task_id="mine")
     _, message = keep(received(callbacks=[frozen]))
-    assert ids(Kept.read(Waiter("t1", "t1", message=message)).embed) == ["mine"]
+    assert ids(KeptMessage.read(Waiter("t1", "t1", message=message)).embed) == ["mine"]

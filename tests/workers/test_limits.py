@@ -8,7 +8,7 @@ import pytest
 
 from adapters.protocol.request import TurnRequest
 from ops.settings import AgentSettings
-from workers.limits import Limits, Watch
+from workers.limits import Limits, LimitWatch
 
 START = 1_000_000.0
 LIMITS = Limits(
@@ -16,13 +16,13 @@ LIMITS = Limits(
 )
 
 
-def kind(watch: Watch, at: float) -> str | None:
+def kind(watch: LimitWatch, at: float) -> str | None:
     reached = watch.exceeded(START + at)
     return reached.kind if reached else None
 
 
-def watching(**changes: object) -> Watch:
-    return Watch(replace(LIMITS, **changes), START, START)  # type: ignore[arg-type]
+def watching(**changes: object) -> LimitWatch:
+    return LimitWatch(replace(LIMITS, **changes), START, START)  # type: ignore[arg-type]
 
 
 def test_silent_agent_is_given_read_timeout() -> None:
@@ -52,7 +52,7 @@ def test_stall_timeout_can_be_off() -> None:
 
 
 def test_turn_timeout_counts_from_the_start_of_the_attempt_even_for_the_next_worker() -> None:
-    watch = Watch(LIMITS, START, START + 3000)
+    watch = LimitWatch(LIMITS, START, START + 3000)
     watch.alive(START + 3590)
     assert kind(watch, 3600) == "turn_timeout"
 
@@ -84,7 +84,7 @@ def test_cost_limit_is_ours_only_where_the_agent_has_none() -> None:
     assert Limits.of(request, AgentSettings(), caps_cost_itself=False).max_cost_usd == 0.5
 
 
-def soft(watch: Watch, at: float) -> str | None:
+def soft(watch: LimitWatch, at: float) -> str | None:
     ending = watch.ending(START + at)
     return ending.reason if ending else None
 

@@ -26,7 +26,7 @@ from tests.workers.site import Site
 from workers.live import conversation
 from workers.live.conversation import LiveTurn, Office
 from workers.live.messages import Said
-from workers.turn.run import TurnRun
+from workers.turn.run import RunTurn
 from workers.turn.settlement import Parked
 
 
@@ -103,8 +103,8 @@ def test_request_that_comes_again_while_its_turn_is_taken_over_is_done_once(
             second.reply(said)
             second.hear(said)
 
-        def run(hook: Any) -> TurnRun:
-            return TurnRun(replace(site.worker(hook), registry=agents), site.claim(turn_id))
+        def run(hook: Any) -> RunTurn:
+            return RunTurn(replace(site.worker(hook), registry=agents), site.claim(turn_id))
 
         first = run(lambda _: None)
         working = asyncio.create_task(first.drive())
@@ -139,8 +139,8 @@ def test_request_that_comes_again_to_the_next_attempt_is_done_once(tmp_path: Pat
         for name in ("once", "hang")
     )
 
-    async def begin() -> tuple[TurnRun, asyncio.Task[Any], int]:
-        run = TurnRun(replace(site.worker(), registry=agents), site.claim(turn_id))
+    async def begin() -> tuple[RunTurn, asyncio.Task[Any], int]:
+        run = RunTurn(replace(site.worker(), registry=agents), site.claim(turn_id))
         working, writing = asyncio.create_task(run.drive()), os.open(pipe, os.O_RDWR)
         started = "".join(site.events(turn_id)).count("session_started")
         os.write(writing, b"".join(lines[:3]))

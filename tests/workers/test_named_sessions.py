@@ -14,7 +14,7 @@ from adapters.contract import Session
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import Status, TurnResult
 from adapters.registry import Registry
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Site, claude_code
 
@@ -22,10 +22,10 @@ DONE = RECORDINGS / "a_parallel_tools.jsonl"
 BROKEN = RECORDINGS / "n_SIGTERM_midstream.jsonl"  # the model has answered before
 
 
-class Naming(Scripted):
+class Naming(ReplayAgent):
     """The agent `scripted`, as one that gives its sessions names: those that its recordings tell."""
 
-    capabilities = replace(Scripted.capabilities, names_sessions=True)
+    capabilities = replace(ReplayAgent.capabilities, names_sessions=True)
     told: list[Session]
 
     def build(self, request: TurnRequest, session: Session) -> Command:

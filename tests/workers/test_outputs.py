@@ -13,8 +13,8 @@ from adapters.protocol.output_schema import MOST_LEVELS
 from adapters.protocol.result import TurnResult
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Site
-from workers.agents.output_validation import Outputs
-from workers.turn.run import TurnRun
+from workers.agents.output_validation import OutputValidator
+from workers.turn.run import RunTurn
 
 PATTERN = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^[a-z]+$"}}}
 _LEVEL = {"n": {"$ref": "#/$defs/level"}}
@@ -58,8 +58,8 @@ def test_a_turn_whose_schema_has_no_end_fails_and_does_not_come_back(tmp_path: P
     site = Site(tmp_path)
     recording = {"recording": str(RECORDINGS / "l_json_schema.jsonl")}
     turn_id = site.queue(options=recording, output_schema={"type": "object", **DOUBLING})
-    worker = replace(site.worker(), outputs=Outputs(most_s=1))
-    result = asyncio.run(TurnRun(worker, site.claim(turn_id)).drive())
+    worker = replace(site.worker(), outputs=OutputValidator(most_s=1))
+    result = asyncio.run(RunTurn(worker, site.claim(turn_id)).drive())
     site.close()
     assert isinstance(result, TurnResult)
     assert result.error is not None
@@ -76,12 +76,12 @@ def _nested(levels: int) -> dict[str, Any]:
 
 
 async def _fault(schema: dict[str, Any], output: object) -> str | None:
-    return await Outputs().fault(schema, output)
+    return await OutputValidator().fault(schema, output)
 
 
 async def _meanwhile(*asked: tuple[dict[str, Any], object]) -> tuple[list[str | None], int]:
     """The faults, and how often something else on the loop had its turn."""
-    outputs, rounds = Outputs(most_s=1), 0
+    outputs, rounds = OutputValidator(most_s=1), 0
     checking = asyncio.gather(*(outputs.fault(schema, output) for schema, output in asked))
     while not checking.done():
         await asyncio.sleep(0.05)

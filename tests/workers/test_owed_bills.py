@@ -21,10 +21,10 @@ from remote.errors import HostError, HostUnreachable
 from tests.adapters.version_recordings import Recording
 from tests.waiting import lines_of
 from tests.workers.site import Site
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.maintenance.host_cleanup import tidy
 from workers.turn import judgement
-from workers.turn.run import TurnRun
+from workers.turn.run import RunTurn
 
 RECORDING = Recording("codex", "0.150.1", "success")
 # Adds its records to the rollout, and prints its output.
@@ -68,7 +68,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.close()
 
 
-def worker(site: Site) -> Equipment:
+def worker(site: Site) -> WorkerContext:
     """One that knows the agent."""
     return replace(site.worker(), registry=Registry([Replayed(site.root / "starts")]))
 
@@ -83,7 +83,7 @@ def test_success_is_not_bought_again_for_want_of_its_bill(
     turn_id = site.queue(agent="replayed")
     with monkeypatch.context() as patched:
         patched.setattr(judgement, "read_session_files", away)
-        result = asyncio.run(TurnRun(worker(site), site.claim(turn_id)).drive())
+        result = asyncio.run(RunTurn(worker(site), site.claim(turn_id)).drive())
     assert isinstance(result, TurnResult)
     assert (result.status, result.attempts, result.usage_complete) == ("completed", 1, False)
     assert result.text == "done"

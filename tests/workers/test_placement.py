@@ -16,9 +16,9 @@ from remote.errors import HostAuthFailed
 from remote.host import Channel
 from remote.local import LocalHost
 from tests.workers.site import Site
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.turn.run import TurnRun
+from workers.turn.run import RunTurn
 from workers.turn.settlement import Parked
 
 ONE_LINE = {"lines": ["{}"]}
@@ -50,13 +50,13 @@ def lacking_its_agent(site: Site, name: str) -> TurnHost:
     return host(site, name, programs={"scripted": "/no/such/agent"})
 
 
-def worker(site: Site, *hosts: TurnHost) -> Equipment:
+def worker(site: Site, *hosts: TurnHost) -> WorkerContext:
     return replace(site.worker(), hosts=Hosts(hosts))
 
 
-def finish(site: Site, equipment: Equipment, turn_id: str) -> TurnResult:
+def finish(site: Site, context: WorkerContext, turn_id: str) -> TurnResult:
     while True:
-        outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).drive())
+        outcome = asyncio.run(RunTurn(context, site.claim(turn_id)).drive())
         if isinstance(outcome, TurnResult):
             return outcome
         assert isinstance(outcome, Parked), outcome
@@ -77,12 +77,12 @@ def tried(site: Site, turn_id: str) -> list[tuple[str, str | None]]:
 def test_host_that_lacks_something_does_not_end_a_turn_that_another_can_run(
     site: Site, kind: str, bad: Any
 ) -> None:
-    equipment = worker(site, bad(site, "bad"), host(site, "good"))
+    context = worker(site, bad(site, "bad"), host(site, "good"))
     turn_id = site.queue(options=ONE_LINE)
-    outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).drive())
+    outcome = asyncio.run(RunTurn(context, site.claim(turn_id)).drive())
     assert isinstance(outcome, Parked)
     assert tried(site, turn_id) == [("bad", kind)]
-    result = finish(site, equipment, turn_id)
+    result = finish(site, context, turn_id)
     assert (result.host, result.attempts, site.starts) == ("good", 2, 1)
 
 
@@ -96,16 +96,16 @@ def test_turn_that_every_host_lacks_something_for_fails_when_all_were_tried(site
 
 
 def test_turn_that_names_its_host_fails_with_it(site: Site) -> None:
-    equipment = worker(site, lacking_its_agent(site, "bad"), host(site, "good"))
-    result = finish(site, equipment, site.queue(options=ONE_LINE, host="bad"))
+    context = worker(site, lacking_its_agent(site, "bad"), host(site, "good"))
+    result = finish(site, context, site.queue(options=ONE_LINE, host="bad"))
     assert result.error is not None
     assert (result.host, result.attempts, result.error.kind) == ("bad", 1, "agent_not_found")
 
 
 def test_turn_runs_where_its_workspace_may_be(site: Site) -> None:
     elsewhere = host(site, "elsewhere", workspace_roots=("/srv/other",))
-    equipment = worker(site, elsewhere, host(site, "here", workspace_roots=(str(site.root),)))
-    result = finish(site, equipment, site.queue(options=ONE_LINE))
+    context = worker(site, elsewhere, host(site, "here", workspace_roots=(str(site.root),)))
+    result = finish(site, context, site.queue(options=ONE_LINE))
     assert (result.host, result.attempts) == ("here", 1)
 
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from adapters.live import Permission, Verdict
 from ops.redaction import Redactor
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.events.model import AnyEvent, to_wire
-from workers.events.recorder import Narrator
+from workers.events.recorder import EventRecorder
 from workers.live.messages import Reply, Said
-from workers.live.permissions import Questions
+from workers.live.permissions import PermissionRequests
 
 
 class SlowPump:
@@ -40,19 +40,21 @@ class SlowPump:
 
 
 async def test_no_producer_hears_that_an_answer_stands_before_the_ledger_has_it() -> None:
-    pump = SlowPump()
-    equipment = cast(Equipment, SimpleNamespace(pump=pump, clock=lambda: 1.0))
+    event_writer = SlowPump()
+    context = cast(WorkerContext, SimpleNamespace(event_writer=event_writer, clock=lambda: 1.0))
     claim, attempt = cast(Any, SimpleNamespace(turn_id="t")), cast(Any, SimpleNamespace(first_seq=1))
-    questions = Questions(Narrator(equipment.pump, equipment.clock, claim, attempt, Redactor({})), lambda: 1.0)
+    questions = PermissionRequests(
+        EventRecorder(context.event_writer, context.clock, claim, attempt, Redactor({})), lambda: 1.0
+    )
     asking = asyncio.create_task(questions.ask(Permission("Bash", "toolu_1", {}), 60.0))
     await asyncio.sleep(0)
     said = Said("t", "toolu_1", "me", 60.0, Verdict(True))
     questions.take(said, Verdict(True))
-    await asyncio.to_thread(pump.flushing.wait)
+    await asyncio.to_thread(event_writer.flushing.wait)
     assert questions.reply(said) == Reply()  # it is taken; no more is known
-    assert ["permission_answered" in line for line in pump.told] == [False]
-    pump.stored.set()
+    assert ["permission_answered" in line for line in event_writer.told] == [False]
+    event_writer.stored.set()
     assert await asking == Verdict(True)
-    assert ["permission_answered" in line for line in pump.told] == [False, True]
+    assert ["permission_answered" in line for line in event_writer.told] == [False, True]
     known = questions.reply(said)
     assert known is not None and known.outcome is not None and known.outcome["allowed"] is True

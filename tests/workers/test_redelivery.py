@@ -28,7 +28,7 @@ from workers.app import TASK, create_app
 from workers.tasks import celery_internals, delivery
 from workers.tasks.celery_internals import ShownRequest
 from workers.tasks.kept_message import keep
-from workers.tasks.waiting import TurnTasks
+from workers.tasks.waiting import WaitingTasks
 
 __all__ = ["rabbitmq", "server", "valkey", "vhost"]
 
@@ -228,7 +228,7 @@ def claimed(site: Site, *, message: str | None) -> Claim:
     return claim
 
 
-def drive(site: Site, tasks: TurnTasks, claim: Claim) -> None:
+def drive(site: Site, tasks: WaitingTasks, claim: Claim) -> None:
     """Have its turn driven to its end, and its task told."""
 
     def settled() -> Future[Any]:
@@ -250,9 +250,9 @@ def test_task_that_asks_for_a_turn_while_that_runs_for_a_session_is_told(bench: 
     request = site.ledger.reports.request("t1")
     assert request is not None
     site.ledger.queue.admit(request, "t1", site.now(), message=waiter.message)
-    drive(site, TurnTasks(bench.executor, site.ledger, site.now), claim)
+    drive(site, WaitingTasks(bench.executor, site.ledger, site.now), claim)
     site.later += 60
-    tasks = TurnTasks(bench.executor, site.ledger, site.now)
+    tasks = WaitingTasks(bench.executor, site.ledger, site.now)
     tasks.give_late(site.now())
     tasks.close(60)
     assert (bench.state("t1"), tasks_of(site.ledger, "t1")) == ("SUCCESS", frozenset())
@@ -265,5 +265,5 @@ def test_too_many_ends_at_once_are_told_by_others_at_once(
     bench.turn().apply_async()
     (waiter,) = bench.waiters()
     claim = claimed(site, message=waiter.message)
-    drive(site, TurnTasks(bench.executor, site.ledger, site.now), claim)
+    drive(site, WaitingTasks(bench.executor, site.ledger, site.now), claim)
     assert (bench.state("t1"), tasks_of(site.ledger, "t1")) == ("SUCCESS", frozenset())

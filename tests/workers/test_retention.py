@@ -17,7 +17,7 @@ from ops.ledger.ledger import Retention
 from ops.settings import Settings
 from tests.workers.fleet import Fleet
 from tests.workers.site import Site
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.maintenance.retention import forget_old, keep_forgetting
 from workers.results import refused
 
@@ -52,11 +52,11 @@ def settled(site: Site, turn_id: str, now: float) -> None:
     site.ledger.queue.settle_unclaimed(turn_id, refused(turn_id, TurnCancelled("by the test")), now)
 
 
-def equipped(site: Site, clock: Clock) -> Equipment:
+def equipped(site: Site, clock: Clock) -> WorkerContext:
     return replace(site.worker(), clock=clock, rng=Random(7))
 
 
-def keep(worker: Equipment, clock: Clock) -> None:
+def keep(worker: WorkerContext, clock: Clock) -> None:
     with pytest.raises(Enough):
         asyncio.run(keep_forgetting(worker, clock.sleep))
 

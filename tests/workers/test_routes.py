@@ -19,15 +19,15 @@ from adapters.live import ControlRequest, Conversation, Desk, Wire
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from ops.settings import AgentTable
 from remote.local import LocalHost
 from tests.workers.site import Killed, Site
 from workers.agents.health import AgentHealth
 from workers.agents.probe import AgentReport
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.turn.run import TurnRun
+from workers.turn.run import RunTurn
 
 PLAIN = Capabilities(resume=True, structured_output=False, cost_cap=False, live_output_tokens=False)
 
@@ -48,7 +48,7 @@ class Listener:
         raise NotImplementedError
 
 
-class Agent(Scripted):
+class Agent(ReplayAgent):
     """A replay that goes by another name, and can what it is said to."""
 
     def __init__(self, name: str, capabilities: Capabilities = PLAIN, problem: str | None = None) -> None:
@@ -75,12 +75,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.close()
 
 
-def worker(site: Site, *agents: Agent, **fields: Any) -> Equipment:
+def worker(site: Site, *agents: Agent, **fields: Any) -> WorkerContext:
     return replace(site.worker(), registry=Registry(agents), **fields)
 
 
-def run(site: Site, equipment: Equipment, turn_id: str) -> TurnResult:
-    outcome = asyncio.run(TurnRun(equipment, site.claim(turn_id)).drive())
+def run(site: Site, context: WorkerContext, turn_id: str) -> TurnResult:
+    outcome = asyncio.run(RunTurn(context, site.claim(turn_id)).drive())
     assert isinstance(outcome, TurnResult), outcome
     return outcome
 
@@ -103,9 +103,9 @@ def events(site: Site, turn_id: str) -> list[dict[str, Any]]:
 
 def test_agent_is_chosen_by_what_the_request_needs(site: Site, recording: list[str]) -> None:
     snake = Agent("snake", replace(PLAIN, languages=frozenset({"python"}), live=True))
-    equipment = worker(site, Agent("any"), snake)
+    context = worker(site, Agent("any"), snake)
     turn_id = queued(site, recording, needs={"live": True, "language": "python"})
-    assert run(site, equipment, turn_id).text == "done"
+    assert run(site, context, turn_id).text == "done"
     chosen, started, *_ = events(site, turn_id)
     assert (chosen["event"], chosen["agent"], chosen["seq"], started["seq"]) == ("agent_chosen", "snake", 1, 2)
     assert "language=python, live; api is billed; no other does" in chosen["reason"]
@@ -126,10 +126,10 @@ def test_default_agent_comes_first_and_one_that_is_ill_not_at_all(site: Site, re
 
 def test_billing_is_preferred_as_the_request_says(site: Site, recording: list[str]) -> None:
     both = replace(PLAIN, billing=frozenset({Billing.API, Billing.SUBSCRIPTION}))
-    equipment = worker(site, Agent("aa"), Agent("bb", both))
-    settings = equipment.settings.model_copy(update={"agents": {"bb": AgentTable(billing=Billing.SUBSCRIPTION)}})
+    context = worker(site, Agent("aa"), Agent("bb", both))
+    settings = context.settings.model_copy(update={"agents": {"bb": AgentTable(billing=Billing.SUBSCRIPTION)}})
     turn_id = queued(site, recording, needs={"billing": ["subscription", "api"]})
-    run(site, replace(equipment, settings=settings), turn_id)
+    run(site, replace(context, settings=settings), turn_id)
     assert events(site, turn_id)[0]["agent"] == "bb"
 
 
@@ -156,7 +156,7 @@ def test_turn_stays_with_its_agent_when_its_worker_is_killed(site: Site, recordi
 
     with pytest.raises(Killed):
         asyncio.run(
-            TurnRun(replace(site.worker(die), registry=Registry([first, second])), site.claim(turn_id)).drive()
+            RunTurn(replace(site.worker(die), registry=Registry([first, second])), site.claim(turn_id)).drive()
         )
     first.problem = "it is gone since"
     assert run(site, worker(site, second, first), turn_id).attempts == 1
@@ -212,7 +212,7 @@ def test_host_without_the_agent_comes_last(site: Site, recording: list[str]) -> 
         healthy = Health(host.name == "b", problem=None if host.name == "b" else "not here")
         return AgentReport(adapter.name, host.name, "awk", healthy, adapter.capabilities)
 
-    equipment = worker(site, agent := Agent("claude-code"), hosts=Hosts(hosts))
-    asyncio.run(equipment.health.of(hosts, [agent], look))
+    context = worker(site, agent := Agent("claude-code"), hosts=Hosts(hosts))
+    asyncio.run(context.health.of(hosts, [agent], look))
     turn_id = queued(site, recording)
-    assert run(site, equipment, turn_id).host == "b"
+    assert run(site, context, turn_id).host == "b"

@@ -28,7 +28,7 @@ from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
 from tests.workers.test_faults import running
 from workers.app import SESSION_TASK
-from workers.turn.run import Left, Lost, TurnRun
+from workers.turn.run import Left, Lost, RunTurn
 from workers.turn.settlement import Parked
 from workers.worker.admission import Admitted, Arrival, Outcome
 from workers.worker.claims import OWNER_TTL_S
@@ -212,7 +212,7 @@ def test_worker_that_has_to_leave_in_the_middle_of_a_test_leaves_the_turn_to_the
     site.ledger.session_runs.submit(asked(site, recording, test_commands=[command]), site.now())
 
     async def leave() -> SessionResult:
-        run = TurnRun(site.worker(), site.claim(f"{RUN}.1"))
+        run = RunTurn(site.worker(), site.claim(f"{RUN}.1"))
         running = asyncio.create_task(run.drive())
         await asyncio.to_thread(until, lambda: lines_of(site.workspace / "tries"), "the test to run")
         run.leave()

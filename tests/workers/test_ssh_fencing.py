@@ -30,10 +30,10 @@ from tests.workers.site import Killed, Site
 from tests.workers.ssh_logins import Login, Witness
 from tests.workers.test_crash_points import Death
 from tests.workers.test_ends import hanging
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.turn.leases import OWNER_TTL_S, Hold
-from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.leases import OWNER_TTL_S, AgentLease
+from workers.turn.run import RunOutcome, RunTurn
 from workers.turn.settlement import Parked
 
 _BEATS_A_LEASE = 12
@@ -62,9 +62,9 @@ class TwoHosts:
     @property
     def fence_s(self) -> float:
         """How long a host has to be out of reach."""
-        return Hold.by(self.agent).fence_s
+        return AgentLease.by(self.agent).fence_s
 
-    def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
+    def worker(self, hook: Callable[[str], None] = lambda _: None) -> WorkerContext:
         """See `Site.worker`."""
         settings = Settings(state_dir=self.site.root, agent=self.agent)
         return replace(self.site.worker(hook), settings=settings, hosts=self._hosts)
@@ -73,7 +73,7 @@ class TwoHosts:
         """Let one new worker work on the turn, as soon as it is due."""
         due_at = self.site.ledger.reports.turn(turn_id).due_at or 0.0
         self.site.later += max(0.0, due_at - self.site.now())
-        return await TurnRun(self.worker(hook), self.site.claim(turn_id)).drive()
+        return await RunTurn(self.worker(hook), self.site.claim(turn_id)).drive()
 
     async def finish(self, turn_id: str) -> TurnResult:
         """Let new workers work on the turn until it is settled."""
@@ -338,7 +338,7 @@ def test_worker_that_may_have_lost_its_claim_starts_nothing(
             if point == "after queue.begin_attempt":
                 fleet.site.later += OWNER_TTL_S + 1
 
-        run = TurnRun(replace(fleet.worker(freeze), monotonic=fleet.site.now), fleet.site.claim(turn_id))
+        run = RunTurn(replace(fleet.worker(freeze), monotonic=fleet.site.now), fleet.site.claim(turn_id))
         running = asyncio.create_task(run.drive())
         await asyncio.to_thread(until, lambda: fleet.pauses >= 3, "it to hesitate")
         assert not fleet.login.spools.exists()
@@ -357,7 +357,7 @@ def test_worker_that_may_have_lost_its_claim_holds_no_turn_that_others_may_give_
 ) -> None:
     async def scenario(fleet: TwoHosts) -> None:
         turn_id = fleet.site.queue(on_host_lost=on_host_lost, options=recording.options)
-        run = TurnRun(replace(fleet.worker(), monotonic=fleet.site.now), fleet.site.claim(turn_id))
+        run = RunTurn(replace(fleet.worker(), monotonic=fleet.site.now), fleet.site.claim(turn_id))
         running = asyncio.create_task(run.drive())
         await fleet.under_way(turn_id)
         fleet.site.later += OWNER_TTL_S + 1

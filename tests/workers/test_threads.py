@@ -37,22 +37,22 @@ def test_events_that_cannot_be_stored_do_not_keep_those_of_other_turns(site: Sit
             failed.append(point)
             raise RuntimeError("as from a fault of ours")
 
-    pump = site.worker(fail_once).pump
+    event_writer = site.worker(fail_once).event_writer
     first, second = (site.claim(site.queue(options=OPTIONS)) for _ in range(2))
-    pump.store(first, 1, SAID, site.now())
+    event_writer.store(first, 1, SAID, site.now())
     until(lambda: len(failed) == 2, "the failures, of all together and of the one")
-    pump.store(second, 1, SAID, site.now())
+    event_writer.store(second, 1, SAID, site.now())
     until(lambda: site.ledger.events.last_seq(second.turn_id) == 1, "the other turn's event")
 
 
 def test_former_claim_does_not_push_the_next_ones_events_aside(site: Site) -> None:
     turn_id = site.queue(options=OPTIONS)
-    pump = site.worker().pump
+    event_writer = site.worker().event_writer
     former, current = site.claim(turn_id), site.claim(turn_id)
-    pump.store(current, 1, SAID, site.now())
-    pump.store(former, 1, SAID, site.now())
-    pump.store(current, 2, SAID, site.now())
-    pump.flush(turn_id)
+    event_writer.store(current, 1, SAID, site.now())
+    event_writer.store(former, 1, SAID, site.now())
+    event_writer.store(current, 2, SAID, site.now())
+    event_writer.flush(turn_id)
     assert site.ledger.events.last_seq(turn_id) == 2
 
 

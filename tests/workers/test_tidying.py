@@ -23,7 +23,7 @@ from adapters.contract import Session
 from adapters.errors import HostLost
 from adapters.protocol.request import TurnRequest
 from adapters.registry import Registry
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
 from ops.errors import LedgerUnavailable
 from ops.ledger import Attempt, AttemptEnd, Claim
@@ -38,7 +38,7 @@ from tests.waiting import until
 from tests.workers.conftest import RECORDINGS
 from tests.workers.site import Killed, Site
 from tests.workers.test_crash_points import Death
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import Hosts, TurnHost
 from workers.maintenance.host_cleanup import keep_tidy, tidy
 from workers.results import refused
@@ -62,7 +62,7 @@ esac
 """
 
 
-class Keeping(Scripted):
+class Keeping(ReplayAgent):
     """An agent that replays a recording and keeps session files. Its option `speed` is no use to it."""
 
     name = "keeping"
@@ -90,7 +90,7 @@ class Stage:
         self.agent = Keeping(known.get("claude-code"))
         self._registry = Registry([*known, self.agent])
 
-    def worker(self, hook: Callable[[str], None] = lambda _: None) -> Equipment:
+    def worker(self, hook: Callable[[str], None] = lambda _: None) -> WorkerContext:
         """Another worker."""
         return replace(self.site.worker(hook), registry=self._registry)
 
@@ -536,7 +536,7 @@ def rounds(stage: Stage, host: Fleetwide, launcher: str = "ssh") -> None:
         asyncio.run(keep_tidy(worker, host.sleep))
 
 
-async def until_asleep(worker: Equipment, hosts: int) -> None:
+async def until_asleep(worker: WorkerContext, hosts: int) -> None:
     """Keep all hosts tidy until so many have been visited, or passed over."""
     asleep = asyncio.Semaphore(0)
 
@@ -561,7 +561,7 @@ def gaps(times: list[float]) -> list[float]:
 def answering(monkeypatch: pytest.MonkeyPatch) -> None:
     """All hosts answer, and there is nothing to be done."""
 
-    async def visit(_: Equipment, host: TurnHost) -> None:
+    async def visit(_: WorkerContext, host: TurnHost) -> None:
         assert isinstance(host.host, Fleetwide)
         host.host.connects.append(host.host.now)
 

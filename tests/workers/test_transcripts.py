@@ -20,18 +20,18 @@ from adapters.errors import TurnCancelled
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
-from adapters.replay_agent import Scripted
+from adapters.replay_agent import ReplayAgent
 from ops.errors import ArchiveUnavailable
 from ops.transcripts import Archive, read_lines
 from tests.waiting import until
 from tests.workers.fleet import Fleet
 from tests.workers.site import Killed, Site, claude_code
 from tests.workers.test_crash_points import Death
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.maintenance import transcripts
-from workers.maintenance.transcripts import Archivist
+from workers.maintenance.transcripts import TranscriptArchiver
 from workers.results import refused
-from workers.turn.run import TurnRun
+from workers.turn.run import RunTurn
 from workers.turn.stderr import _BYTES, _CUT, _MARGIN_BYTES, kept
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -40,7 +40,7 @@ DAY_S = 86_400.0
 SECRET = "ghp-4f9d1c77aa0b42"
 
 
-class Loud(Scripted):
+class Loud(ReplayAgent):
     """The agent `scripted`, which says what the variable SAY holds on stderr."""
 
     def build(self, request: TurnRequest, session: Session) -> Command:
@@ -58,7 +58,7 @@ class Office(Site):
         self._registry = Registry([claude_code(), Loud(claude_code())])
         self.say = "echo trouble with $GITHUB_TOKEN"
 
-    def worker(self, hook: Any = lambda _: None) -> Equipment:
+    def worker(self, hook: Any = lambda _: None) -> WorkerContext:
         environ: Mapping[str, str] = {"SAY": self.say, "GITHUB_TOKEN": SECRET}
         return replace(super().worker(hook), archive=self.archive, environ=environ, rng=Random(7))
 
@@ -68,7 +68,7 @@ class Office(Site):
     async def round(self) -> None:
         """What a worker does now and then, a while later."""
         self.later += 61
-        await Archivist(self.worker(), self.archive).make_round()
+        await TranscriptArchiver(self.worker(), self.archive).make_round()
 
     def stored(self, turn_id: str) -> list[dict[str, Any]]:
         """The transcript; nothing: there is none."""
@@ -151,7 +151,9 @@ def test_worker_killed_between_archive_and_ledger_has_it_written_once_more_as_it
         await office.finish(turn_id)
         office.later += 61
         with pytest.raises(Killed):
-            await Archivist(office.worker(Death("before transcripts.archived")), office.archive).make_round()
+            await TranscriptArchiver(
+                office.worker(Death("before transcripts.archived")), office.archive
+            ).make_round()
         first = office.archive.read(turn_id)
         assert first is not None
         await office.round()
@@ -219,7 +221,7 @@ def test_archive_that_hangs_holds_up_nothing_and_is_not_asked_twice(
         for turn_id in turn_ids:
             await office.finish(turn_id)
         office.later += 61
-        archivist = Archivist(office.worker(), archive)
+        archivist = TranscriptArchiver(office.worker(), archive)
         for text in ("no answer for", "has yet to answer"):
             with pytest.raises(ArchiveUnavailable, match=text):
                 await archivist.make_round()
@@ -260,7 +262,7 @@ def test_old_transcripts_are_removed(office: Office) -> None:
     now = office.now()
     for age_days in (0, 399, 402):
         office.archive.write(f"t{age_days}", now - age_days * DAY_S, b"x")
-    asyncio.run(Archivist(office.worker(), office.archive).clean())
+    asyncio.run(TranscriptArchiver(office.worker(), office.archive).clean())
     assert [office.archive.read(f"t{age_days}") is None for age_days in (0, 399, 402)] == [False, False, True]
 
 
@@ -299,7 +301,7 @@ def test_without_an_archive_no_stderr_is_kept(tmp_path: Path, recording: Path) -
     site = Site(tmp_path)
     turn_id = site.queue(options={"recording": str(recording)})
     asked: list[str] = []
-    asyncio.run(TurnRun(site.worker(asked.append), site.claim(turn_id)).drive())
+    asyncio.run(RunTurn(site.worker(asked.append), site.claim(turn_id)).drive())
     assert "before queue.settle" in asked
     assert "before transcripts.keep_stderr" not in asked
     site.close()
@@ -325,7 +327,7 @@ def test_worker_writes_what_it_has_settled_at_once_and_what_was_left_in_its_roun
     first, second, third = (office.queue(options={"recording": str(recording)}) for _ in range(3))
 
     async def work() -> None:
-        archivist = Archivist(office.worker(), office.archive)
+        archivist = TranscriptArchiver(office.worker(), office.archive)
         working = asyncio.create_task(archivist.run())
         for turn_id, away in ((first, False), (second, True), (third, True)):
             if away and mount.exists():

@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import until
 from workers.tasks.delivery import Execution
-from workers.tasks.waiting import TurnTasks
+from workers.tasks.waiting import WaitingTasks
 
 
 class Executor:
@@ -35,7 +35,7 @@ class Turns:
     def __init__(self) -> None:
         self.driven: list[str] = []
         self.executor = Executor()
-        self.tasks = TurnTasks(self.executor, None)  # type: ignore[arg-type]  # all that it needs here
+        self.tasks = WaitingTasks(self.executor, None)  # type: ignore[arg-type]  # all that it needs here
 
     def start(self, turn_id: str) -> None:
         request = SimpleNamespace(traceparent=None)

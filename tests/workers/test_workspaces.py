@@ -37,7 +37,7 @@ from tests.workers.ssh_logins import Login, logins, ssh_fleet
 from tests.workers.test_crash_points import Death
 from workers.maintenance.host_cleanup import tidy
 from workers.turn.placement import Placement
-from workers.turn.run import Left, RunOutcome, TurnRun
+from workers.turn.run import Left, RunOutcome, RunTurn
 from workers.turn.settlement import Parked
 
 # Where a worker is killed in its thread that writes events, that thread ends as the whole process would.
@@ -315,7 +315,7 @@ def test_turn_that_is_cancelled_while_it_waits_brings_home_what_it_has_without_s
     assert stage.made == []
 
 
-async def in_mid_upload(run: TurnRun) -> asyncio.Task[RunOutcome]:
+async def in_mid_upload(run: RunTurn) -> asyncio.Task[RunOutcome]:
     work = asyncio.create_task(run.drive())
     while run._workspaces._making is None:
         await asyncio.sleep(0)
@@ -326,7 +326,7 @@ def test_worker_that_leaves_in_mid_upload_leaves_the_turn_to_the_next(stage: Sta
     turn_id = stage.bring()
 
     async def play() -> TurnResult:
-        run = TurnRun(stage.worker(), stage.claim(turn_id))
+        run = RunTurn(stage.worker(), stage.claim(turn_id))
         work = await in_mid_upload(run)
         run.leave()
         assert isinstance(await work, Left)
@@ -341,7 +341,7 @@ def test_turn_cancelled_in_mid_upload_never_starts_its_agent(stage: Stage) -> No
     turn_id = stage.bring()
 
     async def play() -> RunOutcome:
-        run = TurnRun(stage.worker(), stage.claim(turn_id))
+        run = RunTurn(stage.worker(), stage.claim(turn_id))
         work = await in_mid_upload(run)
         run.cancel()
         return await work
@@ -354,7 +354,7 @@ def test_turn_cancelled_in_mid_upload_never_starts_its_agent(stage: Stage) -> No
 def test_turn_cancelled_as_its_attempt_begins_makes_no_workspace(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = TurnRun(stage.worker(), stage.claim(stage.bring()))
+    run = RunTurn(stage.worker(), stage.claim(stage.bring()))
     begin = Placement.begin
 
     async def begin_and_cancel(placement: Placement) -> Attempt:

@@ -31,7 +31,7 @@ json.dump(output_fault(*json.load(sys.stdin)), sys.stdout)
 """
 
 
-class Outputs:
+class OutputValidator:
     """The checks of one worker, on its loop."""
 
     def __init__(self, most_s: int = _MOST_S) -> None:

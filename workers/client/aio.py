@@ -21,13 +21,13 @@ from adapters.protocol.session_result import SessionResult
 from adapters.protocol.session_run import turn_id as turn_of
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger
-from workers.client.control import TIMEOUT_S, Saying, message
+from workers.client.control import TIMEOUT_S, TurnControl, message
 from workers.client.sync import Client
-from workers.client.waiting import Settlements
+from workers.client.waiting import ResultWaiter
 from workers.errors import ResultTimeout
 from workers.events.bus import Batch
 from workers.events.follow import following, is_last, stored
-from workers.events.subscriber import Feed
+from workers.events.subscriber import Subscriber
 from workers.live.messages import Said
 
 _POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
@@ -49,13 +49,13 @@ class AsyncClient:
         self._app = app
         self._client = Client(app, ledger)
         self._ledger = ledger
-        self._feed = Feed(app.conf.broker_url)
+        self._feed = Subscriber(app.conf.broker_url)
         # A broker that hangs must not hold up those who ask the ledger.
         self._sending = ThreadPoolExecutor(_THREADS, "runturn-broker")
         self._asking = ThreadPoolExecutor(_THREADS, "runturn-ledger")
         # Nor those who enqueue be held up by those who wait until a worker has taken over.
         self._saying = ThreadPoolExecutor(_THREADS, "runturn-saying")
-        self._settlements = Settlements(lambda turn_ids: self._ask(ledger.queue.settled, turn_ids))
+        self._settlements = ResultWaiter(lambda turn_ids: self._ask(ledger.queue.settled, turn_ids))
 
     async def __aenter__(self) -> Self:
         return self
@@ -186,7 +186,7 @@ class AsyncClient:
         return await self._say(message(turn_id, verdict, request_id, by, timeout_s))
 
     async def _say(self, said: Said) -> dict[str, Any]:
-        saying = Saying(self._app, self._ledger, said)
+        saying = TurnControl(self._app, self._ledger, said)
         live = _Live(asyncio.get_running_loop())
         with self._feed.listening(said.turn_id, live.take):
             if not await asyncio.get_running_loop().run_in_executor(self._saying, saying.say):

@@ -62,7 +62,7 @@ def whoami() -> str:
     return f"{user}@{platform.node()}"
 
 
-class Saying:
+class TurnControl:
     """One message on its way: `say` it, then show the turn's events to `heard` until there is an outcome."""
 
     def __init__(self, app: Celery, ledger: Ledger, said: Said) -> None:

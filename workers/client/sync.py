@@ -21,7 +21,7 @@ from adapters.protocol.session_run import turn_id as turn_of
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger, SessionRun, State
 from ops.tracing import traced
-from workers.client.control import TIMEOUT_S, Saying, message
+from workers.client.control import TIMEOUT_S, TurnControl, message
 from workers.client.publish import send
 from workers.errors import ResultTimeout
 from workers.events.bus import Subscription
@@ -181,7 +181,7 @@ class Client:
         return self._say(message(turn_id, verdict, request_id, by, timeout_s))
 
     def _say(self, said: Said) -> dict[str, Any]:
-        saying = Saying(self._app, self._ledger, said)
+        saying = TurnControl(self._app, self._ledger, said)
         with Subscription(self._app.conf.broker_url, said.turn_id) as subscription:
             if not saying.say():
                 events = follow(self._ledger, subscription, said.turn_id, saying.seen, saying.wait_s)

@@ -11,7 +11,7 @@ from ops.errors import LedgerError
 _POLL_S = 1.0  # between two looks, unless somebody knows of an end
 
 
-class Settlements:
+class ResultWaiter:
     """Waits for the ends of any number of turns: one task asks the ledger for all of them at once."""
 
     def __init__(self, settled: Callable[[Collection[str]], Awaitable[frozenset[str]]]) -> None:

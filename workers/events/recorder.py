@@ -10,24 +10,29 @@ from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from workers.events.asides import Numbering, aside
 from workers.events.model import AnyEvent, Aside, AsideEvent
-from workers.events.writer import EventPump
-from workers.ledger_calls import Patience
+from workers.events.writer import EventWriter
+from workers.ledger_calls import LedgerCalls
 
 
-class Narrator:
+class EventRecorder:
     """Belongs to the loop that runs the turn."""
 
     def __init__(
-        self, pump: EventPump, clock: Callable[[], float], claim: Claim, attempt: Attempt, redactor: Redactor
+        self,
+        event_writer: EventWriter,
+        clock: Callable[[], float],
+        claim: Claim,
+        attempt: Attempt,
+        redactor: Redactor,
     ) -> None:
-        self._pump = pump
+        self._event_writer = event_writer
         self._clock = clock
         self._claim = claim
         self._redactor = redactor
         self._numbers = Numbering(attempt.first_seq)
         self._asides: list[Aside] = []  # that wait for what is read again
         self._caught_up = asyncio.Event()
-        self._patiently = Patience()
+        self._ledger_call = LedgerCalls()
         self._closed = False
 
     @property
@@ -46,7 +51,7 @@ class Narrator:
     def tell(self, events: Sequence[AnyEvent]) -> None:
         """The agent's events, in the order of its stream."""
         for first_seq, part in self._numbers.number(events) if events else ():
-            self._pump.emit(self._claim, first_seq, part, self._clock())
+            self._event_writer.emit(self._claim, first_seq, part, self._clock())
         self._pass_on()
 
     def aside(self, event: AsideEvent) -> None:
@@ -62,9 +67,9 @@ class Narrator:
             return
         at = self._clock()
         ((seq, part),) = self._numbers.number([aside(event, self._redactor)])
-        self._pump.store(self._claim, seq, part, at)
-        await self._patiently(self._pump.flush, self._claim.turn_id)
-        self._pump.publish(self._claim.turn_id, seq, part, at)
+        self._event_writer.store(self._claim, seq, part, at)
+        await self._ledger_call(self._event_writer.flush, self._claim.turn_id)
+        self._event_writer.publish(self._claim.turn_id, seq, part, at)
 
     def close(self) -> None:
         """The attempt is over, or another worker's: what is told of it now has other numbers."""
@@ -73,7 +78,7 @@ class Narrator:
     async def recorded(self) -> None:
         """Until the ledger has all of them. Raises StaleClaim."""
         await self._caught_up.wait()
-        await self._patiently(self._pump.flush, self._claim.turn_id)
+        await self._ledger_call(self._event_writer.flush, self._claim.turn_id)
 
     def _pass_on(self) -> None:
         if self._closed or not self._numbers.caught_up:
@@ -82,4 +87,4 @@ class Narrator:
         if self._asides:
             asides, self._asides = self._asides, []
             for first_seq, part in self._numbers.number(asides):
-                self._pump.emit(self._claim, first_seq, part, self._clock())
+                self._event_writer.emit(self._claim, first_seq, part, self._clock())

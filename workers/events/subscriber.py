@@ -28,7 +28,7 @@ Take = Callable[[Batch], None]
 log = structlog.get_logger(__name__)
 
 
-class Feed:
+class Subscriber:
     """Hands every batch to those who listen to its turn, in a thread of its own.
 
     While the broker is away, there are none: who needs every event reads the ledger (see `workers.events.follow`).

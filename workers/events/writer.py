@@ -36,7 +36,7 @@ class _Waiting:
         return count, Batch(self.claim, first_seq, lines)
 
 
-class EventPump:
+class EventWriter:
     """Publishes at once; writes to the ledger in batches, from a thread of its own."""
 
     def __init__(self, ledger: Ledger, publisher: Publisher) -> None:

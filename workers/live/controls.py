@@ -17,8 +17,8 @@ from adapters.errors import TurnError
 from adapters.live import Control, ControlRequest, Conversation
 from ops.errors import StaleClaim
 from workers.events.model import ControlAnswered, ControlRequested, own_fields
-from workers.events.recorder import Narrator
-from workers.ledger_calls import Detached
+from workers.events.recorder import EventRecorder
+from workers.ledger_calls import WorkerStopping
 from workers.live.messages import Reply, Said
 
 LOST = "worker_lost"
@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 class Controls:
     """Belongs to the loop that runs the turn, but for `reply`."""
 
-    def __init__(self, narrator: Narrator, clock: Callable[[], float]) -> None:
-        self._narrator = narrator
+    def __init__(self, recorder: EventRecorder, clock: Callable[[], float]) -> None:
+        self._recorder = recorder
         self._clock = clock
         self._conversation: asyncio.Future[Conversation] | None = None
         self._recording = asyncio.Lock()  # one after another, as they came
@@ -100,7 +100,7 @@ class Controls:
             self._fail(said.request_id, TIMED_OUT, "the agent has not answered in time; it may do so yet")
         except TurnError as error:
             self._fail(said.request_id, error.kind, error.message)
-        except (Detached, StaleClaim):
+        except (WorkerStopping, StaleClaim):
             log.info("a request to an agent is left to the next worker", control=request.control)
         except Exception as error:
             # Its text might be that of the request.
@@ -112,8 +112,8 @@ class Controls:
     async def _do(self, said: Said, request: ControlRequest) -> dict[str, Any]:
         value = None if request.control is Control.SEND else request.value
         async with self._recording:
-            self._narrator.aside(ControlRequested(said.request_id, request.control.value, said.by, value))
-            await self._narrator.recorded()
+            self._recorder.aside(ControlRequested(said.request_id, request.control.value, said.by, value))
+            await self._recorder.recorded()
         conversation = await asyncio.shield(self._ready())
         return dict(await conversation.control(request))
 
@@ -128,4 +128,4 @@ class Controls:
     def _answer(self, answered: ControlAnswered) -> None:
         if answered.request_id not in self._outcomes:
             self._outcomes[answered.request_id] = asdict(answered)
-            self._narrator.aside(answered)
+            self._recorder.aside(answered)

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable
 
 from adapters.live import Conversation, Permission, Verdict
 from workers.events.asides import asides_in
-from workers.events.recorder import Narrator
+from workers.events.recorder import EventRecorder
 from workers.live.controls import Controls
 from workers.live.messages import Reply, Said
-from workers.live.permissions import Questions
+from workers.live.permissions import PermissionRequests
 
 
-class Talk:
+class Dialogue:
     """Belongs to the loop that runs the turn, but for `reply`."""
 
-    def __init__(self, narrator: Narrator, clock: Callable[[], float], refusal: str | None) -> None:
+    def __init__(self, recorder: EventRecorder, clock: Callable[[], float], refusal: str | None) -> None:
         """`refusal` is why its agent cannot be talked to at all; None: it can."""
-        self._narrator = narrator
-        self._controls = Controls(narrator, clock)
-        self._questions = Questions(narrator, clock)
+        self._recorder = recorder
+        self._controls = Controls(recorder, clock)
+        self._questions = PermissionRequests(recorder, clock)
         self._refusal = refusal
         self._left = False
 
@@ -29,7 +29,7 @@ class Talk:
 
     def resume(self, stored: Iterable[tuple[int, bytes]]) -> None:
         """Go on where a worker before us was, which has stored these events of the attempt."""
-        asides = self._narrator.resume(stored)
+        asides = self._recorder.resume(stored)
         self._controls.resume(asides)
         self._questions.resume(asides)
 

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from adapters.live import Permission, Verdict
 from ops.redaction import without_keys
 from workers.events.model import PermissionAnswered, PermissionRequested, own_fields
-from workers.events.recorder import Narrator
+from workers.events.recorder import EventRecorder
 from workers.live.messages import Reply, Said
 
 _LONGEST = 4_000  # characters of one text in a tool's input that are shown
@@ -25,11 +25,11 @@ _SILENCE = "nobody has answered in time"
 _WITHDRAWN = "the agent does not wait for the answer any more"
 
 
-class Questions:
+class PermissionRequests:
     """Belongs to the loop that runs the turn, but for `reply`."""
 
-    def __init__(self, narrator: Narrator, clock: Callable[[], float]) -> None:
-        self._narrator = narrator
+    def __init__(self, recorder: EventRecorder, clock: Callable[[], float]) -> None:
+        self._recorder = recorder
         self._clock = clock
         self._open: dict[str, asyncio.Future[tuple[Verdict, str]]] = {}
         self._answers: dict[str, Mapping[str, Any]] = {}
@@ -50,7 +50,7 @@ class Questions:
         if (known := self._answers.get(request_id)) is not None:
             return _verdict(known)
         self._open[request_id] = asyncio.get_running_loop().create_future()
-        self._narrator.aside(
+        self._recorder.aside(
             PermissionRequested(
                 request_id,
                 permission.tool,
@@ -61,7 +61,7 @@ class Questions:
         )
         try:
             answered = await self._answered(request_id, timeout_s)
-            await self._narrator.record(answered)  # before anybody knows: whoever takes over does not ask again
+            await self._recorder.record(answered)  # before anybody knows: whoever takes over does not ask again
             self._answers[request_id] = asdict(answered)
         finally:
             del self._open[request_id]
@@ -77,7 +77,7 @@ class Questions:
             if not self._left:
                 withdrawn = PermissionAnswered(request_id, None, _WITHDRAWN, None)
                 self._answers[request_id] = asdict(withdrawn)
-                self._narrator.aside(withdrawn)
+                self._recorder.aside(withdrawn)
             raise
         return PermissionAnswered(request_id, verdict.allowed, verdict.reason, by)
 

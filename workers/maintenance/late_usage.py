@@ -20,7 +20,7 @@ from remote.errors import LineTooLong
 from remote.follower import follow
 from remote.host import Host
 from remote.spool import Spool
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import TurnHost
 from workers.turn.judgement import observe
 from workers.turn.leases import ANSWER_S
@@ -30,27 +30,27 @@ _ONE_TRY = Patience(answer_s=ANSWER_S, enter_s=0.0, give_up_s=0.0)
 log = structlog.get_logger(__name__)
 
 
-async def book_late_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: SpoolRow) -> None:
+async def book_late_usage(context: WorkerContext, host: TurnHost, spool_id: str, row: SpoolRow) -> None:
     """Read a spool whose agent is dead, and replace the estimate that its attempt was booked with.
 
     Nothing changes if the spool knows no better. Raises HostError, LedgerError, and InvalidRequest for a request
     that this worker cannot read or build a command from.
     """
-    usage, orphaned = await _read_usage(equipment, host, spool_id, row)
-    if usage.source is UsageSource.SESSION_FILES and await asyncio.to_thread(_resumed, equipment.ledger, row):
+    usage, orphaned = await _read_usage(context, host, spool_id, row)
+    if usage.source is UsageSource.SESSION_FILES and await asyncio.to_thread(_resumed, context.ledger, row):
         log.warning("late usage is not told apart from that of later turns", turn_id=row.turn_id, host=host.name)
         return
-    if await asyncio.to_thread(equipment.ledger.accounting.amend, row.turn_id, row.attempt, usage):
+    if await asyncio.to_thread(context.ledger.accounting.amend, row.turn_id, row.attempt, usage):
         log.info("late usage was booked", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
         if orphaned:
-            equipment.metrics.orphan_ended()
+            context.metrics.orphan_ended()
 
 
-async def _read_usage(equipment: Equipment, host: TurnHost, spool_id: str, row: SpoolRow) -> tuple[Usage, bool]:
+async def _read_usage(context: WorkerContext, host: TurnHost, spool_id: str, row: SpoolRow) -> tuple[Usage, bool]:
     """What an attempt used, as far as its host can tell; and whether it ended because nobody followed it."""
     if row.request is None:
         raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
-    adapter, spool = equipment.registry.get(row.agent), host.spool(spool_id)
+    adapter, spool = context.registry.get(row.agent), host.spool(spool_id)
     request = row.request if row.workspace is None else row.request.working_in(row.workspace)
     command = adapter.build(request, Session(row.session_id or "", row.resume))
     state, end, reason = await _replay(adapter, host.host, spool, resumed=row.resume)

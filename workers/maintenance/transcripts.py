@@ -21,7 +21,7 @@ from ops.errors import ArchiveUnavailable, LedgerUnavailable
 from ops.logs import turn_logging
 from ops.transcripts import Archive, compose
 from remote.daemon_threads import DaemonExecutor
-from workers.context import Equipment
+from workers.context import WorkerContext
 
 _ROUND_S = 30.0
 _AGE_S = 60.0  # of a settled turn whose worker ought to have written its transcript
@@ -34,12 +34,12 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class Archivist:
+class TranscriptArchiver:
     """Belongs to one loop."""
 
-    def __init__(self, equipment: Equipment, archive: Archive) -> None:
-        self._equipment = equipment
-        self._ledger = equipment.ledger
+    def __init__(self, context: WorkerContext, archive: Archive) -> None:
+        self._context = context
+        self._ledger = context.ledger
         self._archive = archive
         self._thread = DaemonExecutor(1, "transcripts")  # of its own: the archive may hang
         self._in_hand: Future[Any] | None = None
@@ -55,36 +55,36 @@ class Archivist:
 
     async def run(self) -> None:
         """Archive, until cancelled."""
-        equipment = self._equipment
+        context = self._context
         # The workers of a fleet may all have been started at once.
-        next_round = equipment.monotonic() + equipment.rng.uniform(0.0, _ROUND_S)
-        next_cleaning = equipment.monotonic() + equipment.rng.uniform(0.0, _CLEAN_S)
+        next_round = context.monotonic() + context.rng.uniform(0.0, _ROUND_S)
+        next_cleaning = context.monotonic() + context.rng.uniform(0.0, _CLEAN_S)
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._nudged.wait(), max(0.0, next_round - equipment.monotonic()))
+                await asyncio.wait_for(self._nudged.wait(), max(0.0, next_round - context.monotonic()))
             self._nudged.clear()
             await self._quietly(self._write_fresh)
-            if equipment.monotonic() >= next_round:
+            if context.monotonic() >= next_round:
                 await self._quietly(self.make_round)
-                next_round = equipment.monotonic() + _ROUND_S * equipment.rng.uniform(0.5, 1.5)
-            if equipment.monotonic() >= next_cleaning:
+                next_round = context.monotonic() + _ROUND_S * context.rng.uniform(0.5, 1.5)
+            if context.monotonic() >= next_cleaning:
                 await self._quietly(self.clean)
-                next_cleaning = equipment.monotonic() + _CLEAN_S * equipment.rng.uniform(0.5, 1.5)
+                next_cleaning = context.monotonic() + _CLEAN_S * context.rng.uniform(0.5, 1.5)
 
     async def make_round(self) -> None:
         """Write what others have left undone. Raises ArchiveUnavailable, LedgerUnavailable."""
-        settled_before, after = self._equipment.clock() - _AGE_S, (0.0, "")
+        settled_before, after = self._context.clock() - _AGE_S, (0.0, "")
         while page := await asyncio.to_thread(self._ledger.transcripts.unarchived, settled_before, after, _PAGE):
             after = page[-1]
             turn_ids = [turn_id for _, turn_id in page]
-            self._equipment.rng.shuffle(turn_ids)  # others may be at the same ones
+            self._context.rng.shuffle(turn_ids)  # others may be at the same ones
             await self._write(turn_ids)
         self._away = False
 
     async def clean(self) -> None:
         """Remove what is too old. Raises ArchiveUnavailable."""
-        retention_s = self._equipment.settings.transcripts_retention_ms / 1000
-        if days := await self._call(lambda: self._archive.remove_before(self._equipment.clock() - retention_s)):
+        retention_s = self._context.settings.transcripts_retention_ms / 1000
+        if days := await self._call(lambda: self._archive.remove_before(self._context.clock() - retention_s)):
             log.info("old transcripts are removed", days=days)
 
     async def _write_fresh(self) -> None:
@@ -107,7 +107,7 @@ class Archivist:
         if source is not None:
             if source.events:
                 self._archive.write(turn_id, source.settled_at, compose(source))
-            self._ledger.transcripts.archived(turn_id, self._equipment.clock())
+            self._ledger.transcripts.archived(turn_id, self._context.clock())
 
     async def _call(self, operation: Callable[[], T]) -> T:
         """Raises ArchiveUnavailable, also when the archive does not answer; its thread may hang on."""

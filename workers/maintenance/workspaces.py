@@ -7,25 +7,25 @@ import asyncio
 import structlog
 
 from remote.workspaces import MadeState, list_workspaces, remove_workspace
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.errors import tolerant
 from workers.hosts.inventory import TurnHost
 
 log = structlog.get_logger(__name__)
 
 
-async def tidy_workspaces(equipment: Equipment, host: TurnHost) -> None:
+async def tidy_workspaces(context: WorkerContext, host: TurnHost) -> None:
     """Remove made workspaces that no turn needs any more. Raises HostError, LedgerError."""
     for state in await list_workspaces(host.host, host.made("").root):
-        if await asyncio.to_thread(_needless, equipment, state):
+        if await asyncio.to_thread(_needless, context, state):
             await tolerant(remove_workspace(host.host, host.made(state.id)), None)
             log.info("a left workspace was removed", turn_id=state.id, host=host.name)
 
 
-def _needless(equipment: Equipment, state: MadeState) -> bool:
+def _needless(context: WorkerContext, state: MadeState) -> bool:
     """Whether no turn needs it. Raises LedgerError."""
-    settings, now = equipment.settings, equipment.clock()
-    row = equipment.ledger.workspaces.made(state.id)
+    settings, now = context.settings, context.clock()
+    row = context.ledger.workspaces.made(state.id)
     if row is None:  # of another installation that shares the directory
         return state.age_s is not None and state.age_s > settings.agent.spool_retention_ms / 1000
     if row.settled_at is None or not row.kept or row.path is None:
@@ -33,5 +33,5 @@ def _needless(equipment: Equipment, state: MadeState) -> bool:
     kept_since = now - settings.workspaces_retention_ms / 1000
     if row.settled_at >= kept_since:
         return False
-    used_at = equipment.ledger.workspaces.used_at(row.path)
+    used_at = context.ledger.workspaces.used_at(row.path)
     return used_at is not None and used_at < kept_since

@@ -22,20 +22,20 @@ from workers.redacted_request import described, named
 from workers.tasks import celery_internals, delivery
 from workers.tasks.celery_internals import KeptRequest, ShownRequest
 from workers.tasks.delivery import Execution, Outcome
-from workers.tasks.hub import Errands
-from workers.tasks.kept_message import Kept
+from workers.tasks.hub import Hub
+from workers.tasks.kept_message import KeptMessage
 
 log = structlog.get_logger(__name__)
 
 
-class Executor:
+class TaskExecutor:
     """Executes tasks in the threads that call it."""
 
-    def __init__(self, app: Celery, errands: Errands, redactor: Redactor) -> None:
+    def __init__(self, app: Celery, hub: Hub, redactor: Redactor) -> None:
         """`redactor` knows the secrets of this process."""
         self._app = app
         self.consumer: Any = None  # Celery's, once it is connected; on its thread
-        self._errands = errands
+        self._hub = hub
         self._redactor = redactor
         self._hostname = ""
         self._tracers: Mapping[str, Any] = {}
@@ -66,7 +66,7 @@ class Executor:
         """
         execution = Execution(work, sent=set(waiter.sent))
         try:
-            kept = Kept.read(waiter)
+            kept = KeptMessage.read(waiter)
             execution.raises, execution.follows = kept.failures_raise, kept.follows
             with delivery.executing(execution):
                 self._request(
@@ -78,18 +78,18 @@ class Executor:
             log.warning("a task is told later", task_id=waiter.task_id, turn_id=waiter.turn_id, error=why)
         return execution
 
-    def _request(self, waiter: Waiter, kept: Kept, asked: object) -> KeptRequest:
+    def _request(self, waiter: Waiter, kept: KeptMessage, asked: object) -> KeptRequest:
         """Make Celery's request once more."""
         shown: list[object] = [{"turn_id": waiter.turn_id}]
-        request = KeptRequest(self._app, self._hostname, kept, shown, self._errands.post, self._send)
+        request = KeptRequest(self._app, self._hostname, kept, shown, self._hub.post, self._send)
         if asked is not None:
             self.show(request, asked)
-            self._errands.post(lambda: self._look(request))
+            self._hub.post(lambda: self._look(request))
         return request
 
     def started(self, waiter: Waiter, where: Mapping[str, object]) -> None:
         """Show that the work of a task has begun, and where, if the result backend can."""
-        if Kept.read(waiter).headers.get("ignore_result"):
+        if KeptMessage.read(waiter).headers.get("ignore_result"):
             return
         try:
             self._app.backend.store_result(waiter.task_id, dict(where), states.STARTED)
@@ -112,4 +112,4 @@ class Executor:
             if dispatcher and dispatcher.enabled:
                 dispatcher.send(event, **safe)
 
-        self._errands.post(send)
+        self._hub.post(send)

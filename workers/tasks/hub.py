@@ -13,7 +13,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class Errands:
+class Hub:
     """Calls that wait for Celery's loop, and wake it. While it is not running, they stay."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ _CANVASES = ("celery.chain", "celery.chord", "celery.group")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptMessage:
     """What is kept of one message."""
 
     headers: dict[str, Any]
@@ -65,7 +65,7 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     digest = sha256(dumps([group, following, asker]).encode()).hexdigest() if following or asker else ""
     turn = request.asked.turn
     identify(list(following.values()), f"{request.id} {digest}")
-    kept = Kept(
+    kept = KeptMessage(
         {name: each for name, each in request.request_dict.items() if name not in _DROPPED and _is_json(each)},
         {name: properties.get(name) for name in _PROPERTIES},
         following,
@@ -129,5 +129,5 @@ def unasked(claim: Claim) -> Waiter:
         "parent_id": claim.session_run,
         "ignore_result": True,
     }
-    kept = Kept(headers, {"correlation_id": claim.turn_id}, {})
+    kept = KeptMessage(headers, {"correlation_id": claim.turn_id}, {})
     return Waiter(claim.turn_id, claim.turn_id, message=kept.written())

@@ -20,9 +20,9 @@ from ops.tracing import Tracing, parent_of_task
 from remote.daemon_threads import DaemonExecutor
 from workers.errors import Undelivered
 from workers.tasks.delivery import Execution, Outcome, Result
-from workers.tasks.execution import Executor
+from workers.tasks.execution import TaskExecutor
 from workers.tasks.kept_message import unasked
-from workers.turn.run import RunOutcome, TurnRun
+from workers.turn.run import RunOutcome, RunTurn
 from workers.turn.settlement import Parked
 
 _ORDERLY_S = 1.0  # a turn waits no longer for a result backend that hangs
@@ -33,12 +33,12 @@ _PAUSE_S = (15.0, 300.0)  # from one try to tell a task to the next: half of the
 log = structlog.get_logger(__name__)
 
 
-class TurnTasks:
+class WaitingTasks:
     """Safe for threads."""
 
     def __init__(
         self,
-        executor: Executor,
+        executor: TaskExecutor,
         ledger: Ledger,
         clock: Callable[[], float] = time.time,
         tracing: Tracing | None = None,
@@ -53,7 +53,7 @@ class TurnTasks:
         self._threads: set[threading.Thread] = set()
         self._held: set[Waiter] = set()  # tasks whose turns have ended, and that are told here just now
 
-    def start(self, run: TurnRun, drive: Callable[[], Future[RunOutcome]]) -> None:
+    def start(self, run: RunTurn, drive: Callable[[], Future[RunOutcome]]) -> None:
         """Have a turn's task executed in a thread of its own; its body has `drive` work on the turn."""
         name = f"turn {run.claim.turn_id}"
         threading.Thread(target=self._execute, args=(run, drive), name=name, daemon=True).start()
@@ -80,7 +80,7 @@ class TurnTasks:
             thread.join(max(0.0, ends - time.monotonic()))
         wait(list(self._pending), max(0.0, ends - time.monotonic()))
 
-    def _execute(self, run: TurnRun, drive: Callable[[], Future[RunOutcome]]) -> None:
+    def _execute(self, run: RunTurn, drive: Callable[[], Future[RunOutcome]]) -> None:
         """Have a turn's task executed in this thread."""
         self._follow_on(threading.current_thread())
         claim = run.claim

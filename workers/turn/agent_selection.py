@@ -11,31 +11,31 @@ from adapters.contract import Adapter
 from adapters.routing import Candidate, Choice, choose
 from ops.ledger import Claim
 from workers.agents.probe import AgentReport
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.events.model import AgentChosen, to_wire
-from workers.ledger_calls import Patience
+from workers.ledger_calls import LedgerCalls
 
 log = structlog.get_logger(__name__)
 
 
-class Routes:
+class AgentSelection:
     """From this worker, to its hosts and agents."""
 
-    def __init__(self, equipment: Equipment, patiently: Patience) -> None:
-        self._equipment = equipment
-        self._patiently = patiently
+    def __init__(self, context: WorkerContext, ledger_call: LedgerCalls) -> None:
+        self._context = context
+        self._ledger_call = ledger_call
 
     async def chosen(self, claim: Claim) -> Claim:
         """The claim with an agent, which the ledger has, too. Raises TurnError if none can run it."""
-        request, equipment = claim.request, self._equipment
-        adapters, hosts = self._preferred(), equipment.hosts.candidates(request)
+        request, context = claim.request, self._context
+        adapters, hosts = self._preferred(), context.hosts.candidates(request)
         if request.session_id is not None:
-            session = await self._patiently(equipment.ledger.sessions.find, request.session_id)
+            session = await self._ledger_call(context.ledger.sessions.find, request.session_id)
             if session is None:
                 raise errors.SessionNotFound(f"session {request.session_id} is not known")
-            adapters = [equipment.registry.get(session.agent)]
+            adapters = [context.registry.get(session.agent)]
             hosts = tuple(host for host in hosts if host.name == session.host) or hosts
-        reports = await equipment.health.of(hosts, adapters, equipment.look)
+        reports = await context.health.of(hosts, adapters, context.look)
         choice = choose([_candidate(report) for report in reports], request)
         if not isinstance(choice, Choice):
             raise choice
@@ -43,17 +43,17 @@ class Routes:
         return await self._noted(claim, AgentChosen(choice.agent, choice.reason))
 
     async def _noted(self, claim: Claim, event: AgentChosen) -> Claim:
-        equipment, now = self._equipment, self._equipment.clock()
-        seq = await self._patiently(equipment.ledger.events.last_seq, claim.turn_id) + 1
+        context, now = self._context, self._context.clock()
+        seq = await self._ledger_call(context.ledger.events.last_seq, claim.turn_id) + 1
         line = to_wire(event, seq, now)
-        routed = await self._patiently(equipment.ledger.queue.route, claim, event.agent, seq, line)
-        equipment.pump.publish(claim.turn_id, seq, [event], now)
+        routed = await self._ledger_call(context.ledger.queue.route, claim, event.agent, seq, line)
+        context.event_writer.publish(claim.turn_id, seq, [event], now)
         return routed
 
     def _preferred(self) -> Sequence[Adapter]:
         """The default agent first, then by name."""
-        default = self._equipment.settings.agent.kind
-        return sorted(self._equipment.registry, key=lambda adapter: (adapter.name != default, adapter.name))
+        default = self._context.settings.agent.kind
+        return sorted(self._context.registry, key=lambda adapter: (adapter.name != default, adapter.name))
 
 
 def _candidate(report: AgentReport) -> Candidate:

@@ -22,17 +22,17 @@ from remote.errors import LineTooLong, SpawnRefused
 from remote.follower import Follower, Lease, follow
 from remote.host_queries import STDERR_TAIL_BYTES, read_input, read_stderr_tail
 from remote.spool import Batch, Exit
-from workers.context import Equipment
-from workers.events.recorder import Narrator
+from workers.context import WorkerContext
+from workers.events.recorder import EventRecorder
 from workers.hosts.errors import turn_error
 from workers.hosts.inventory import TurnHost
-from workers.limits import Limits, Watch
+from workers.limits import Limits, LimitWatch
 from workers.live.conversation import LiveTurn, Office
-from workers.live.dialogue import Talk
+from workers.live.dialogue import Dialogue
 from workers.results import attempt_started
-from workers.turn.leases import ANSWER_S, Hold
-from workers.turn.metrics import Tally
-from workers.turn.termination import Ending
+from workers.turn.leases import ANSWER_S, AgentLease
+from workers.turn.metrics import AttemptMetrics
+from workers.turn.termination import Termination
 
 _FIRST_LOOK_S = 30.0  # how long a host is tried that nothing was started on yet
 _SECOND_LOOK_S = 10.0  # and one that was out of reach the last time
@@ -51,7 +51,7 @@ class AttemptRun:
 
     def __init__(
         self,
-        equipment: Equipment,
+        context: WorkerContext,
         claim: Claim,
         attempt: Attempt,
         adapter: Adapter,
@@ -60,29 +60,29 @@ class AttemptRun:
     ) -> None:
         """`held` says whether the claim is ours for certain."""
         self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
-        self.narrator = Narrator(equipment.pump, equipment.clock, claim, attempt, redactor)
-        self.talk = Talk(self.narrator, equipment.clock, _refusal(adapter, equipment.registry))
-        self._equipment = equipment
+        self.recorder = EventRecorder(context.event_writer, context.clock, claim, attempt, redactor)
+        self.talk = Dialogue(self.recorder, context.clock, _refusal(adapter, context.registry))
+        self._context = context
         self._claim = claim
         self._attempt = attempt
         self._adapter = adapter
         self._parser = adapter.parser()
         self.redactor = redactor
         self._held = held
-        self._hold = Hold.on(attempt, equipment.settings.agent)
+        self._hold = AgentLease.on(attempt, context.settings.agent)
         can = adapter.capabilities
         limits = Limits.of(
             claim.request,
-            equipment.settings.agent,
+            context.settings.agent,
             caps_cost_itself=can.cost_cap,
             ends_by_itself=can.live or adapter.soft_stop("") is not None,
         )
-        self._watch = Watch(limits, attempt.started_at, equipment.clock())
-        self.ending = Ending(claim, adapter, self._watch, equipment.clock)
+        self._watch = LimitWatch(limits, attempt.started_at, context.clock())
+        self.ending = Termination(claim, adapter, self._watch, context.clock)
         self._follower: Follower | None = None
         self._reached = False
         self._stderr_tail: bytes | None = None
-        self._tally = Tally(equipment, claim, attempt)
+        self._metrics = AttemptMetrics(context, claim, attempt)
         self._live = LiveTurn(adapter, claim.request, self._office()) if adapter.capabilities.live else None
         self._host: TurnHost | None = None
         self._command: Command | None = None
@@ -90,7 +90,7 @@ class AttemptRun:
     @property
     def next_seq(self) -> int:
         """The number of its next event."""
-        return self.narrator.next_seq
+        return self.recorder.next_seq
 
     @property
     def output_schema(self) -> dict[str, JsonValue] | None:
@@ -118,7 +118,7 @@ class AttemptRun:
         follower = self._follower
         if follower is None or not follower.attached or follower.exit is not None:
             return 0.0
-        return self._watch.silence_s(self._equipment.clock())
+        return self._watch.silence_s(self._context.clock())
 
     @property
     def out_of_reach_s(self) -> float:
@@ -133,10 +133,10 @@ class AttemptRun:
         because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
         refuses or stays away.
         """
-        self.narrator.tell([attempt_started(self._attempt, self._claim.request.agent)])
+        self.recorder.tell([attempt_started(self._attempt, self._claim.request.agent)])
         if self._live is not None:
-            self.narrator.tell([AgentStatus("provisioning")])
-        self._tally.launcher = host.launcher
+            self.recorder.tell([AgentStatus("provisioning")])
+        self._metrics.launcher = host.launcher
         self._host, self._command = host, command
         follower = self._follower = follow(
             host.host,
@@ -151,7 +151,7 @@ class AttemptRun:
                 await self._read(follower)
         except SpawnRefused as refusal:
             if self._live is not None:
-                self.narrator.tell([AgentStatus("error", turn_error(refusal).message)])
+                self.recorder.tell([AgentStatus("error", turn_error(refusal).message)])
             raise
         finally:
             if follower.exit is None:
@@ -159,10 +159,10 @@ class AttemptRun:
             self.talk.close(ended=follower.exit is not None)
             if self._live is not None:
                 await self._live.close(ended=follower.exit is not None)
-            self.narrator.close()
+            self.recorder.close()
         if follower.exit is None:
             raise self.ending.left()
-        self._tally.ended(follower.exit)
+        self._metrics.ended(follower.exit)
         return Ended(follower.exit, self.ending.of(follower.exit))
 
     async def stderr_tail(self) -> bytes:
@@ -177,7 +177,7 @@ class AttemptRun:
         tail = await self.stderr_tail()
         if len(tail) < STDERR_TAIL_BYTES:
             return tail
-        host = self._equipment.hosts.get(self._attempt.host)
+        host = self._context.hosts.get(self._attempt.host)
         return await read_stderr_tail(host.host, host.spool(self._attempt.spool_id), max_bytes)
 
     async def remove_spool(self) -> None:
@@ -202,8 +202,8 @@ class AttemptRun:
             raise errors.InvalidRequest(str(error)) from error
         self._reached = follower.attached
         if self._reached:
-            self._tally.attached()
-        self._watch.attached(self._equipment.clock())
+            self._metrics.attached()
+        self._watch.attached(self._context.clock())
         if self._live is not None and self._reached:
             self._live.begin(follower)
         yield
@@ -232,7 +232,7 @@ class AttemptRun:
     async def _read(self, follower: Follower) -> None:
         try:
             async for batch in follower:
-                self._tally.links_lost(follower.reattachments)
+                self._metrics.links_lost(follower.reattachments)
                 self._take(batch)
         except LineTooLong:
             await follower.cancel()  # nobody can read on
@@ -241,13 +241,13 @@ class AttemptRun:
     def _take(self, batch: Batch) -> None:
         lines = [self.redactor.line(line) for line in batch.lines if line]
         # Of lines that were printed before we looked, nobody knows when.
-        at = None if batch.replayed else self._equipment.monotonic()
+        at = None if batch.replayed else self._context.monotonic()
         happened = fold(self._parser, self.state, lines, at)
-        self._tally.saw(happened, replayed=batch.replayed)
+        self._metrics.saw(happened, replayed=batch.replayed)
         if any(type(event) is not ApiRetry for event in happened):
-            self._watch.alive(self._equipment.clock())
+            self._watch.alive(self._context.clock())
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
-        self.narrator.tell([event for event in happened if event is not HEARTBEAT])
+        self.recorder.tell([event for event in happened if event is not HEARTBEAT])
         if self._live is not None:
             # As printed, and last: its gates look at the limits, which know of these lines now.
             self._live.heard(batch.lines)

@@ -9,21 +9,21 @@ from adapters.protocol.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.ledger import Attempt, Claim
 from remote.errors import HostError, LineTooLong, SpawnRefused
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.errors import turn_error
 from workers.retry import RetryDecision
 from workers.turn.attempt import AttemptRun
-from workers.turn.leases import Hold
-from workers.turn.settlement import Conclusion, Parked
+from workers.turn.leases import AgentLease
+from workers.turn.settlement import Parked, Settlement
 
 FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
 
 
-class HostFaults:
+class HostFailures:
     """Of one claim."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, conclusion: Conclusion) -> None:
-        self._equipment = equipment
+    def __init__(self, context: WorkerContext, claim: Claim, conclusion: Settlement) -> None:
+        self._context = context
         self._claim = claim
         self._conclusion = conclusion
 
@@ -40,7 +40,7 @@ class HostFaults:
 
     async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
         """The host does not let us in. What may be running there is left to its lease, and to our coming back."""
-        now = self._equipment.clock()
+        now = self._context.clock()
         if self._claim.open is None and not run.heard:
             # The host has never heard of this attempt.
             unheard = Judgement(run.ending.why or turn_error(fault), NO_USAGE)
@@ -57,7 +57,7 @@ class HostFaults:
         self, run: AttemptRun, attempt: Attempt, out_of_reach_s: float, fault: HostError
     ) -> TurnError | None:
         """Why the attempt is not waited for any longer, its agent having been ended by its host for certain."""
-        if out_of_reach_s < Hold.on(attempt, self._equipment.settings.agent).fence_s:
+        if out_of_reach_s < AgentLease.on(attempt, self._context.settings.agent).fence_s:
             return None
         if run.ending.why is not None:
             return run.ending.why

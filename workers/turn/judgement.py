@@ -16,7 +16,7 @@ from remote.errors import HostError
 from remote.host import Host
 from remote.host_queries import free_bytes, read_session_files
 from remote.spool import Spool
-from workers.agents.output_validation import Outputs
+from workers.agents.output_validation import OutputValidator
 from workers.hosts.errors import tolerant
 from workers.turn.attempt import AttemptRun, Ended
 
@@ -26,17 +26,23 @@ _ENOUGH_BYTES = 65_536  # free under the spool, below which an agent cannot be e
 log = structlog.get_logger(__name__)
 
 
-class Owing(Judgement):
+class UsageOwed(Judgement):
     """One whose usage is yet to be read from the session files, which the spool has to stay for."""
 
 
 async def judge(
-    adapter: Adapter, run: AttemptRun, ended: Ended, command: Command, host: Host, spool: Spool, outputs: Outputs
+    adapter: Adapter,
+    run: AttemptRun,
+    ended: Ended,
+    command: Command,
+    host: Host,
+    spool: Spool,
+    outputs: OutputValidator,
 ) -> Judgement:
     """Judge an attempt; where the stream does not tell its usage, read the session files on the host.
 
-    A success whose session files cannot be had now is `Owing`. Raises HostError when an agent that has failed, or
-    was killed, has told no bill, and they cannot be had either.
+    A success whose session files cannot be had now is `UsageOwed`. Raises HostError when an agent that has failed,
+    or was killed, has told no bill, and they cannot be had either.
     """
     stderr = await tolerant(run.stderr_tail(), b"")
     end = Exit(ended.exit.code, run.redacted(stderr))
@@ -58,10 +64,10 @@ def _owing(judged: Judgement, fault: HostError) -> Judgement:
         raise fault
     log.warning("the session files of a success could not be read; they are read later", error=str(fault))
     usage = replace(judged.usage, complete=False)
-    return Owing(None, usage, read_session_files=True, next_files=judged.next_files)
+    return UsageOwed(None, usage, read_session_files=True, next_files=judged.next_files)
 
 
-async def _output_error(run: AttemptRun, outputs: Outputs) -> TurnError | None:
+async def _output_error(run: AttemptRun, outputs: OutputValidator) -> TurnError | None:
     """What is wrong with the structured output of an agent that reports success and gives one."""
     schema, report = run.output_schema, run.state.report
     if schema is None or report is None or report.structured_output is None:

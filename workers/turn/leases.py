@@ -16,7 +16,7 @@ _BEATS = 12  # a lease
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class AgentLease:
     """What a host was told when it started an agent: when it has to end it by itself, and how gently."""
 
     lease_s: int

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from adapters.events import ApiRetry, Event, SessionStarted, ToolFinished
 from ops.ledger import Attempt, Claim
 from remote.spool import Exit
-from workers.context import Equipment
+from workers.context import WorkerContext
 
 
-class Tally:
+class AttemptMetrics:
     """What another worker may have counted before it was killed is not counted again.
 
     So of turns that are taken over, what nobody followed is missing. Money and tokens do not come from here.
     """
 
-    def __init__(self, equipment: Equipment, claim: Claim, attempt: Attempt) -> None:
+    def __init__(self, context: WorkerContext, claim: Claim, attempt: Attempt) -> None:
         self.launcher = "none"  # of its host
-        self._equipment = equipment
-        self._metrics = equipment.metrics
+        self._context = context
+        self._metrics = context.metrics
         self._claim = claim
         self._attempt = attempt
         self._agent = claim.request.agent
@@ -42,7 +42,7 @@ class Tally:
         """The agent printed this; `replayed`: before we looked."""
         if not self._heard and events:
             self._heard = True
-            seconds = self._equipment.clock() - self._attempt.started_at
+            seconds = self._context.clock() - self._attempt.started_at
             self._metrics.first_event(self._claim.turn_id, self.launcher, max(0.0, seconds))
         if replayed and self._taken_over:
             return

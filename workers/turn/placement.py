@@ -9,12 +9,12 @@ from adapters.contract import Session
 from adapters.errors import TurnError
 from ops.ledger import Attempt, Claim, OverBudget
 from workers.agents.probe import AgentReport
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.ledger_calls import Patience
+from workers.ledger_calls import LedgerCalls
 from workers.turn import budget_messages
-from workers.turn.leases import Hold
-from workers.turn.sessions import Sessions
+from workers.turn.leases import AgentLease
+from workers.turn.sessions import AttemptSession
 
 # What one host lacks, another may have. None of these has started an agent.
 _HOSTS_OWN = (
@@ -47,11 +47,13 @@ def _refusing(attempts: Iterable[Attempt]) -> frozenset[str]:
 class Placement:
     """Chooses for one claimed turn."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, sessions: Sessions, patiently: Patience) -> None:
-        self._equipment = equipment
+    def __init__(
+        self, context: WorkerContext, claim: Claim, sessions: AttemptSession, ledger_call: LedgerCalls
+    ) -> None:
+        self._context = context
         self._claim = claim
         self._sessions = sessions
-        self._patiently = patiently
+        self._ledger_call = ledger_call
 
     async def begin(self) -> Attempt:
         """Take a slot and record the attempt. Raises TurnError: HostBusy if all that may run it are full.
@@ -60,7 +62,7 @@ class Placement:
         a budget of its labels does not let it start.
         """
         home = await self._sessions.home()
-        candidates = self._equipment.hosts.candidates(self._claim.request)
+        candidates = self._context.hosts.candidates(self._claim.request)
         if home is not None:
             candidates = tuple(host for host in candidates if host.name == home)
             if not candidates:
@@ -78,7 +80,7 @@ class Placement:
             if isinstance(begun, Attempt):
                 return begun
             if isinstance(begun, OverBudget):
-                self._equipment.metrics.budget_denied(begun.budget.key)
+                self._context.metrics.budget_denied(begun.budget.key)
                 raise budget_messages.exceeded(begun)
         raise self._none_left([host.name for host in candidates if host.name not in refusals], refusals)
 
@@ -93,26 +95,26 @@ class Placement:
 
     async def _seen(self, host: TurnHost) -> AgentReport | None:
         """What is known of the agent there; None: nothing."""
-        equipment, name = self._equipment, self._claim.request.agent
-        adapter = equipment.registry.get(name)
+        context, name = self._context, self._claim.request.agent
+        adapter = context.registry.get(name)
         if adapter.capabilities.versions is None:
             return None
-        seen = await equipment.health.at_start(host, adapter, equipment.look)
+        seen = await context.health.at_start(host, adapter, context.look)
         if seen is not None and seen.health.version is not None:
-            equipment.metrics.agent_seen(name, host.name, seen.health.version)
+            context.metrics.agent_seen(name, host.name, seen.health.version)
         return seen
 
     async def _begin(self, host: TurnHost, session: Session, agent_version: str | None) -> object:
         number = self._claim.last.attempt + 1 if self._claim.last else 1
-        hold = Hold.by(self._equipment.settings.agent)
-        return await self._patiently(
-            self._equipment.ledger.queue.begin_attempt,
+        hold = AgentLease.by(self._context.settings.agent)
+        return await self._ledger_call(
+            self._context.ledger.queue.begin_attempt,
             self._claim,
             host=host.name,
             spool_id=f"{self._claim.turn_id}.{number}",
             session_id=session.session_id or None,
             resume=session.resume,
-            now=self._equipment.clock(),
+            now=self._context.clock(),
             slots=host.slots,
             lease_s=hold.lease_s,
             stop_grace_s=hold.stop_grace_s,
@@ -123,12 +125,12 @@ class Placement:
         """Those that seem to have a free slot, the least loaded first; and before them those that lack nothing."""
         if len(candidates) == 1 and candidates[0].slots is None:
             return list(candidates)
-        taken = await self._patiently(self._equipment.ledger.hosts.open_attempts)
+        taken = await self._ledger_call(self._context.ledger.hosts.open_attempts)
         refusing, workspace = _refusing(self._claim.attempts), self._claim.request.directory
 
         def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:
             count = taken.get(host.name, 0)
-            lacks = self._equipment.health.lacks(host.name, self._claim.request.agent)
+            lacks = self._context.health.lacks(host.name, self._claim.request.agent)
             lacking = (host.name in refusing or lacks, not host.admits(workspace), host.host.rest_s > 0)
             return *lacking, count / host.slots if host.slots else 0.0, count
 

@@ -25,21 +25,21 @@ from ops.errors import LedgerUnavailable, StaleClaim
 from ops.ledger import Attempt, Claim
 from ops.logs import attempt_logging, turn_logging
 from remote.errors import HostError
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import TurnHost
-from workers.ledger_calls import Detached, Patience
+from workers.ledger_calls import LedgerCalls, WorkerStopping
 from workers.live.messages import Reply, Said
 from workers.retry import RetryDecision
-from workers.turn.agent_selection import Routes
+from workers.turn.agent_selection import AgentSelection
 from workers.turn.attempt import AttemptRun
-from workers.turn.host_failures import FAULT_PAUSE_S, HostFaults
-from workers.turn.judgement import Owing, judge
+from workers.turn.host_failures import FAULT_PAUSE_S, HostFailures
+from workers.turn.judgement import UsageOwed, judge
 from workers.turn.leases import OWNER_TTL_S
 from workers.turn.placement import Placement
 from workers.turn.replay import at_least
-from workers.turn.sessions import Sessions
-from workers.turn.settlement import Conclusion, Parked
-from workers.turn.test_commands import Checks
+from workers.turn.sessions import AttemptSession
+from workers.turn.settlement import Parked, Settlement
+from workers.turn.test_commands import CheckRunner
 from workers.workspaces.lifecycle import Workspaces
 
 log = structlog.get_logger(__name__)
@@ -58,29 +58,29 @@ class Lost:
 RunOutcome = TurnResult | Parked | Left | Lost
 
 
-class TurnRun:
+class RunTurn:
     """Works on one claimed turn. All methods are to be called on the loop that runs it."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, asked_at: float | None = None) -> None:
+    def __init__(self, context: WorkerContext, claim: Claim, asked_at: float | None = None) -> None:
         """`asked_at` is when the ledger was asked for the claim, by the monotonic clock; None: just now."""
         self.claim = claim
         self.begun = asyncio.Event()  # it has taken its slot, or needs none
         self.placed: Future[Attempt | None] = Future()  # it has its attempt, or will have none
-        self._equipment = equipment
-        self._ledger = equipment.ledger
-        self._patiently = Patience()
+        self._context = context
+        self._ledger = context.ledger
+        self._ledger_call = LedgerCalls()
         self._attempt_run: AttemptRun | None = None
-        self._asked = _asked(claim, equipment.clock())
+        self._asked = _asked(claim, context.clock())
         self._lost = False
-        self._claimed_at = equipment.monotonic() if asked_at is None else asked_at
+        self._claimed_at = context.monotonic() if asked_at is None else asked_at
         self._held_until = self._claimed_at + OWNER_TTL_S
-        self._workspaces = Workspaces(equipment, claim, self._patiently)
-        self._conclusion = Conclusion(equipment, claim, self._patiently, self._workspaces, self._claimed_at)
+        self._workspaces = Workspaces(context, claim, self._ledger_call)
+        self._conclusion = Settlement(context, claim, self._ledger_call, self._workspaces, self._claimed_at)
 
     @property
     def held(self) -> bool:
         """Whether the claim is ours for certain: nobody can have taken it over."""
-        return self._equipment.monotonic() < self._held_until
+        return self._context.monotonic() < self._held_until
 
     @property
     def idle_s(self) -> float:
@@ -112,7 +112,7 @@ class TurnRun:
 
     def leave(self) -> None:
         """The worker is told to go: let the agent run on."""
-        self._patiently.leave()
+        self._ledger_call.leave()
         self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.ending.detach()
@@ -130,7 +130,7 @@ class TurnRun:
     async def _drive(self) -> RunOutcome:
         try:
             return await self._work()
-        except Detached:
+        except WorkerStopping:
             return Lost() if self._lost else Left()
         except StaleClaim:
             return Lost()
@@ -148,14 +148,14 @@ class TurnRun:
         try:
             if self.claim.request.agent == AUTO:
                 await self._route()
-            adapter = self._equipment.registry.get(self.claim.request.agent)
-            sessions = Sessions(self._equipment, self.claim, adapter, self._patiently)
+            adapter = self._context.registry.get(self.claim.request.agent)
+            sessions = AttemptSession(self._context, self.claim, adapter, self._ledger_call)
             attempt = attempt or await self._begin(adapter, sessions)
             self.placed.set_result(attempt)
             attempt_logging(attempt.attempt, attempt.host, attempt.session_id)
             log.info("a turn is attached to" if self.claim.open else "an attempt begins")
             self.begun.set()
-            host = self._equipment.hosts.get(attempt.host)
+            host = self._context.hosts.get(attempt.host)
             request = await self._bring_workspace(attempt, host)
             if was_made(request.workspace):
                 host = host.admitting_made()
@@ -173,51 +173,51 @@ class TurnRun:
         if self._asked is not None:
             raise self._asked
         self.begun.set()  # to look at agents takes time, and others are not to wait for it
-        self.claim = await Routes(self._equipment, self._patiently).chosen(self.claim)
-        self._workspaces = Workspaces(self._equipment, self.claim, self._patiently)
-        self._conclusion = Conclusion(
-            self._equipment, self.claim, self._patiently, self._workspaces, self._claimed_at
+        self.claim = await AgentSelection(self._context, self._ledger_call).chosen(self.claim)
+        self._workspaces = Workspaces(self._context, self.claim, self._ledger_call)
+        self._conclusion = Settlement(
+            self._context, self.claim, self._ledger_call, self._workspaces, self._claimed_at
         )
 
-    async def _begin(self, adapter: Adapter, sessions: Sessions) -> Attempt:
+    async def _begin(self, adapter: Adapter, sessions: AttemptSession) -> Attempt:
         """Record a new attempt. Raises TurnError if the turn must not start, or not now."""
         if self._asked is not None:
             raise self._asked
-        if self._patiently.leaving:
-            raise Detached
-        request, now = self.claim.request, self._equipment.clock()
-        self._equipment.registry.check(request)
+        if self._ledger_call.leaving:
+            raise WorkerStopping
+        request, now = self.claim.request, self._context.clock()
+        self._context.registry.check(request)
         await self._workspaces.check()
-        self._equipment.hosts.candidates(request)
+        self._context.hosts.candidates(request)
         if request.deadline_at is not None and now >= request.deadline_at:
             raise errors.DeadlineExceeded("the deadline passed before the turn could start")
-        return await Placement(self._equipment, self.claim, sessions, self._patiently).begin()
+        return await Placement(self._context, self.claim, sessions, self._ledger_call).begin()
 
     async def _bring_workspace(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
         """The request in its workspace, which is made if it has to be. Raises TurnError, Detached."""
         try:
             return await self._workspaces.bring(attempt, host)
-        except Detached:
-            if self._patiently.leaving or self._asked is None:
+        except WorkerStopping:
+            if self._ledger_call.leaving or self._asked is None:
                 raise
             raise self._asked from None
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
-        redactor = self._equipment.secrets.and_of_environment(command.env).and_of_files(command.files)
-        run = AttemptRun(self._equipment, self.claim, attempt, adapter, redactor, lambda: self.held)
+        redactor = self._context.secrets.and_of_environment(command.env).and_of_files(command.files)
+        run = AttemptRun(self._context, self.claim, attempt, adapter, redactor, lambda: self.held)
         if adapter.capabilities.live and (self.claim.open is not None or attempt.attempt > 1):
-            stored = await self._patiently(self._ledger.events.after, self.claim.turn_id)
+            stored = await self._ledger_call(self._ledger.events.after, self.claim.turn_id)
             run.talk.recall(event for event in stored if event[0] < attempt.first_seq)
             if self.claim.open is not None:
                 run.talk.resume(event for event in stored if event[0] >= attempt.first_seq)
         self._attempt_run = run  # producers are heard from now on: it knows what they have said before
         if self._asked is not None:
             run.ending.stop(self._asked)
-        if self._patiently.leaving:
+        if self._ledger_call.leaving:
             run.ending.detach()
         if attempt.unreachable_since is not None:
             # Should we be killed after a heartbeat, nobody may count from before it.
-            await self._patiently(self._ledger.queue.reached, self.claim)
+            await self._ledger_call(self._ledger.queue.reached, self.claim)
         try:
             return await self._see_through(run, attempt, adapter, host, command)
         finally:
@@ -228,33 +228,33 @@ class TurnRun:
     ) -> RunOutcome:
         try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
-            spool, outputs = host.spool(attempt.spool_id), self._equipment.outputs
+            spool, outputs = host.spool(attempt.spool_id), self._context.outputs
             judged = _doubted(await judge(adapter, run, ended, command, host.host, spool, outputs))
             await self._workspaces.collect(host, run.redactor)
-            checked = Checks(self._equipment, self.claim, attempt, run, self._patiently)
+            checked = CheckRunner(self._context, self.claim, attempt, run, self._ledger_call)
             judged, checks = await checked.after(judged, command)
-        except Detached:
+        except WorkerStopping:
             return await self._detached(run)
         except TurnError as error:
             return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, Judgement(error, NO_USAGE))
         except HostError as fault:
-            return await HostFaults(self._equipment, self.claim, self._conclusion).dealt_with(run, attempt, fault)
+            return await HostFailures(self._context, self.claim, self._conclusion).dealt_with(run, attempt, fault)
         return await self._conclusion.of_attempt(
             attempt,
             run.state,
             run.next_seq,
             judged,
             ended.exit.code,
-            spool_stays=isinstance(judged, Owing),
+            spool_stays=isinstance(judged, UsageOwed),
             run=run,
             checks=checks,
         )
 
     async def _detached(self, run: AttemptRun) -> Parked:
         """Leave, if the worker is to. Else the turn was to end just when its host set out to start the agent."""
-        if self._patiently.leaving or run.ending.why is None:
-            raise Detached
-        return await self._conclusion.park(run.ending.why, RetryDecision(self._equipment.clock(), counts=False))
+        if self._ledger_call.leaving or run.ending.why is None:
+            raise WorkerStopping
+        return await self._conclusion.park(run.ending.why, RetryDecision(self._context.clock(), counts=False))
 
     async def _may_start(self, attempt: Attempt) -> bool:
         """Whether the agent is to be started, if it was not. Raises StaleClaim.
@@ -262,12 +262,12 @@ class TurnRun:
         The ledger is asked in the owner's name: a worker that was frozen till now, while another one has finished
         the turn and removed its spool, would start it a second time.
         """
-        stored = await self._patiently(self._ledger.events.append, self.claim, attempt.first_seq, ())
+        stored = await self._ledger_call(self._ledger.events.append, self.claim, attempt.first_seq, ())
         # Once it has printed, it must still be there: starting it again would run the turn twice.
         return stored <= attempt.first_seq and self._asked is None
 
     async def _set_aside(self) -> RunOutcome:
-        now = self._equipment.clock()
+        now = self._context.clock()
         due_at = now + FAULT_PAUSE_S
         parked = (self.claim, due_at, "internal_error", now)
         try:

@@ -12,21 +12,21 @@ from adapters.protocol.plan import instructed
 from adapters.protocol.request import TurnRequest
 from ops.ledger import Attempt, Claim, InUse, SessionRow
 from ops.tracing import agent_environment
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.inventory import TurnHost
-from workers.ledger_calls import Patience
+from workers.ledger_calls import LedgerCalls
 
 
-class Sessions:
+class AttemptSession:
     """The sessions of one claimed turn."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, adapter: Adapter, patiently: Patience) -> None:
-        self._equipment = equipment
-        self._ledger = equipment.ledger
+    def __init__(self, context: WorkerContext, claim: Claim, adapter: Adapter, ledger_call: LedgerCalls) -> None:
+        self._context = context
+        self._ledger = context.ledger
         self._claim = claim
         self._request: TurnRequest = claim.request
         self._adapter = adapter
-        self._patiently = patiently
+        self._ledger_call = ledger_call
         self._new_id = str(uuid.uuid4())
 
     @property
@@ -49,14 +49,14 @@ class Sessions:
         session = await self._choose()
         if not session.session_id:
             return session  # nobody can know it before its agent has named it, and the turn is settled
-        entered = await self._patiently(
+        entered = await self._ledger_call(
             self._ledger.sessions.lock,
             self._claim,
             session.session_id,
             agent=self._request.agent,
             host=host,
             workspace=self._request.workspace,
-            now=self._equipment.clock(),
+            now=self._context.clock(),
         )
         if isinstance(entered, InUse):
             raise errors.SessionInUse(f"turn {entered.turn_id} is running in session {session.session_id}")
@@ -72,11 +72,11 @@ class Sessions:
         if previous is not None and session.resume and previous.session_id == session.session_id:
             request = request.model_copy(update={"prompt": _continuation(request.prompt, previous)})
         command = self._adapter.build(request, session)
-        environ = self._equipment.environ
+        environ = self._context.environ
         credentials = self._adapter.credentials(environ) if host.forward_credentials else ()
         names = (*credentials, *host.forward_env, *command.forward_env)
         forwarded = {name: environ[name] for name in names if name in environ}
-        traced = agent_environment(self._equipment.tracing, self._claim)
+        traced = agent_environment(self._context.tracing, self._claim)
         return host.adapt(request.agent, replace(command, env={**forwarded, **command.env, **traced}))
 
     async def _choose(self) -> Session:
@@ -89,7 +89,7 @@ class Sessions:
 
     async def _known(self, session_id: str) -> SessionRow:
         """The session that the request names, if this turn can resume it. Raises SessionNotFound."""
-        known = await self._patiently(self._ledger.sessions.find, session_id)
+        known = await self._ledger_call(self._ledger.sessions.find, session_id)
         if known is None:
             raise errors.SessionNotFound(f"session {session_id} is not known; it must come from an earlier turn")
         host = self._request.host or known.host
@@ -119,7 +119,9 @@ class Sessions:
             return False
         if previous.resume:
             return True
-        used = (await self._patiently(self._ledger.accounting.usage_of, self._claim.turn_id)).get(previous.attempt)
+        used = (await self._ledger_call(self._ledger.accounting.usage_of, self._claim.turn_id)).get(
+            previous.attempt
+        )
         return used is not None and used.tokens.total > 0
 
 

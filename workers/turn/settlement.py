@@ -19,10 +19,10 @@ from adapters.usage import Usage
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
 from remote.host_queries import remove_spool
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.events.model import AttemptEnded, TurnSettled
 from workers.hosts.errors import tolerant
-from workers.ledger_calls import Patience
+from workers.ledger_calls import LedgerCalls
 from workers.results import attempt_started, finished, refused
 from workers.retry import Final, PastAttempt, RetryDecision, too_dear
 from workers.turn.attempt import AttemptRun
@@ -42,17 +42,22 @@ class Parked:
     due_at: float  # Unix time in seconds
 
 
-class Conclusion:
+class Settlement:
     """Of one claim. All methods raise Detached and StaleClaim."""
 
     def __init__(
-        self, equipment: Equipment, claim: Claim, patiently: Patience, workspaces: Workspaces, claimed_at: float
+        self,
+        context: WorkerContext,
+        claim: Claim,
+        ledger_call: LedgerCalls,
+        workspaces: Workspaces,
+        claimed_at: float,
     ) -> None:
         """`claimed_at` is by the monotonic clock."""
-        self._equipment = equipment
-        self._ledger = equipment.ledger
+        self._context = context
+        self._ledger = context.ledger
         self._claim = claim
-        self._patiently = patiently
+        self._ledger_call = ledger_call
         self._workspaces = workspaces
         self._claimed_at = claimed_at
 
@@ -74,15 +79,15 @@ class Conclusion:
         `run` that has seen the attempt's end has the channel to remove it over.
         """
         if run is not None:
-            await keep_stderr(self._equipment, self._claim, attempt, run, self._patiently)
-        equipment = self._equipment
+            await keep_stderr(self._context, self._claim, attempt, run, self._ledger_call)
+        context = self._context
         plan, failure = self._planned(state, judged.error)
         error = self._by_policy(attempt, failure)
-        booked = await self._patiently(self._ledger.accounting.usage_of, self._claim.turn_id)
+        booked = await self._ledger_call(self._ledger.accounting.usage_of, self._claim.turn_id)
         usages = {**booked, attempt.attempt: judged.usage}
         error, decision = self._decided(error, attempt, usages)
         self._emit_end(attempt, seq, error, decision)
-        equipment.metrics.lines_malformed(self._claim.request.agent, state.malformed)
+        context.metrics.lines_malformed(self._claim.request.agent, state.malformed)
         ended = AttemptEnd(
             attempt.attempt,
             judged.usage,
@@ -108,7 +113,7 @@ class Conclusion:
             )
             outcome = await self._settle(result, seq + 1, ended, checks)
         if not spool_stays:
-            host = equipment.hosts.get(attempt.host)
+            host = context.hosts.get(attempt.host)
             removing = run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id))
             await tolerant(removing, None)
         return outcome
@@ -121,7 +126,7 @@ class Conclusion:
         state, seq = await self._recall(attempt)
         if seq == attempt.first_seq:  # its end came before anybody could set out to start its agent
             begun = attempt_started(attempt, self._claim.request.agent)
-            self._equipment.pump.emit(self._claim, seq, [begun], self._equipment.clock())
+            self._context.event_writer.emit(self._claim, seq, [begun], self._context.clock())
             seq += 1
         judged = Judgement(error, at_least(state.estimate) if started else state.estimate)
         return await self.of_attempt(attempt, state, seq, judged, spool_stays=started)
@@ -132,7 +137,7 @@ class Conclusion:
         decision = self._decide(error, max(number, 1))
         if isinstance(decision, RetryDecision):
             return await self.park(error, decision)
-        usages = await self._patiently(self._ledger.accounting.usage_of, self._claim.turn_id)
+        usages = await self._ledger_call(self._ledger.accounting.usage_of, self._claim.turn_id)
         result = refused(self._claim.turn_id, error, attempts=number, usages=usages.values())
         return await self._settle(result, await self._next_seq(), None)
 
@@ -145,28 +150,26 @@ class Conclusion:
         unreachable_since: float | None = None,
     ) -> Parked:
         """Have the turn come back; an attempt that has not ended stays open."""
-        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
-        await self._patiently(
+        await self._ledger_call(self._context.event_writer.flush, self._claim.turn_id)
+        await self._ledger_call(
             self._ledger.queue.wait,
             self._claim,
             decision.due_at,
             error.kind,
-            self._equipment.clock(),
+            self._context.clock(),
             ended,
             unreachable_since=unreachable_since,
             host=error.only if isinstance(error, errors.HostBusy) else None,
         )
-        log.info(
-            "a turn is parked", reason=error.kind, due_in_s=round(decision.due_at - self._equipment.clock(), 1)
-        )
+        log.info("a turn is parked", reason=error.kind, due_in_s=round(decision.due_at - self._context.clock(), 1))
         if ended is not None:
-            self._equipment.metrics.turn_retried(self._claim.turn_id, self._claim.request.agent, error.kind)
+            self._context.metrics.turn_retried(self._claim.turn_id, self._claim.request.agent, error.kind)
         return Parked(f"{error.kind}: {error.message}", decision.due_at)
 
     async def _recall(self, attempt: Attempt) -> tuple[TurnState, int]:
         """What is stored of an attempt: a worker before us may have seen more of it."""
-        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
-        stored = await self._patiently(self._ledger.events.after, self._claim.turn_id, attempt.first_seq - 1)
+        await self._ledger_call(self._context.event_writer.flush, self._claim.turn_id)
+        stored = await self._ledger_call(self._ledger.events.after, self._claim.turn_id, attempt.first_seq - 1)
         return recall(attempt.first_seq, (line for _, line in stored))
 
     def _planned(self, state: TurnState, error: TurnError | None) -> tuple[Plan | None, TurnError | None]:
@@ -185,30 +188,30 @@ class Conclusion:
     ) -> None:
         kind, message = (error.kind, error.message) if error else (None, None)
         last = AttemptEnded(attempt.attempt, kind, message, decision.due_at if decision else None)
-        self._equipment.pump.emit(self._claim, seq, [last], self._equipment.clock())
+        self._context.event_writer.emit(self._claim, seq, [last], self._context.clock())
 
     async def _settle(
         self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
     ) -> TurnResult:
         """Store the last event, settle, and only then tell who watches."""
         result = await self._workspaces.complete(result)
-        equipment, now = self._equipment, self._equipment.clock()
+        context, now = self._context, self._context.clock()
         last = TurnSettled(result.status, result.error.kind if result.error else None)
-        equipment.pump.store(self._claim, seq, [last], now)
-        await self._patiently(equipment.pump.flush, self._claim.turn_id)
+        context.event_writer.store(self._claim, seq, [last], now)
+        await self._ledger_call(context.event_writer.flush, self._claim.turn_id)
 
         def settle() -> TurnResult:
             # The time when the ledger answers: from then on, this worker has the turn's task for itself.
-            return self._ledger.queue.settle(self._claim, result, equipment.clock(), ended, checks)
+            return self._ledger.queue.settle(self._claim, result, context.clock(), ended, checks)
 
-        settled = await self._patiently(settle)
-        equipment.pump.publish(self._claim.turn_id, seq, [last], now)
+        settled = await self._ledger_call(settle)
+        context.event_writer.publish(self._claim.turn_id, seq, [last], now)
         outcome = settled.error.kind if settled.error else str(settled.status)
         log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
         try:
-            equipment.metrics.turn_settled(self._counted(settled))
-            if equipment.tracing is not None:
-                equipment.tracing.turn_settled(self._claim, settled, now)
+            context.metrics.turn_settled(self._counted(settled))
+            if context.tracing is not None:
+                context.tracing.turn_settled(self._claim, settled, now)
         except Exception:
             log.exception(
                 "a turn is in the books, but in no metric or trace"
@@ -220,17 +223,17 @@ class Conclusion:
         return SettledTurn(
             turn_id=result.turn_id,
             agent=self._claim.request.agent,
-            launcher=self._equipment.hosts.get(result.host).launcher if result.host else "none",
+            launcher=self._context.hosts.get(result.host).launcher if result.host else "none",
             outcome=result.error.kind if result.error else str(result.status),
-            seconds=self._equipment.monotonic() - self._claimed_at,
+            seconds=self._context.monotonic() - self._claimed_at,
             api_seconds=None if result.duration_api_ms is None else result.duration_api_ms / 1000,
             cost_usd=result.cost_usd,
         )
 
     async def _next_seq(self) -> int:
         """The number of the turn's last event, which a worker killed before it could settle may have stored."""
-        last = await self._patiently(self._ledger.events.last_seq, self._claim.turn_id)
-        stored = await self._patiently(self._ledger.events.after, self._claim.turn_id, last - 1)
+        last = await self._ledger_call(self._ledger.events.last_seq, self._claim.turn_id)
+        stored = await self._ledger_call(self._ledger.events.after, self._claim.turn_id, last - 1)
         settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
         return last if settling else last + 1
 
@@ -241,7 +244,7 @@ class Conclusion:
         if isinstance(error, errors.SessionNotFound) and self._claim.request.session_id is None:
             # An earlier attempt's, which the agent has not kept: the next one begins anew.
             return errors.SessionNotFound(error.message, retry=Retry.BACKOFF)
-        if error is not None and another_may_run(self._equipment.hosts, self._claim, attempt, error):
+        if error is not None and another_may_run(self._context.hosts, self._claim, attempt, error):
             return type(error)(error.message, retry=Retry.BACKOFF)
         return error
 
@@ -255,10 +258,10 @@ class Conclusion:
         past = [PastAttempt(outcomes.get(number) or "", usage) for number, usage in usages.items()]
         decision = self._decide(error, attempt.attempt, past)
         if decision is Final.MAX_PAID_RETRIES:
-            error = too_dear(error, past, self._equipment.policy(self._claim.request).max_paid_retries)
+            error = too_dear(error, past, self._context.policy(self._claim.request).max_paid_retries)
         return error, decision if isinstance(decision, RetryDecision) else None
 
     def _decide(self, error: TurnError, attempt: int, past: Sequence[PastAttempt] = ()) -> RetryDecision | Final:
-        request, equipment = self._claim.request, self._equipment
-        now, rng = equipment.clock(), equipment.rng
-        return equipment.policy(request).decide(error, attempt, now, rng, request.deadline_at, past)
+        request, context = self._claim.request, self._context
+        now, rng = context.clock(), context.rng
+        return context.policy(request).decide(error, attempt, now, rng, request.deadline_at, past)

@@ -8,8 +8,8 @@ import structlog
 
 from ops.ledger import Attempt, Claim
 from remote.errors import HostError
-from workers.context import Equipment
-from workers.ledger_calls import Patience
+from workers.context import WorkerContext
+from workers.ledger_calls import LedgerCalls
 from workers.turn.attempt import AttemptRun
 
 _BYTES = 1_048_576  # the end of it is kept
@@ -23,13 +23,13 @@ log = structlog.get_logger(__name__)
 
 
 async def keep_stderr(
-    equipment: Equipment, claim: Claim, attempt: Attempt, run: AttemptRun, patiently: Patience
+    context: WorkerContext, claim: Claim, attempt: Attempt, run: AttemptRun, ledger_call: LedgerCalls
 ) -> None:
     """Read it from the host of an attempt that is over, and store it without secrets. Raises Detached, StaleClaim.
 
     A host that does not answer now has it lost: its turn is not kept waiting.
     """
-    if equipment.archive is None:
+    if context.archive is None:
         return
     try:
         async with asyncio.timeout(_READ_S):
@@ -40,8 +40,8 @@ async def keep_stderr(
     if written:
         redacted = await asyncio.to_thread(run.redacted, written)  # a megabyte takes it a tenth of a second
         text = kept(redacted, cut=len(written) >= _BYTES + _MARGIN_BYTES)
-        await patiently(
-            equipment.ledger.transcripts.keep_stderr, claim, attempt.attempt, text.encode(errors="replace")
+        await ledger_call(
+            context.ledger.transcripts.keep_stderr, claim, attempt.attempt, text.encode(errors="replace")
         )
 
 

@@ -17,8 +17,8 @@ from adapters.errors import TurnCancelled, TurnError
 from ops.ledger import Claim
 from remote.follower import Follower
 from remote.spool import Exit
-from workers.ledger_calls import Detached
-from workers.limits import SoftStop, Watch
+from workers.ledger_calls import WorkerStopping
+from workers.limits import LimitWatch, SoftStop
 from workers.live.conversation import LiveTurn
 
 _CHECK_S = 0.5  # how often limits are looked at
@@ -27,14 +27,14 @@ _FROZEN_S = 5.0  # between two looks: this process, or its machine, was stopped 
 log = structlog.get_logger(__name__)
 
 
-class Ending:
+class Termination:
     """Belongs to the loop that follows the attempt. `stop` and `detach` may be called at any time."""
 
     def __init__(
         self,
         claim: Claim,
         adapter: Adapter,
-        watch: Watch,
+        watch: LimitWatch,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -101,7 +101,7 @@ class Ending:
         """What is to be raised for an attempt that is followed no more, and whose end nobody has read."""
         if self.why is not None and self._never_started():
             return self.why
-        return self._fault if self._fault is not None and not self._detaching else Detached()
+        return self._fault if self._fault is not None and not self._detaching else WorkerStopping()
 
     def _never_started(self) -> bool:
         """Whether the host has not heard of this attempt: there is nothing to be ended."""

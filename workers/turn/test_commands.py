@@ -19,11 +19,11 @@ from adapters.protocol.session_request import SessionRequest
 from adapters.protocol.session_result import Check
 from ops.ledger import Attempt, Claim
 from remote.test_command import end_checks, run_check
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.events.model import CheckFinished
 from workers.hosts.errors import tolerant
 from workers.hosts.inventory import TurnHost
-from workers.ledger_calls import Detached, Patience
+from workers.ledger_calls import LedgerCalls, WorkerStopping
 from workers.turn.attempt import AttemptRun
 
 MAX_TAIL = 4096  # characters
@@ -35,18 +35,18 @@ _KILLED = 137
 log = structlog.get_logger(__name__)
 
 
-class Checks:
+class CheckRunner:
     """Of one attempt, whose agent has ended."""
 
     def __init__(
-        self, equipment: Equipment, claim: Claim, attempt: Attempt, run: AttemptRun, patiently: Patience
+        self, context: WorkerContext, claim: Claim, attempt: Attempt, run: AttemptRun, ledger_call: LedgerCalls
     ) -> None:
-        self._equipment = equipment
+        self._context = context
         self._claim = claim
         self._attempt = attempt
         self._run = run
-        self._patiently = patiently
-        self._host: TurnHost = equipment.hosts.get(attempt.host)
+        self._ledger_call = ledger_call
+        self._host: TurnHost = context.hosts.get(attempt.host)
         self._spool = self._host.spool(attempt.spool_id)
 
     async def after(self, judged: Judgement, command: Command) -> tuple[Judgement, tuple[Check, ...]]:
@@ -64,11 +64,11 @@ class Checks:
                 await self._run_all(command, checks)
         finally:
             # A worker before us may have stored more of them than we have run.
-            self._run.narrator.go_on_from(first_seq + max(len(checks), stored))
+            self._run.recorder.go_on_from(first_seq + max(len(checks), stored))
         return replace(judged, error=judged.error or self._run.ending.why), tuple(checks)
 
     async def _run_all(self, command: Command, checks: list[Check]) -> None:
-        session = await self._patiently(self._equipment.ledger.session_runs.find, self._claim.session_run or "")
+        session = await self._ledger_call(self._context.ledger.session_runs.find, self._claim.session_run or "")
         assert session is not None and session.request is not None  # noqa: S101 - its turn is open
         for each in session.request.test_commands:
             if self._run.ending.why is not None:
@@ -81,14 +81,14 @@ class Checks:
 
     async def _check(self, text: str, request: SessionRequest, directory: str) -> Check | None:
         """Run one; None: the turn is to end."""
-        equipment = self._equipment
-        limit_s, began = request.check_timeout_ms / 1000, equipment.monotonic()
+        context = self._context
+        limit_s, began = request.check_timeout_ms / 1000, context.monotonic()
         if request.deadline_at is not None:
-            limit_s = min(limit_s, request.deadline_at - equipment.clock())
+            limit_s = min(limit_s, request.deadline_at - context.clock())
         if limit_s <= 0:
             return Check(command=text, exit=None, duration_ms=0)
         await self._assert_ours()
-        env = {name: equipment.environ[name] for name in self._names if name in equipment.environ}
+        env = {name: context.environ[name] for name in self._names if name in context.environ}
         running = asyncio.create_task(
             run_check(
                 self._host.host,
@@ -102,20 +102,20 @@ class Checks:
             )
         )
         try:
-            while not running.done() and self._run.ending.why is None and not self._patiently.leaving:
+            while not running.done() and self._run.ending.why is None and not self._ledger_call.leaving:
                 await asyncio.wait((running,), timeout=_LOOK_S)
             if not running.done():
                 if not self._run.held:
                     await self._assert_ours()
                 await tolerant(end_checks(self._host.host, self._spool, self._claim.epoch), None)
                 await asyncio.wait((running,), timeout=_LEFT_S)
-                if self._patiently.leaving:
-                    raise Detached
+                if self._ledger_call.leaving:
+                    raise WorkerStopping
                 return None
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        took_s = equipment.monotonic() - began
+        took_s = context.monotonic() - began
         output = running.result()
         await self._assert_ours()  # or it was ended by the next worker
         late = output.exit == _KILLED and took_s >= limit_s
@@ -129,8 +129,8 @@ class Checks:
 
     async def _assert_ours(self) -> None:
         """Raise StaleClaim if another worker has the turn: what runs on its host is that one's."""
-        ledger = self._equipment.ledger
-        await self._patiently(ledger.events.append, self._claim, self._attempt.first_seq, ())
+        ledger = self._context.ledger
+        await self._ledger_call(ledger.events.append, self._claim, self._attempt.first_seq, ())
 
     @property
     def _names(self) -> Sequence[str]:
@@ -144,10 +144,10 @@ class Checks:
 
     def _emit(self, check: Check) -> None:
         event = CheckFinished(check.command, check.exit, check.duration_ms, check.tail)
-        self._run.narrator.tell([event])
+        self._run.recorder.tell([event])
 
     async def _stored(self, first_seq: int) -> int:
         """How many of them a worker before us has stored."""
-        await self._patiently(self._equipment.pump.flush, self._claim.turn_id)
-        lines = await self._patiently(self._equipment.ledger.events.after, self._claim.turn_id, first_seq - 1)
+        await self._ledger_call(self._context.event_writer.flush, self._claim.turn_id)
+        lines = await self._ledger_call(self._context.ledger.events.after, self._claim.turn_id, first_seq - 1)
         return sum(orjson.loads(line)["event"] == CheckFinished.name for _, line in lines)

@@ -19,8 +19,8 @@ from adapters.protocol.session_result import SessionResult
 from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Asked, AskedSession, Busy
 from workers.app import SESSION_TASK, TASK
-from workers.context import Equipment
-from workers.ledger_calls import Detached, Patience
+from workers.context import WorkerContext
+from workers.ledger_calls import LedgerCalls, WorkerStopping
 from workers.results import refused
 from workers.tasks.kept_message import stamps_of
 from workers.worker.remote_control import has_any
@@ -70,22 +70,24 @@ Recorded = Asked | AskedSession | Busy
 class Admission:
     """All methods are to be called on the loop."""
 
-    def __init__(self, equipment: Equipment, admitted: Callable[[], None], answer: Callable[[str], None]) -> None:
+    def __init__(
+        self, context: WorkerContext, admitted: Callable[[], None], answer: Callable[[str], None]
+    ) -> None:
         """`admitted` is called for turns that wait to be taken, `answer` for those that have their result."""
-        self._equipment = equipment
+        self._context = context
         self._admitted = admitted
         self._answer = answer
-        self._patiently = Patience()
+        self._ledger_call = LedgerCalls()
 
     def leave(self) -> None:
         """Give up what the ledger does not answer to."""
-        self._patiently.leave()
+        self._ledger_call.leave()
 
     async def admit(self, arrival: Arrival) -> Outcome:
         """Record what a message asks for."""
         try:
             return await self._admit(arrival)
-        except Detached:
+        except WorkerStopping:
             return LeftAlone()
         except Exception as error:
             log.exception("a message could not be dealt with", task_id=arrival.task_id)
@@ -106,13 +108,13 @@ class Admission:
             await self._refuse(arrival, error)
         else:
             await self._record(
-                arrival, request.turn_id, self._equipment.ledger.queue.admit, request, **_when(arrival)
+                arrival, request.turn_id, self._context.ledger.queue.admit, request, **_when(arrival)
             )
 
     async def _admit_session(self, arrival: Arrival) -> None:
-        ledger = self._equipment.ledger
+        ledger = self._context.ledger
         try:
-            request = self._parse_session(arrival, self._equipment.clock())
+            request = self._parse_session(arrival, self._context.clock())
         except InvalidRequest as error:
             refused = SessionResult.refused(_given_id(arrival, "run_id", RUN_ID), error)
             await self._record(arrival, refused.run_id, ledger.session_runs.refuse, refused)
@@ -123,11 +125,11 @@ class Admission:
         self, arrival: Arrival, asked: str, operation: Callable[..., Recorded], *what: object, **when: object
     ) -> Recorded:
         """Have the ledger record what a message asks for: a turn, or a session of turns, called `asked`."""
-        recorded = await self._patiently(
+        recorded = await self._ledger_call(
             operation,
             *what,
             arrival.task_id,
-            self._equipment.clock(),
+            self._context.clock(),
             follows=arrival.follows,
             message=arrival.message,
             **when,
@@ -135,7 +137,7 @@ class Admission:
         if isinstance(recorded, Busy):
             return recorded
         if recorded.again:
-            self._equipment.metrics.delivered_again()
+            self._context.metrics.delivered_again()
         if recorded.result is not None:
             self._answer(asked)
         else:
@@ -157,7 +159,7 @@ class Admission:
     def _completed(self, document: Mapping[str, object], arrival: Arrival) -> Mapping[str, object]:
         """A turn's request with what its message and the operator say in the place of what it leaves out."""
         traced = {"traceparent": arrival.traceparent} if arrival.traceparent is not None else {}
-        default = AUTO if document.get("needs") is not None else self._equipment.settings.agent.kind
+        default = AUTO if document.get("needs") is not None else self._context.settings.agent.kind
         return {"agent": default, "priority": arrival.priority, **traced, **document}
 
     def _parse(self, arrival: Arrival) -> TurnRequest:
@@ -176,15 +178,13 @@ class Admission:
         turn_id = _given_id(arrival, "turn_id", TURN_ID)
         agent = str(given.get("agent"))
         # It becomes a label of metrics.
-        known = agent if agent in (AUTO, *self._equipment.registry.names) else "unknown"
+        known = agent if agent in (AUTO, *self._context.registry.names) else "unknown"
         result = refused(turn_id, error)
-        recorded = await self._record(
-            arrival, turn_id, self._equipment.ledger.queue.refuse, turn_id, known, result
-        )
+        recorded = await self._record(arrival, turn_id, self._context.ledger.queue.refuse, turn_id, known, result)
         if isinstance(recorded, Busy):
             log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
         elif not recorded.again:
-            self._equipment.metrics.turn_refused(turn_id, known)
+            self._context.metrics.turn_refused(turn_id, known)
 
 
 def _when(arrival: Arrival) -> dict[str, object]:
@@ -198,14 +198,14 @@ def _given_id(arrival: Arrival, field: str, pattern: str) -> str:
     return given if isinstance(given, str) and re.fullmatch(pattern, given) else arrival.task_id
 
 
-async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running: bool) -> None:
+async def cancel_tasks(context: WorkerContext, task_ids: Iterable[str], *, running: bool) -> None:
     """Have the turns of these Celery tasks cancelled, those that are `running` only if so asked."""
-    ledger = equipment.ledger
+    ledger = context.ledger
 
     def cancel(task_id: str) -> None:
         # Without a task there is no turn yet: its message is on its way, and finds itself revoked.
         with contextlib.suppress(UnknownTurn):
-            asked, now = ledger.waiters.turn_of(task_id) or task_id, equipment.clock()
+            asked, now = ledger.waiters.turn_of(task_id) or task_id, context.clock()
             if ledger.session_runs.cancel(asked, now, running=running) is None:
                 ledger.queue.cancel(asked, now, running=running)
 
@@ -216,12 +216,12 @@ async def cancel_tasks(equipment: Equipment, task_ids: Iterable[str], *, running
             log.warning("a revoked task was not cancelled: repeat it", task_id=task_id, error=str(error))
 
 
-async def cancel_stamped(equipment: Equipment, stamps: Mapping[str, object], *, running: bool) -> None:
+async def cancel_stamped(context: WorkerContext, stamps: Mapping[str, object], *, running: bool) -> None:
     """Have the turns cancelled whose tasks have any of these stamps; see `cancel_tasks`."""
     try:
-        messages = await asyncio.to_thread(equipment.ledger.waiters.stamped_messages)
+        messages = await asyncio.to_thread(context.ledger.waiters.stamped_messages)
     except LedgerUnavailable as error:
         log.warning("tasks that were revoked by stamps were not cancelled: repeat it", error=str(error))
         return
     wanted = [task_id for task_id, message in messages.items() if has_any(stamps_of(message), stamps)]
-    await cancel_tasks(equipment, wanted, running=running)
+    await cancel_tasks(context, wanted, running=running)

@@ -15,7 +15,7 @@ import structlog
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim, Ledger
 from workers.turn.leases import OWNER_TTL_S
-from workers.turn.run import TurnRun
+from workers.turn.run import RunTurn
 
 _PERIOD_S = 1.0
 _RENEWAL_S = OWNER_TTL_S / 3  # between two that prolong claims, which costs a write a turn
@@ -24,7 +24,7 @@ _ROUND_S = 5.0  # between two rounds of what is less urgent
 log = structlog.get_logger(__name__)
 
 
-class Keeper:
+class ClaimKeeper:
     """Its thread talks to the ledger once a second; turns are touched on their loop only."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Keeper:
         self._rounds = rounds
         self._clock = clock
         self._monotonic = monotonic
-        self._runs: dict[str, TurnRun] = {}
+        self._runs: dict[str, RunTurn] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = False
         self._next_renewal = 0.0
@@ -75,7 +75,7 @@ class Keeper:
         self._stopping.set()
         self._thread.join(within_s)
 
-    def keep(self, run: TurnRun) -> None:
+    def keep(self, run: RunTurn) -> None:
         """Keep the claim of a turn from now on; to be called on its loop."""
         self._loop = asyncio.get_running_loop()
         former = self._runs.get(run.claim.turn_id)
@@ -85,12 +85,12 @@ class Keeper:
         if self._leaving:
             run.leave()
 
-    def drop(self, run: TurnRun) -> None:
+    def drop(self, run: RunTurn) -> None:
         """Keep its claim no longer."""
         if self._runs.get(run.claim.turn_id) is run:
             del self._runs[run.claim.turn_id]
 
-    def run_of(self, turn_id: str) -> TurnRun | None:
+    def run_of(self, turn_id: str) -> RunTurn | None:
         """What works on a turn here. May be called from any thread."""
         return self._runs.get(turn_id)
 

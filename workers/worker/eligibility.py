@@ -14,7 +14,7 @@ _LIVE_S = 180.0  # since when a host was last seen, that some worker knows for c
 Fleet = Mapping[str, list[Seen]]
 
 
-class Vacancies:
+class Eligibility:
     """The free slots of all hosts, as one look at the ledger has shown them; a turn that is admitted takes one."""
 
     def __init__(self, hosts: Hosts, taken: Mapping[str, int], fleet: Callable[[], Fleet], now: float) -> None:

@@ -12,7 +12,7 @@ _SLOW_S = 2.0
 _STUCK_S = 60.0
 
 
-class Beat:
+class LoopLag:
     """A heart that beats on the loop. What it tells may be asked on any thread."""
 
     def __init__(

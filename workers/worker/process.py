@@ -15,15 +15,15 @@ from celery.platforms import SecurityWarning
 from workers.brokers.settings import queue_names
 from workers.errors import TurnFailed
 from workers.tasks import celery_internals, definitions, maps
-from workers.tasks.execution import Executor
-from workers.tasks.hub import Errands
+from workers.tasks.execution import TaskExecutor
+from workers.tasks.hub import Hub
 from workers.worker import remote_control
 from workers.worker.gc_tuning import collect_seldom
 from workers.worker.pool import pool_of
-from workers.worker.queue_channels import FurtherQueues
+from workers.worker.queue_channels import QueueChannels
 from workers.worker.runtime import Runtime
 from workers.worker.say_command import listen
-from workers.worker.strategy import Reception
+from workers.worker.strategy import Strategy
 
 _PATIENCE_S = 2.0  # with Celery, once it was told to stop
 
@@ -33,11 +33,11 @@ log = structlog.get_logger(__name__)
 class CeleryWorker:
     """One worker process; see `run`."""
 
-    def __init__(self, app: Celery, runtime: Runtime, executor: Executor, errands: Errands) -> None:
+    def __init__(self, app: Celery, runtime: Runtime, executor: TaskExecutor, errands: Hub) -> None:
         self._app = app
         self._runtime = runtime
         self._executor = executor
-        self._errands = errands
+        self._hub = errands
         self._told = threading.Event()
         self._patience = threading.Timer(_PATIENCE_S, self._abandon)
         self._patience.daemon = True
@@ -54,7 +54,7 @@ class CeleryWorker:
         worker = self._app.Worker(
             hostname=name,
             queues=queue_names(self._app)[:1],  # the others have channels of their own
-            pool=pool_of(self._runtime, self._errands.post),
+            pool=pool_of(self._runtime, self._hub.post),
             **({"concurrency": room} if isinstance(room, int) else {"autoscale": room}),
             quiet=True,
             without_gossip=True,
@@ -73,9 +73,9 @@ class CeleryWorker:
         return 0 if self._told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
 
     def _prepare(self) -> None:
-        definitions.define(self._app, Reception(self._runtime.admit, self._executor, self._errands))
+        definitions.define(self._app, Strategy(self._runtime.admit, self._executor, self._hub))
         maps.define(self._app)
-        self._app.steps["consumer"].update((_attending(self._errands), FurtherQueues))
+        self._app.steps["consumer"].update((_attending(self._hub), QueueChannels))
         self._app.steps["worker"].add(_leaving(self._runtime))
         remote_control.install(self._runtime)
         listen(self._app, self._runtime.hear)
@@ -88,7 +88,7 @@ class CeleryWorker:
     def _start(self, **_: object) -> None:
         collect_seldom()
         # Not before its loop runs: only then is it subscribed to what is broadcast, revokes and pings among it.
-        self._errands.post(lambda: log.info("worker is ready"))
+        self._hub.post(lambda: log.info("worker is ready"))
 
     def _leave(self, **_: object) -> None:
         again = self._told.is_set()
@@ -100,7 +100,7 @@ class CeleryWorker:
                 self._patience.start()
         else:
             self._runtime.stop()
-        self._errands.post(lambda: None)  # Celery's loop may sleep for seconds, whatever it was told
+        self._hub.post(lambda: None)  # Celery's loop may sleep for seconds, whatever it was told
 
     def _abandon(self) -> None:
         """Leave a Celery that does not come to its end, say because a broker does not answer; nothing is lost."""
@@ -124,7 +124,7 @@ def _leaving(runtime: Runtime) -> type:
     return Leave
 
 
-def _attending(errands: Errands) -> type:
+def _attending(errands: Hub) -> type:
     """A step that lets Celery's loop be woken."""
 
     class Attend(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types

@@ -18,7 +18,7 @@ from workers.brokers.settings import connection_errors, queue_names
 log = structlog.get_logger(__name__)
 
 
-class FurtherQueues(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+class QueueChannels(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
     """A step of Celery's consumer, which consumes the first queue itself."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)

@@ -20,16 +20,16 @@ from adapters.protocol.result import TurnResult
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
 from remote.daemon_threads import DaemonExecutor
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.live.messages import Reply, Said
 from workers.maintenance.host_cleanup import keep_tidy
 from workers.maintenance.retention import keep_forgetting
-from workers.maintenance.transcripts import Archivist
-from workers.tasks.waiting import TurnTasks
-from workers.turn.run import Left, RunOutcome, TurnRun
+from workers.maintenance.transcripts import TranscriptArchiver
+from workers.tasks.waiting import WaitingTasks
+from workers.turn.run import Left, RunOutcome, RunTurn
 from workers.worker.admission import Admission, Arrival, Outcome, cancel_stamped, cancel_tasks
-from workers.worker.claims import Keeper
-from workers.worker.loop_lag import Beat
+from workers.worker.claims import ClaimKeeper
+from workers.worker.loop_lag import LoopLag
 from workers.worker.scheduler import Scheduler
 
 _THREADS = 8  # for calls to the ledger
@@ -44,17 +44,17 @@ class Runtime:
 
     def __init__(
         self,
-        equipment: Equipment,
-        tasks: TurnTasks,
-        keeper: Keeper,
-        beat: Beat,
+        context: WorkerContext,
+        tasks: WaitingTasks,
+        claim_keeper: ClaimKeeper,
+        beat: LoopLag,
         *,
         finishes: bool = False,
     ) -> None:
         """`finishes`: a worker that is to stop waits for its turns instead of leaving them to the next one."""
-        self._equipment = equipment
+        self._context = context
         self._tasks = tasks
-        self._keeper = keeper
+        self._claim_keeper = claim_keeper
         self._beat = beat
         self.finishes = finishes
         self._room = 0
@@ -66,17 +66,17 @@ class Runtime:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(DaemonExecutor(_THREADS, "ledger"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="turns", daemon=True)
-        self._runs: set[TurnRun] = set()
-        self._admission = Admission(equipment, self._nudge, tasks.give)
-        self._scheduler = Scheduler(equipment, keeper.owner, self)
-        self._archivist = Archivist(equipment, equipment.archive) if equipment.archive else None
+        self._runs: set[RunTurn] = set()
+        self._admission = Admission(context, self._nudge, tasks.give)
+        self._scheduler = Scheduler(context, claim_keeper.owner, self)
+        self._archivist = TranscriptArchiver(context, context.archive) if context.archive else None
 
     def __enter__(self) -> Self:
-        self._keeper.start()
+        self._claim_keeper.start()
         self._thread.start()
         self._on_loop(self._beat.run())
-        self._on_loop(keep_tidy(self._equipment))
-        self._on_loop(keep_forgetting(self._equipment))
+        self._on_loop(keep_tidy(self._context))
+        self._on_loop(keep_forgetting(self._context))
         if self._archivist:
             self._on_loop(self._archivist.run())
         self._scheduling = self._on_loop(self._scheduler.run())
@@ -101,12 +101,12 @@ class Runtime:
         self._idle.wait(countdown.left_s / 2)
         self._bounded(self._release(), countdown)
         self._tasks.close(countdown.left_s / 2)
-        self._keeper.stop(countdown.left_s)
-        self._equipment.pump.close(countdown.left_s)
-        self._bounded(self._equipment.hosts.close(), countdown)
+        self._claim_keeper.stop(countdown.left_s)
+        self._context.event_writer.close(countdown.left_s)
+        self._bounded(self._context.hosts.close(), countdown)
         self._bounded(_cancel_all(), countdown)
-        if self._equipment.tracing:
-            self._equipment.tracing.close(countdown.left_s)
+        if self._context.tracing:
+            self._context.tracing.close(countdown.left_s)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(countdown.left_s)
 
@@ -132,15 +132,15 @@ class Runtime:
 
     def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
         """See `remote_control.Turns`."""
-        self._on_loop(cancel_tasks(self._equipment, list(task_ids), running=running))
+        self._on_loop(cancel_tasks(self._context, list(task_ids), running=running))
 
     def revoke_stamped(self, stamps: Mapping[str, object], *, running: bool) -> None:
         """See `remote_control.Turns`."""
-        self._on_loop(cancel_stamped(self._equipment, stamps, running=running))
+        self._on_loop(cancel_stamped(self._context, stamps, running=running))
 
     def hear(self, said: Said) -> Reply | None:
         """Pass on what a producer says to a turn; returns what it is told at once, None: its agent is not here."""
-        run = self._keeper.run_of(said.turn_id)
+        run = self._claim_keeper.run_of(said.turn_id)
         reply = run.reply(said) if run is not None else None
         if run is not None and reply is not None and reply.refused is None and reply.outcome is None:
             self._loop.call_soon_threadsafe(run.hear, said)
@@ -172,10 +172,10 @@ class Runtime:
 
     def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
         """See `scheduler.Starter`."""
-        run = TurnRun(self._equipment, claim, asked_at)
+        run = RunTurn(self._context, claim, asked_at)
         self._idle.clear()
         self._runs.add(run)
-        self._keeper.keep(run)
+        self._claim_keeper.keep(run)
         try:
             self._tasks.start(run, lambda: self._on_loop(self._drive(run)))
         except RuntimeError:  # no more threads: the claim runs out, and the turn comes back
@@ -186,10 +186,10 @@ class Runtime:
     def _nudge(self) -> None:
         self._scheduler.nudge()
 
-    def _ended(self, run: TurnRun) -> None:
+    def _ended(self, run: RunTurn) -> None:
         """A turn is not worked on here any more."""
         run.begun.set()
-        self._keeper.drop(run)
+        self._claim_keeper.drop(run)
         self._runs.discard(run)
         if not self._runs:
             self._idle.set()
@@ -198,10 +198,10 @@ class Runtime:
     async def _admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
         done(await self._admission.admit(arrival))
 
-    async def _drive(self, run: TurnRun) -> RunOutcome:
+    async def _drive(self, run: RunTurn) -> RunOutcome:
         """The work of a turn's task: the body of `runturn.run_turn` waits for it."""
-        metrics, claim = self._equipment.metrics, run.claim
-        waited_s = None if claim.ready_at is None else max(0.0, self._equipment.clock() - claim.ready_at)
+        metrics, claim = self._context.metrics, run.claim
+        waited_s = None if claim.ready_at is None else max(0.0, self._context.clock() - claim.ready_at)
         try:
             metrics.turn_claimed(claim.turn_id, waited_s)
             outcome = await run.drive()
@@ -217,14 +217,14 @@ class Runtime:
     def _leave(self) -> None:
         self._scheduler.leave()
         self._admission.leave()
-        self._keeper.leave_all()
+        self._claim_keeper.leave_all()
 
     async def _release(self) -> None:
         """Let other workers have what was left, and what could not be left in time, at once."""
-        claims = [*self._left, *self._keeper.claims]
+        claims = [*self._left, *self._claim_keeper.claims]
         if claims:
             try:
-                await asyncio.to_thread(self._equipment.ledger.queue.release, claims, self._equipment.clock())
+                await asyncio.to_thread(self._context.ledger.queue.release, claims, self._context.clock())
             except LedgerUnavailable as error:
                 log.warning("turns that were left are free when their leases have run out", error=str(error))
 

@@ -12,9 +12,9 @@ import structlog
 from ops.errors import LedgerUnavailable
 from ops.ledger import Claim
 from ops.ledger.queue.requirements import NOWHERE
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.turn.leases import OWNER_TTL_S
-from workers.worker.eligibility import Vacancies
+from workers.worker.eligibility import Eligibility
 
 _POLL_S = 1.0  # for turns that have become due, and for slots that other workers have freed
 _AT_ONCE = 50  # a transaction
@@ -38,8 +38,8 @@ class Starter(Protocol):
 class Scheduler:
     """A loop; see `run`."""
 
-    def __init__(self, equipment: Equipment, owner: str, starter: Starter) -> None:
-        self._equipment = equipment
+    def __init__(self, context: WorkerContext, owner: str, starter: Starter) -> None:
+        self._context = context
         self._owner = owner
         self._starter = starter
         self._nudged = asyncio.Event()
@@ -81,22 +81,22 @@ class Scheduler:
         """Take up to so many turns; returns whether there may be more."""
         if limit <= 0:
             return False
-        equipment = self._equipment
-        taken = await asyncio.to_thread(equipment.ledger.hosts.open_attempts)
-        vacancies = Vacancies(equipment.hosts, taken, equipment.ledger.hosts.known, equipment.clock())
+        context = self._context
+        taken = await asyncio.to_thread(context.ledger.hosts.open_attempts)
+        vacancies = Eligibility(context.hosts, taken, context.ledger.hosts.known, context.clock())
         return await self._claim(vacancies.admit, limit) == limit
 
     async def _end_cancelled(self) -> None:
         """Without any room, take only turns that were cancelled while they waited: they are over at once."""
-        now = self._equipment.monotonic()
+        now = self._context.monotonic()
         if not self._leaving and self._starter.room() <= 0 and now - self._looked_at >= _POLL_S:
             self._looked_at = now
             await self._claim(lambda place: place == NOWHERE, _AT_ONCE)
 
     async def _claim(self, admits: Callable[[str], bool], limit: int) -> int:
-        equipment = self._equipment
-        asked_at, now = equipment.monotonic(), equipment.clock()
-        claims = await asyncio.to_thread(equipment.ledger.queue.take, self._owner, admits, now, OWNER_TTL_S, limit)
+        context = self._context
+        asked_at, now = context.monotonic(), context.clock()
+        claims = await asyncio.to_thread(context.ledger.queue.take, self._owner, admits, now, OWNER_TTL_S, limit)
         beginning = [asyncio.create_task(self._starter.start(claim, asked_at).wait()) for claim in claims]
         if beginning:
             # The next look must see their slots taken.

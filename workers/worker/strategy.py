@@ -18,8 +18,8 @@ from celery.worker import state
 from adapters.protocol.request import read_traceparent
 from workers.brokers.settings import priority_of
 from workers.tasks.celery_internals import ShownRequest, decoded
-from workers.tasks.execution import Executor
-from workers.tasks.hub import Errands
+from workers.tasks.execution import TaskExecutor
+from workers.tasks.hub import Hub
 from workers.tasks.kept_message import keep
 from workers.worker.admission import Admitted, Arrival, LeftAlone, Outcome, Unreadable
 from workers.worker.remote_control import has_any
@@ -29,14 +29,14 @@ Admit = Callable[[Arrival, Callable[[Outcome], None]], None]
 log = structlog.get_logger(__name__)
 
 
-class Reception:
+class Strategy:
     """The strategy; Celery calls it with the task, its application and the consumer at each connection."""
 
-    def __init__(self, admit: Admit, executor: Executor, errands: Errands) -> None:
+    def __init__(self, admit: Admit, executor: TaskExecutor, hub: Hub) -> None:
         """`admit` calls back, from any thread, with what is to become of the message."""
         self._admit = admit
         self._executor = executor
-        self._errands = errands
+        self._hub = hub
         self._in_hand: set[ShownRequest] = set()  # Celery refers to them weakly
 
     def __call__(self, task: Any, app: Celery, consumer: Any) -> Callable[..., None]:
@@ -78,7 +78,7 @@ class Reception:
         state.reserved_requests.add(request)  # as Celery notes what it holds
         self._admit(
             arrival,
-            lambda outcome: self._errands.post(lambda: self._done(consumer, request, outcome)),
+            lambda outcome: self._hub.post(lambda: self._done(consumer, request, outcome)),
         )
 
     def _done(self, consumer: Any, request: ShownRequest, outcome: Outcome) -> None:

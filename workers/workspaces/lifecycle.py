@@ -23,10 +23,10 @@ from ops.redaction import Redactor
 from remote.errors import HostError
 from remote.tar_stream import Entry, SourceChanged
 from remote.workspaces import Place, make_of_files, make_worktree, remove_workspace
-from workers.context import Equipment
+from workers.context import WorkerContext
 from workers.hosts.errors import tolerant, turn_error
 from workers.hosts.inventory import TurnHost
-from workers.ledger_calls import Detached, Patience
+from workers.ledger_calls import LedgerCalls, WorkerStopping
 from workers.limits import Limits
 from workers.workspaces.artifacts import collected
 from workers.workspaces.mounts import check_mounts, chosen
@@ -37,11 +37,11 @@ log = structlog.get_logger(__name__)
 class Workspaces:
     """Of one claimed turn. Turns that bring none are left alone."""
 
-    def __init__(self, equipment: Equipment, claim: Claim, patiently: Patience) -> None:
-        self._equipment = equipment
+    def __init__(self, context: WorkerContext, claim: Claim, ledger_call: LedgerCalls) -> None:
+        self._context = context
         self._claim = claim
         self._request: TurnRequest = claim.request
-        self._patiently = patiently
+        self._ledger_call = ledger_call
         self._making: asyncio.Task[str] | None = None
         self._stopped = False
         self._collected: Collected | None = None
@@ -60,7 +60,7 @@ class Workspaces:
     async def check(self) -> None:
         """Raise InvalidRequest if the turn may not have what it wants to bring."""
         if self._request.mounts:
-            await asyncio.to_thread(check_mounts, self._request.mounts, self._equipment.settings.mount_roots)
+            await asyncio.to_thread(check_mounts, self._request.mounts, self._context.settings.mount_roots)
 
     async def bring(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
         """The request in its workspace, which is made on the host unless it was. Raises TurnError, Detached."""
@@ -71,7 +71,7 @@ class Workspaces:
         path = attempt.workspace
         if path is None:
             path = await self._make(attempt, host)
-            await self._patiently(self._equipment.ledger.workspaces.place, self._claim, path)
+            await self._ledger_call(self._context.ledger.workspaces.place, self._claim, path)
         self._at = (attempt.host, path)
         return self._request.working_in(path)
 
@@ -93,14 +93,14 @@ class Workspaces:
         host, path = self._at
         kept = path if await self._kept(path) else None
         if self._request.collect is not None and self._collected is None:
-            self._collected = await self._collected_late(self._equipment.hosts.get(host))
+            self._collected = await self._collected_late(self._context.hosts.get(host))
         return result.model_copy(update={"workspace": kept, "collected": self._collected})
 
     async def _kept(self, path: str) -> bool:
         """Whether later turns find it there: this turn's own, or one that an earlier turn has brought."""
         if self._request.brings_workspace or not was_made(path):
             return self._request.keep_workspace
-        made = await self._patiently(self._equipment.ledger.workspaces.made, PurePosixPath(path).parent.name)
+        made = await self._ledger_call(self._context.ledger.workspaces.made, PurePosixPath(path).parent.name)
         return made is not None and made.kept and made.path == path
 
     async def remove(self) -> None:
@@ -109,7 +109,7 @@ class Workspaces:
             return
         keep = self._at[0] if self._at is not None and self._request.keep_workspace else None
         for name in dict.fromkeys(self._hosts):
-            host = self._equipment.hosts.get(name)
+            host = self._context.hosts.get(name)
             if name != keep and host.host.rest_s == 0:
                 await tolerant(remove_workspace(host.host, host.made(self._claim.turn_id)), None)
 
@@ -131,15 +131,15 @@ class Workspaces:
     def _redactor(self) -> Redactor:
         """Of all secrets that an agent of this turn can have been given. Raises TurnError if that is not known."""
         assert self._at is not None  # noqa: S101 - an agent was somewhere
-        adapter = self._equipment.registry.get(self._request.agent)
+        adapter = self._context.registry.get(self._request.agent)
         command = adapter.build(self._request.working_in(self._at[1]), Session("", resume=False))
-        known = self._equipment.secrets.and_of_environment(self._equipment.environ)
+        known = self._context.secrets.and_of_environment(self._context.environ)
         return known.and_of_environment(command.env).and_of_files(command.files)
 
     async def _make(self, attempt: Attempt, host: TurnHost) -> str:
         """Make it in time, unless told to stop."""
         if self._stopped:
-            raise Detached
+            raise WorkerStopping
         self._making = asyncio.create_task(self._made(host))
         left_s = self._left_s(attempt)
         await asyncio.wait([self._making], timeout=max(0.0, left_s))
@@ -148,7 +148,7 @@ class Workspaces:
             await asyncio.wait([self._making])
             raise self._too_late()
         if self._making.cancelled():
-            raise Detached
+            raise WorkerStopping
         return self._making.result()
 
     async def _made(self, host: TurnHost) -> str:
@@ -165,15 +165,15 @@ class Workspaces:
             raise InvalidRequest(f"a file could not be copied: {error}", field="mounts") from error
 
     async def _chosen(self) -> Sequence[Entry]:
-        return await asyncio.to_thread(chosen, self._request.mounts, self._equipment.settings.mount_roots)
+        return await asyncio.to_thread(chosen, self._request.mounts, self._context.settings.mount_roots)
 
     def _left_s(self, attempt: Attempt) -> float:
-        limits = Limits.of(self._request, self._equipment.settings.agent, caps_cost_itself=True)
+        limits = Limits.of(self._request, self._context.settings.agent, caps_cost_itself=True)
         ends = [attempt.started_at + limits.turn_timeout_s, limits.deadline_at]
-        return min(end for end in ends if end is not None) - self._equipment.clock()
+        return min(end for end in ends if end is not None) - self._context.clock()
 
     def _too_late(self) -> TurnError:
         deadline = self._request.deadline_at
-        if deadline is not None and self._equipment.clock() >= deadline:
+        if deadline is not None and self._context.clock() >= deadline:
             return errors.DeadlineExceeded("the deadline passed while its workspace was made")
         return errors.TurnTimeout("its workspace was not made within turn_timeout_ms")
