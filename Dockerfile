@@ -1,10 +1,10 @@
 # The images of compose.yaml. Targets:
-#   runturn  workers that send turns to hosts, the exporter, Flower: Python and nothing to run an agent with
-#   worker   the same with Claude Code and git, for turns in the worker's own container; those end with it
+#   runturn  workers that run turns on hosts, the exporter, Flower: Python, no agents
+#   worker   runturn plus Claude Code and git, for turns in the worker's own container; they end when it stops
 #   host     an SSH host for agents: sshd, Claude Code, git
 #
-# Every Python package comes from a lock with its hash; Claude Code is the program that the wheel of claude-agent-sdk
-# carries, so that the version that the tests run is the one in the image. The wheels need no compiler.
+# Every Python package is locked by hash. Claude Code is the program bundled in the wheel of claude-agent-sdk, so
+# the image has the version that the tests run. The wheels need no compiler.
 
 ARG PYTHON=python:3.11.13-slim-bookworm
 

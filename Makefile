@@ -1,13 +1,13 @@
-# Everything a fresh machine needs comes from here; only Python 3.11 or newer and make have to be there before.
+# Installs everything a fresh machine needs; the only prerequisites are Python 3.11 or newer and make.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Containers set it; the tests' processes would compile all of the tests, and of the code, each for itself.
+# Containers set this; each test process would then compile all tests and all code again.
 unexport PYTHONDONTWRITEBYTECODE
-# Python and pytest read these before anything of ours could set them aside.
+# Python and pytest read these before our code can discard them.
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
 .PHONY: install demo test test-newest test-fresh test-tools test-agents lint docs bench simulate chaos outages \
@@ -25,25 +25,25 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Three turns of the real Claude Code through the queue. LIVE=1: with your own login instead of the scripted model.
+# Run three turns of the real Claude Code through the queue. LIVE=1: use your login instead of the scripted model.
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.demo $(if $(LIVE),--live)
 
 test: $(INSTALLED) test-tools
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
-# The same with the newest Celery and kombu that pyproject.toml allows, in an environment beside the other one.
+# Run the tests with the newest Celery and kombu that pyproject.toml allows, in a separate environment.
 test-newest:
 	@$(MAKE) --no-print-directory VENV=.venv-newest install
 	.venv-newest/bin/pip install --quiet --upgrade --no-build-isolation -e . celery kombu amqp billiard vine
 	@$(MAKE) --no-print-directory VENV=.venv-newest test
 
-# README's commands on bare Debian 12 and 13, as newcomers of every kind, for hours. Only root can do it, with mmdebstrap.
-# RELEASE=bookworm or trixie, KIND=root, plain, equipped or blank: only these.
+# Run README's commands on bare Debian 12 and 13, as each kind of new user. Takes hours; needs root and mmdebstrap.
+# RELEASE=bookworm or trixie, KIND=root, plain, equipped or blank: run only these.
 test-fresh: $(INSTALLED)
 	@$(BIN)/python -m tests.fresh $(if $(RELEASE),--release $(RELEASE)) $(if $(KIND),--kind $(KIND))
 
-# Shells, OpenSSH, agents from npm, celery-exporter and the like. On a machine that has them it does nothing.
+# Install shells, OpenSSH, agents from npm, celery-exporter and the like, unless the machine has them.
 test-tools: $(INSTALLED)
 	@.ci/test-tools
 	@.ci/npm-tools $(BIN)/python
@@ -55,51 +55,51 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# What documents have from the code: settings, options, fields, error kinds, schemas.
+# Regenerate the parts of the documents taken from the code: settings, options, fields, error kinds, schemas.
 docs: $(INSTALLED)
 	$(BIN)/python -m tests.docs
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
 
-# How long turns wait in fleets of all sizes, see docs/capacity.md. CHECK=1: compare with a small real fleet, too.
+# Simulate waits in fleets of all sizes, see docs/capacity.md. CHECK=1: also compare with a small real fleet.
 simulate: $(INSTALLED)
 	$(BIN)/python -m tests.tools.capacity
 	$(if $(CHECK),$(BIN)/python -m tests.bench capacity_check)
 
-# Hundreds of turns while everything around them is killed and cut off, on each broker: a quarter of an hour.
-# BROKER=valkey or rabbitmq: on that one only. SEED=N: that storm once more.
+# Run hundreds of turns on each broker while everything around them is killed and cut off: a quarter of an hour.
+# BROKER=valkey or rabbitmq: only this broker. SEED=N: repeat that sequence of faults.
 chaos: $(INSTALLED) test-tools
 	@$(BIN)/python -m tests.chaos $(if $(BROKER),--broker $(BROKER)) $(if $(SEED),--seed $(SEED))
 
-# Agents from npm in all versions that docs/adapters.md names, through a real worker: a quarter of an hour, and 3 GB.
-# AGENT=codex VERSION=0.140.0 SCENE=cut: that one only.
+# Run npm agents through a real worker, in all versions listed in docs/adapters.md: a quarter of an hour, and 3 GB.
+# AGENT=codex VERSION=0.140.0 SCENE=cut: run only this one.
 test-agents: $(INSTALLED)
 	@$(BIN)/python -m tests.agents $(if $(AGENT),--agent $(AGENT)) $(if $(VERSION),--version $(VERSION)) \
 		$(if $(SCENE),--scene $(SCENE))
 
-# The broker, the ledger, and both are away for half a minute each.
+# Take down the broker, the ledger, and both, for half a minute each.
 outages: $(INSTALLED) test-tools
 	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
 
-# The processes of compose.yaml without containers, until Ctrl-C. TURNS=N: how many turns to begin with.
+# Run the processes of compose.yaml without containers, until Ctrl-C. TURNS=N: number of turns to queue at start.
 stack: $(INSTALLED)
 	@.ci/test-tools ssh sshd prometheus
 	@$(BIN)/python -m tests.stack $(if $(TURNS),--turns $(TURNS))
 
-# What compose.yaml hands to its services by file.
+# Create the secret files that compose.yaml mounts into its services.
 secrets:
 	@ops/compose/make-secrets
 
-# Grafana's boards, ops/grafana/dashboards/*.json.
+# Generate the Grafana boards, ops/grafana/dashboards/*.json.
 dashboards: $(INSTALLED)
 	$(BIN)/python -m tests.tools.dashboards
 
-# A picture of each board for docs/dashboards.md, from two minutes of a small fleet's life on a real Prometheus.
+# Draw each board for docs/dashboards.md, from three minutes of a small fleet on a real Prometheus.
 pictures: $(INSTALLED) test-tools
 	$(BIN)/python -m tests.boards
 
-# The locks carry names, versions and hashes, and no address.
+# The locks contain names, versions and hashes, but no URLs.
 lock:
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

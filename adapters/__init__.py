@@ -1,4 +1,4 @@
-"""What a coding agent is: requests, commands, events, results and errors, as pure values.
+"""A coding agent as pure values: requests, commands, events, results and errors.
 
-Nothing in this room starts a process, reads a clock or talks to a network. Start reading at `contract`.
+No code in this package starts a process, reads a clock or uses the network. Start reading at `contract`.
 """

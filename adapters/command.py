@@ -1,4 +1,4 @@
-"""What to run on a host: the seam between an agent's adapter and the room that runs processes."""
+"""Command to run on a host: the seam between an agent's adapter and the code that runs processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SPOOL = "@RUNTURN_SPOOL@"  # in an argument: the path of the turn's spool on its
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One rung of a ladder: send `name` to the agent, then give it `grace_s` to leave."""
+    """One rung of the stop ladder: send `name` to the agent, then wait `grace_s` for it to exit."""
 
     name: str  # without the SIG prefix: "INT", "TERM", "KILL"
     grace_s: float  # seconds until the next rung
@@ -18,10 +18,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """Where an agent keeps the records of one session, so that a killed turn's usage can be read.
+    """Location of an agent's records of one session, from which a killed turn's usage is read.
 
     The root is the value of the environment variable `root_env` on the host, else `$HOME/<root_default>`.
-    `patterns` are shell globs below that root; they never hold quotes or white space.
+    `patterns` are shell globs below that root; they never contain quotes or white space.
     """
 
     root_env: str
@@ -36,13 +36,13 @@ class Command:
     argv: tuple[str, ...]  # argv[0] is a path or a name looked up in the host's PATH
     cwd: str  # absolute path of the workspace on the host
     stdin: bytes = field(default=b"", repr=False)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # set for the agent, on top of the host's own
-    forward_env: tuple[str, ...] = ()  # names the worker forwards from its own environment, when set there
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # added to the host's environment
+    forward_env: tuple[str, ...] = ()  # names forwarded from the worker's environment, if set there
     unset_env: tuple[str, ...] = ()  # names removed from the host's environment before the start
-    stop: tuple[Signal, ...] = (Signal("TERM", 5.0), Signal("KILL", 5.0))  # how to end it, first rung first
-    session_files: SessionFiles | None = None  # None: the agent keeps no records to read usage from
-    # Small files by name, in the spool while the agent runs; arguments name them as f"{SPOOL}/{name}". They may
-    # hold secrets. The agent finds the directory in its environment, too: RUNTURN_SPOOL.
+    stop: tuple[Signal, ...] = (Signal("TERM", 5.0), Signal("KILL", 5.0))  # stop ladder, first rung first
+    session_files: SessionFiles | None = None  # None: the agent keeps no records of usage
+    # Small files by name, in the spool while the agent runs; arguments refer to them as f"{SPOOL}/{name}". They
+    # may contain secrets. The agent also has the directory in its environment: RUNTURN_SPOOL.
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    # True: its standard input stays open for lines that follow `stdin`, until the worker ends it.
+    # True: standard input stays open for lines that follow `stdin`, until the worker closes it.
     live: bool = False

@@ -1,8 +1,8 @@
 """The contract between runturn and an agent.
 
-An adapter is a set of functions of values. To run a turn, a worker asks it to `check` the request, to `build` the
-command, and for a `parser`; it folds the parser's events with `adapters.turn_state`, and asks for a `judgement`
-when the process has ended. Everything that touches a machine happens elsewhere.
+An adapter is a set of pure functions. To run a turn, a worker calls `check` for the request, `build` for the
+command and `parser` for its output; it folds the parser's events with `adapters.turn_state` and calls `judgement`
+when the process has exited. All I/O happens elsewhere.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ from adapters.turn_state import Parser, TurnState
 from adapters.usage import NO_USAGE, Tokens, Usage, UsageSource
 from adapters.versions import Versions
 
-_ENDING = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: a shell reports them as 128 more
+_ENDING = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: a shell adds 128
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The session a turn runs in."""
+    """Session of a turn."""
 
-    session_id: str  # "": a new one, of an agent that names its sessions itself
+    session_id: str  # "": a new session of an agent that chooses its own ids
     resume: bool  # False: the turn creates it
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How an agent's process ended."""
+    """Exit of an agent's process."""
 
-    code: int | None  # as a shell or subprocess gives it: negative or above 128 for a signal; None: lost
-    stderr: str = ""  # its last lines
+    code: int | None  # as a shell or subprocess reports it: negative or above 128 for a signal; None: lost
+    stderr: str = ""  # the last lines
 
     @property
     def signalled(self) -> bool:
-        """Whether somebody ended the process with a signal; a crash, such as SIGSEGV, is none of it."""
+        """Return True if a signal terminated the process; a crash such as SIGSEGV does not count."""
         return self.code is not None and (-self.code in _ENDING or self.code - 128 in _ENDING)
 
 
-# Which files to read next, by all that was read of those before, at first nothing; None: no more.
+# Returns the files to read next, given all lines read so far (none at first); None: no more.
 NextFiles = Callable[[Sequence[bytes]], SessionFiles | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What an adapter makes of a turn that has ended."""
+    """An adapter's judgement of a finished attempt."""
 
     error: TurnError | None
-    usage: Usage = NO_USAGE  # the best that the stream has
-    read_session_files: bool = False  # True: they know better, or whether `usage` is complete
-    next_files: NextFiles | None = field(default=None, compare=False)  # None: those that the command names
+    usage: Usage = NO_USAGE  # the best figures of the stream
+    read_session_files: bool = False  # True: they have better figures, or show whether `usage` is complete
+    next_files: NextFiles | None = field(default=None, compare=False)  # None: the files named by the command
 
     def usage_with(self, exact: Usage) -> Usage:
-        """The usage once the session files have been read: theirs, unless they have told nothing."""
+        """Return the usage after reading the session files: `exact`, unless it is empty."""
         return exact if exact.by_model or exact.source is UsageSource.RESULT else self.usage
 
 
 class Billing(StrEnum):
-    """Who is billed for an agent's tokens."""
+    """Account type that is billed for an agent's tokens."""
 
     API = "api"
     SUBSCRIPTION = "subscription"
@@ -74,106 +74,107 @@ class Billing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an agent can do, for routing and for refusing early."""
+    """Capabilities of an agent, for routing and early refusal."""
 
     resume: bool  # can continue a session
     structured_output: bool
-    cost_cap: bool  # ends by itself at max_cost_usd
-    live_output_tokens: bool  # its stream tells exact output tokens while it runs
-    names_sessions: bool = False  # gives a new session an id of its own, which its first event tells
-    live: bool = False  # can be talked to while it runs: see adapters.live
-    plans: bool = False  # answers a plan turn
+    cost_cap: bool  # stops itself at max_cost_usd
+    live_output_tokens: bool  # streams exact output token counts while it runs
+    names_sessions: bool = False  # chooses the id of a new session, which its first event reports
+    live: bool = False  # accepts input while it runs: see adapters.live
+    plans: bool = False  # supports plan turns
     billing: frozenset[Billing] = frozenset({Billing.API})
     max_context_tokens: int | None = None  # None: depends on the model
     task_types: frozenset[str] = frozenset({"code", "test", "review", "docs"})
     languages: frozenset[str] = frozenset({"*"})  # *: any
-    versions: Versions | None = None  # what is known of them; None: it has none, and is never asked for it
-    api_credentials: frozenset[str] = frozenset()  # of its `credentials`, those that an API account is billed for
+    versions: Versions | None = None  # None: the agent has no versions and is never probed for one
+    api_credentials: frozenset[str] = frozenset()  # those of its `credentials` that bill an API account
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """What an operator has configured for an agent; a factory makes the adapter of it."""
+    """Operator configuration of an agent, from which a factory creates the adapter."""
 
-    command: str | None = None  # its program; None: as it is usually called, from the PATH
-    options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults of its requests' options
-    stop_grace_s: float = 5.0  # between two rungs of its ladder of signals
-    prices: PriceTable = NO_PRICES  # for agents that do not tell what they cost
-    tools: tuple[str, ...] = ()  # functions that its turns may name as tools, as package.module:function
+    command: str | None = None  # the program; None: its usual name, from the PATH
+    options: Mapping[str, JsonValue] = field(default_factory=dict)  # defaults for the options of requests
+    stop_grace_s: float = 5.0  # seconds between two signals of the stop ladder
+    prices: PriceTable = NO_PRICES  # for agents that do not report their cost
+    tools: tuple[str, ...] = ()  # functions that turns may use as tools, as package.module:function
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a look at an agent's installation told."""
+    """Health of an agent's installation."""
 
     healthy: bool
     version: str | None = None
-    problem: str | None = None  # what is wrong and what to do
+    problem: str | None = None  # what is wrong and how to fix it
 
 
 class Adapter(Protocol):
-    """One agent."""
+    """Adapter of one agent."""
 
     @property
     def name(self) -> str:
-        """What requests call it."""
+        """Return the agent's name in requests."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """Return the agent's capabilities."""
         ...
 
     @property
     def tools(self) -> frozenset[str]:
-        """The tools that come with it, by the names in its events; metrics tell only these apart."""
+        """Return the names of the built-in tools as its events report them; metrics label only these by name."""
         ...
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Names of the variables that it logs in with, in such an environment; its turns always get them."""
+        """Return the names of its login variables, given an environment; they are always forwarded."""
         ...
 
     def check(self, request: TurnRequest) -> None:
-        """Refuse what cannot run: raises InvalidRequest with the field named."""
+        """Raise InvalidRequest, naming the field, if the request cannot run."""
         ...
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """The process to start."""
+        """Return the command for this attempt."""
         ...
 
     def parser(self) -> Parser:
-        """A fresh parser for one attempt's output."""
+        """Return a fresh parser for one attempt's output."""
         ...
 
     def judgement(self, state: TurnState, end: Exit) -> Judgement:
-        """Whether the turn succeeded, and what it used."""
+        """Judge a finished attempt: return its error, if any, and its usage."""
         ...
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """Read the usage of one attempt from what it appended to its session files.
+        """Return the usage of one attempt from the lines it appended to its session files.
 
-        An agent's own report stays the base, if it is as billed: they tell more, or that something is missing.
+        If the agent's report matches its bill, start from the report; the files add to it or show that it is
+        incomplete.
         """
         ...
 
     def price(self, model: str, tokens: Tokens) -> float | None:
-        """What these tokens cost in US dollars, for those who watch a turn; None: not known."""
+        """Return the cost of these tokens in US dollars, for live display; None if unknown."""
         ...
 
     def soft_stop(self, reason: str) -> bytes | None:
-        """What the spool's file `stop` has to say for the agent to end by itself at its next tool call.
+        """Return the content of the spool's file `stop` that makes the agent stop at its next tool call.
 
-        None: it knows no such way.
+        None: the agent has no soft stop.
         """
         ...
 
     def probe(self) -> tuple[str, ...]:
-        """The command that tells whether the agent is installed, and which version."""
+        """Return the command that checks whether the agent is installed and prints its version."""
         ...
 
     def health(self, end: Exit, stdout: str) -> Health:
-        """Read the outcome of `probe`."""
+        """Return the health read from the outcome of `probe`."""
         ...
 
 
-AdapterFactory = Callable[[AgentConfig], Adapter]  # raises InvalidRequest for options that make no sense
+AdapterFactory = Callable[[AgentConfig], Adapter]  # raises InvalidRequest for invalid options

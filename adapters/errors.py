@@ -1,7 +1,7 @@
-"""The errors of a turn. Each kind says by itself whether it is retried, and after what.
+"""Errors of a turn. Each kind defines whether and when it is retried.
 
     TurnError
-    ├── RequestError                   the producer has to change something
+    ├── RequestError                   the producer must change the request
     │   ├── InvalidRequest             invalid_request
     │   ├── InvalidWorkspace           invalid_workspace_cwd
     │   ├── SessionNotFound            session_not_found
@@ -35,13 +35,13 @@
         ├── PortExit                   port_exit              (retried once the agent had started)
         └── StructuredOutputMissing    structured_output_missing
 
-A retry that follows an attempt that was paid for counts against `max_paid_retries`, unless the failure was not the
-turn's own: each kind says that, too (`Paid`).
+A retry after a paid attempt counts against `max_paid_retries`, unless the failure's cause is external; each kind
+defines that, too (`Paid`).
 
 To add a kind: add a class here (its docstring is its default message) and a line to the tree above, and return it
-where it is found; for what agents report those are tables in `judge` modules and in
-`adapters.toolkit.error_mapping`. `make docs` writes its line in the documents; tests name the list to complete:
-the kinds that are retried in `test_errors`.
+where the error is detected; errors that agents report are mapped by tables in the `judge` modules and in
+`adapters.toolkit.error_mapping`. `make docs` adds its line to the documents. If it is retried, add it to the list
+in `test_errors`.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from typing import ClassVar
 
 
 class Retry(Enum):
-    """What becomes of a turn that ended with an error."""
+    """How a turn continues after an error."""
 
-    NEVER = "never"  # trying again cannot succeed
+    NEVER = "never"  # another attempt cannot succeed
     BACKOFF = "backoff"  # another attempt, after a delay
-    WAIT = "wait"  # not an attempt at all: the turn waits for something and comes back
+    WAIT = "wait"  # does not count as an attempt: the turn is parked and delivered again
 
 
 class Paid(Enum):
-    """When an attempt that ended with an error counts as paid for. See `max_paid_retries`."""
+    """When a failed attempt counts as paid. See `max_paid_retries`."""
 
-    IF_BILLED = "if billed"  # tokens are booked for it, or may have been billed that nobody saw
-    IF_BOOKED = "if booked"  # only with tokens in the books: one that reached nobody looks as if some were missing
-    NEVER = "never"  # somebody else's doing: the API's refusal, a host's end, whoever ended the agent
+    IF_BILLED = "if billed"  # tokens are booked for it, or may have been billed unseen
+    IF_BOOKED = "if booked"  # only if tokens are booked: an attempt that reached no API looks incomplete, too
+    NEVER = "never"  # external causes: an API refusal, a lost host, an agent killed from outside
 
 
 class TurnError(Exception):
@@ -87,18 +87,18 @@ class TurnError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the turn may be tried again."""
+        """Return True if the turn may be retried."""
         return self.retry is not Retry.NEVER
 
 
 class RequestError(TurnError):
-    """The request cannot be run as it is."""
+    """The request cannot run as written."""
 
     paid = Paid.NEVER
 
 
 class InvalidRequest(RequestError):
-    """The request is not valid."""
+    """The request is invalid."""
 
     kind = "invalid_request"
 
@@ -114,7 +114,7 @@ class InvalidWorkspace(RequestError):
 
 
 class SessionNotFound(RequestError):
-    """The session to resume does not exist on that host and workspace."""
+    """The session to resume does not exist in that workspace on that host."""
 
     kind = "session_not_found"
 
@@ -139,8 +139,8 @@ class HostBusy(HostError):
     default_retry = Retry.WAIT
 
     def __init__(self, message: str | None = None, *, only: str | None = None, others_free: bool = False) -> None:
-        self.only = only  # the one host that could run it
-        self.others_free = others_free  # on hosts that cannot run it: free slots say nothing to this turn
+        self.only = only  # the only host that can run the turn
+        self.others_free = others_free  # hosts that cannot run the turn have free slots
         super().__init__(message)
 
 
@@ -161,12 +161,12 @@ class HostUnreachable(HostError):
 
     kind = "host_unreachable"
     default_retry = Retry.BACKOFF
-    # Such an attempt never began, and cost nothing; or its agent had ended, and its host could not tell the rest.
+    # Such an attempt never started and cost nothing, or its agent finished and its host could not report the rest.
     paid = Paid.IF_BILLED
 
 
 class HostKeyChanged(HostError):
-    """The host presents another key than the one on record."""
+    """The host's key differs from the recorded one."""
 
     kind = "host_key_changed"
 
@@ -184,7 +184,7 @@ class SpoolUnwritable(HostError):
 
 
 class HostLost(HostError):
-    """The agent and its supervisor are gone from the host without an exit status."""
+    """The agent and its supervisor disappeared from the host without an exit status."""
 
     kind = "host_lost"
     default_retry = Retry.BACKOFF
@@ -203,14 +203,14 @@ class AuthenticationFailed(ApiError):
 
 
 class RateLimited(ApiError):
-    """The model's API limits the rate of this account."""
+    """The model's API is rate limiting this account."""
 
     kind = "rate_limited"
     default_retry = Retry.BACKOFF
 
 
 class OutOfTokens(ApiError):
-    """The account's balance or quota is used up."""
+    """The account's balance or quota is exhausted."""
 
     kind = "out_of_tokens"
 
@@ -261,7 +261,7 @@ class DeadlineExceeded(LimitReached):
 
 
 class TurnExpired(LimitReached):
-    """The turn could not begin before its task had expired."""
+    """The task expired before the turn could start."""
 
     kind = "turn_expired"
     paid = Paid.NEVER
@@ -284,13 +284,13 @@ class AgentFailed(AgentError):
 
 
 class AgentNotUnderstood(AgentError):
-    """The agent may have succeeded, but said so in no form that is known; it is not tried again."""
+    """The agent may have succeeded, but reported it in no recognized form; it is not retried."""
 
     kind = "agent_not_understood"
 
 
 class TurnCancelled(AgentError):
-    """The turn was cancelled, or its process was ended by a signal."""
+    """The turn was cancelled, or its process was terminated by a signal."""
 
     kind = "turn_cancelled"
     paid = Paid.NEVER
@@ -304,7 +304,7 @@ class PortExit(AgentError):
 
 
 class StructuredOutputMissing(AgentError):
-    """The agent ended without the structured output that the request asked for."""
+    """The agent finished without the requested structured output."""
 
     kind = "structured_output_missing"
 
@@ -318,5 +318,5 @@ KINDS: dict[str, type[TurnError]] = {leaf.kind: leaf for leaf in _leaves(TurnErr
 
 
 def meaning(kind: str) -> str:
-    """What an error of that kind means, in a few words; empty: this runturn does not know it."""
+    """Return the default message of an error kind, or "" if this version does not define the kind."""
     return KINDS[kind]().message.rstrip(".") if kind in KINDS else ""

@@ -1,12 +1,12 @@
-"""What happens in a turn, as the adapters report it: one class an event, the same for every agent.
+"""Events of a turn: one class per event, the same for every agent.
 
-To add an event: add a class here and to `Event`, and emit it from an adapter's parser, whose docstring says where;
-until then it is a `Notification` or a sign of life. It then reaches watchers by its `name`, with its fields. Add a
-handler to `adapters.turn_state` if it changes the state of the turn, and one to `workers.cli.live_view` if people
-should see it.
+To add an event: add a class here and to `Event`, and emit it from an adapter's parser, whose docstring says where.
+Watchers then receive it by its `name`, with its fields. Add a handler to `adapters.turn_state` if it changes the
+state of the turn, and one to `workers.cli.live_view` if the live view should show it. Until it has a class, emit a
+`Notification` or a `Heartbeat`.
 
-The classes are not frozen: building a frozen one costs four times as much, and this is the hot path. Nobody
-changes an event.
+The classes are not frozen: building a frozen instance costs four times as much, and this is the hot path. Treat
+events as immutable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from adapters.usage import ModelUsage, Tokens
 
 @dataclass(slots=True)
 class SessionStarted:
-    """The agent is up and has a session."""
+    """The agent has started and has a session."""
 
     name: ClassVar[str] = "session_started"
     session_id: str
@@ -40,7 +40,7 @@ class AssistantText:
 
 @dataclass(slots=True)
 class AnswerBegun:
-    """The model answers in pieces, or may answer in an unknown form; the text follows once it is whole."""
+    """The model is streaming an answer, or may be answering in an unknown form; the text follows when complete."""
 
     name: ClassVar[str] = "answer_begun"
 
@@ -56,7 +56,7 @@ class Thinking:
 
 @dataclass(slots=True)
 class ToolStarted:
-    """A tool call began."""
+    """A tool call started."""
 
     name: ClassVar[str] = "tool_started"
     tool_use_id: str
@@ -67,19 +67,19 @@ class ToolStarted:
 
 @dataclass(slots=True)
 class ToolFinished:
-    """A tool call ended."""
+    """A tool call finished."""
 
     name: ClassVar[str] = "tool_finished"
     tool_use_id: str
     tool: str
     duration_ms: int | None = None  # None when the start was not seen live
     error: str | None = None  # at most 2048 bytes
-    output: str = ""  # how what it gave begins, at most 300 characters; of an error, nothing
+    output: str = ""  # the beginning of its output, at most 300 characters; empty for an error
 
 
 @dataclass(slots=True)
 class ToolInvoked:
-    """A tool call has been done, with what went in and what came out; only live turns tell it."""
+    """A tool call with its parameters and result; only live turns report it."""
 
     name: ClassVar[str] = "tool_invoked"
     tool_use_id: str
@@ -90,7 +90,7 @@ class ToolInvoked:
 
 @dataclass(slots=True)
 class AgentStatus:
-    """Where a live turn's agent stands: provisioning, ready for what is said to it, or error."""
+    """Status of a live turn's agent: provisioning, ready for input, or error."""
 
     name: ClassVar[str] = "agent_status"
     status: str
@@ -103,33 +103,33 @@ class TokenUsage:
 
     name: ClassVar[str] = "token_usage"
     model: str
-    added: Tokens  # since the last event; sums up to the turn's running estimate
+    added: Tokens  # since the last event; these add up to the turn's running estimate
     output_known: bool = False  # False: the output is a placeholder
-    api_duration_ms: int | None = None  # from the request to the first block of its answer, if seen live
+    api_duration_ms: int | None = None  # from the request to the first block of the answer, if seen live
 
 
 @dataclass(slots=True)
 class AnswerLost:
-    """An answer of the model broke off and was asked for again; what it cost may stand in no account."""
+    """An answer broke off and was requested again; its cost may be missing from every report."""
 
     name: ClassVar[str] = "answer_lost"
 
 
 @dataclass(slots=True)
 class ApiRetry:
-    """The agent waits to try its API again. This does not count as a sign of life."""
+    """The agent is waiting to retry its API request. Does not count as a sign of life."""
 
     name: ClassVar[str] = "api_retry"
     attempt: int
     max_retries: int
     delay_ms: int
-    status: int | None = None  # HTTP status; None: no answer at all
+    status: int | None = None  # HTTP status; None: no response
     error: str = ""
 
 
 @dataclass(slots=True)
 class ApiFailure:
-    """The API's error as the agent classified it; the agent's final report follows."""
+    """An API error as classified by the agent; the agent's final report follows."""
 
     name: ClassVar[str] = "api_failure"
     category: str
@@ -138,7 +138,7 @@ class ApiFailure:
 
 @dataclass(slots=True)
 class RateLimit:
-    """The account's limit, on subscription logins."""
+    """The rate limit of a subscription account."""
 
     name: ClassVar[str] = "rate_limit"
     status: str  # allowed_warning, rejected
@@ -149,7 +149,7 @@ class RateLimit:
 
 @dataclass(slots=True)
 class ModelFallback:
-    """The agent went on with another model."""
+    """The agent switched to another model."""
 
     name: ClassVar[str] = "model_fallback"
     original: str
@@ -159,28 +159,28 @@ class ModelFallback:
 
 @dataclass(slots=True)
 class SubagentProgress:
-    """A subagent started, went on or ended."""
+    """A subagent started, progressed or finished."""
 
     name: ClassVar[str] = "subagent"
     task_id: str
-    status: str  # started, progress, or what the agent says of its end
+    status: str  # started, progress, or the final status that the agent reports
     description: str = ""
 
 
 @dataclass(slots=True)
 class Interrupted:
-    """The agent was told to stop; it may end without a final word."""
+    """The agent was interrupted; it may exit without a final report."""
 
     name: ClassVar[str] = "interrupted"
-    amid_tool: bool = False  # it had its tools' results to send, and sends them no more
+    amid_tool: bool = False  # during tool calls: their results are no longer sent to the model
 
 
-MCP_SERVER = "mcp_server"  # the topic of a notification: one that the turn has to do without
+MCP_SERVER = "mcp_server"  # notification topic: an MCP server is unavailable to the turn
 
 
 @dataclass(slots=True)
 class Notification:
-    """Something else that the agent said about itself."""
+    """Any other message of the agent about itself."""
 
     name: ClassVar[str] = "notification"
     topic: str
@@ -189,14 +189,14 @@ class Notification:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """A sign of life without content. It is neither numbered nor published."""
+    """A sign of life without content, neither numbered nor published."""
 
     name: ClassVar[str] = "heartbeat"
 
 
 @dataclass(slots=True)
 class Malformed:
-    """A line that could not be read, cut to 500 characters."""
+    """An unreadable line, cut to 500 characters."""
 
     name: ClassVar[str] = "malformed"
     text: str
@@ -204,7 +204,7 @@ class Malformed:
 
 @dataclass(slots=True)
 class AdapterFault:
-    """The agent's adapter could not do its part: the turn fails, whatever the agent says of its end."""
+    """The agent's adapter failed: the turn fails, whatever the agent reports."""
 
     name: ClassVar[str] = "adapter_fault"
     message: str
@@ -212,20 +212,20 @@ class AdapterFault:
 
 @dataclass(slots=True)
 class Report:
-    """The agent's own final word on a turn.
+    """The agent's final report on a turn.
 
-    What it does not say is None or blank, and no evidence of anything; `unread` names what it should have said.
+    An absent field is None or blank and proves nothing; `unread` names fields that should have been present.
     """
 
-    subtype: str  # the agent's own word: success, error_max_turns, …; blank: none that could be read
+    subtype: str  # as the agent reports it: success, error_max_turns, …; blank: unreadable
     is_error: bool = False
     text: str = ""
     structured_output: object = None
     by_model: Mapping[str, ModelUsage] = field(default_factory=dict)  # since the agent was started
-    contradictory: bool = False  # it counts the tokens in two ways, and they cannot both be right
-    of_session: bool = False  # `by_model` may count earlier processes of a session that was resumed, too
-    unread: tuple[str, ...] = ()  # fields that are missing, or in no form that is known
-    cut_short: bool | None = None  # its last answer broke off in mid-message; None: it does not tell
+    contradictory: bool = False  # its two token counts contradict each other
+    of_session: bool = False  # `by_model` may include earlier processes of a resumed session
+    unread: tuple[str, ...] = ()  # fields that are missing or have an unknown form
+    cut_short: bool | None = None  # the last answer broke off in mid-message; None: not reported
     num_turns: int | None = None
     duration_ms: int | None = None
     duration_api_ms: int | None = None
@@ -233,12 +233,12 @@ class Report:
     terminal_reason: str | None = None
     api_status: int | None = None  # HTTP status of the error that ended the turn
     errors: tuple[str, ...] = ()
-    denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied
+    denied_tools: tuple[str, ...] = ()  # tools denied by the permission mode
 
 
 @dataclass(slots=True)
 class TurnCompleted:
-    """The agent reports success. Whether that is true, the adapter's judgement says."""
+    """The agent reports success; the adapter's judgement decides whether it is one."""
 
     name: ClassVar[str] = "turn_completed"
     report: Report

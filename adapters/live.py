@@ -1,8 +1,8 @@
-"""Turns that can be talked to while they run: what their adapter offers, and what their worker gives it.
+"""Live turns, which accept input while they run: the interfaces of their adapter and their worker.
 
-Every line that the agent prints goes to the parser, as in any turn, so events, usage and the bill do not depend on
-what is said here, and a worker that takes over tells the same events again. A live turn outlives its worker like
-any other: its input is kept in the spool, and the next worker goes on with the same conversation (`Wire.said`).
+Every line that the agent prints goes to the parser, as in any turn, so events, usage and cost do not depend on the
+conversation, and a worker that takes over reproduces the same events. Like any turn, a live turn outlives its
+worker: its input is kept in the spool, and the next worker continues the same conversation (`Wire.said`).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class Wire(Protocol):
 
     @property
     def said(self) -> tuple[bytes, ...]:
-        """The lines of its input so far, `Command.stdin` among them: a worker before us may have sent some."""
+        """Return the input lines so far, including `Command.stdin` and those sent by earlier workers."""
         ...
 
     async def write(self, line: bytes) -> None:
-        """Send one line, without its newline. Kept through lost links; returns once it is on its way."""
+        """Send one line, given without its newline. Survives lost connections; returns once it is on its way."""
         ...
 
     def lines(self) -> AsyncIterator[bytes]:
-        """All lines that it prints, from the first one of the attempt, as printed; ends with the agent."""
+        """Yield all output lines of the attempt from the first, verbatim, until the agent exits."""
         ...
 
     async def end_input(self) -> None:
-        """Nothing more follows: the agent ends when it has answered."""
+        """Close the input: the agent exits once it has answered."""
         ...
 
 
 class Control(StrEnum):
-    """What a live turn can be asked."""
+    """Control requests of a live turn."""
 
     INTERRUPT = "interrupt"
     SEND = "send"
@@ -60,59 +60,59 @@ class ControlRequest:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """The agent wants to use a tool that its rules leave open."""
+    """A request to use a tool that the agent's rules neither allow nor deny."""
 
     tool: str
     tool_use_id: str
-    input: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)  # may hold anything
+    input: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)  # may contain secrets
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the producer says to that."""
+    """The producer's answer to a permission request."""
 
     allowed: bool
     reason: str = ""
 
 
 class Desk(Protocol):
-    """What a live turn asks its worker."""
+    """Worker services for a live turn."""
 
     def refusal(self) -> str | None:
-        """Why no tool may run any more, in the words that the agent is told; None: it may."""
+        """Return why no more tools may run, worded for the agent; None if they may."""
         ...
 
     def remaining_tokens(self) -> int | None:
-        """How many tokens the attempt may use yet; None: there is no limit."""
+        """Return how many tokens the attempt may still use; None if there is no limit."""
         ...
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
-        """Ask the producer; None: nobody has answered in time."""
+        """Ask the producer; return None if no answer arrives in time."""
         ...
 
 
 class Conversation(Protocol):
-    """One attempt's talk with its agent."""
+    """Conversation of one attempt with its agent."""
 
     async def run(self) -> None:
-        """Lead it, from the first line to the agent's end. Raises TurnError when it cannot be led.
+        """Run the conversation from the first line until the agent exits. Raise TurnError if that is impossible.
 
-        Cancelled when the worker leaves: another one goes on.
+        Cancelled when the worker shuts down; another worker continues.
         """
         ...
 
     async def control(self, request: ControlRequest) -> Mapping[str, JsonValue]:
-        """Do what is asked, and return the agent's answer. Raises InvalidRequest for what it does not take.
+        """Carry out a request and return the agent's answer. Raise InvalidRequest for an unsupported one.
 
-        It may be asked as soon as there is a conversation, and waits until the agent is ready. Several requests
-        may be under way; one that takes too long is cancelled. No answer holds what was prompted.
+        May be called as soon as the conversation exists; waits until the agent is ready. Several requests may be
+        in flight; one that takes too long is cancelled. No answer contains prompt text.
         """
         ...
 
 
 class LiveAdapter(Adapter, Protocol):
-    """An adapter whose capabilities say `live`."""
+    """Adapter whose capabilities include `live`."""
 
     def converse(self, request: TurnRequest, wire: Wire, desk: Desk) -> Conversation:
-        """The talk of one attempt. Raises TurnError if there can be none."""
+        """Return the conversation of one attempt. Raise TurnError if it cannot be created."""
         ...

@@ -1,7 +1,7 @@
-"""A turn as text, event by event: Markdown for chat threads and logs.
+"""Renders a turn's events as Markdown for chat threads and logs.
 
-Events come as they are on the wire: with their names, as dictionaries. To show another one, add a function and its
-name to `_TEXTS`. What depends on the events before is up to `Transcript`.
+Events arrive as dictionaries with their names, as on the wire. To render another event, add a function and its
+name to `_TEXTS`. `Transcript` handles what depends on earlier events.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from adapters.errors import meaning
 from adapters.usage import sum_costs
 
 MAX_THINKING = 500  # characters
-MAX_RESULT = 300  # characters of what a tool gave
+MAX_RESULT = 300  # characters of a tool's output
 
 Event = Mapping[str, Any]
 
 
 def transcript_text(event: Event) -> str | None:
-    """What to say of an event; None: nothing."""
+    """Return the Markdown of an event; None if it has none."""
     reader = _TEXTS.get(event["event"])
     return reader(event) or None if reader is not None else None
 
 
 class Transcript:
-    """The texts of a turn's events, one after the other: nothing is said twice, and no end is left out.
+    """Markdown of a turn's events in order, without repetition and always with its outcome.
 
-    An agent's last text is its result as well, and of an end that others have made it reports nothing.
+    An agent's last text is also its result, and an agent does not report an end that others caused.
     """
 
     def __init__(self) -> None:
-        self._said = ""  # by the agent, last
-        self._reported = False  # whether it has told of its end, in this attempt
-        self._why = ""  # the last attempt has failed
+        self._said = ""  # the agent's last text
+        self._reported = False  # the agent has reported its end in this attempt
+        self._why = ""  # why the last attempt failed
 
     def text(self, event: Event) -> str | None:
-        """What to say of the next event; None: nothing."""
+        """Return the Markdown of the next event; None if it has none."""
         match event["event"]:
             case "text" if not event["subagent"]:
                 self._said = event["text"].strip()
@@ -76,7 +76,7 @@ def _tool_finished(event: Event) -> str:
 
 
 def _check_finished(event: Event) -> str:
-    how = "passed" if event["exit"] == 0 else "not in time" if event["exit"] is None else f"exit {event['exit']}"
+    how = "passed" if event["exit"] == 0 else "timed out" if event["exit"] is None else f"exit {event['exit']}"
     printed = f"\n{_fenced(event['tail'][-MAX_RESULT:])}" if event["exit"] != 0 and event["tail"].strip() else ""
     return f"**[Test:{event['command']}]** {how}{printed}"
 
@@ -94,7 +94,7 @@ def _used(by_model: Mapping[str, Any]) -> str:
 
 
 def _fenced(text: str) -> str:
-    """As a block of code, whatever the text holds."""
+    """Return the text as a code block with a fence that does not occur in it."""
     fence = "```"
     while fence in text:
         fence += "`"

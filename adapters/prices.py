@@ -1,7 +1,7 @@
-"""What models cost whose agents do not say so themselves: a dated table, which an operator can replace by a file.
+"""Model prices for agents that do not report their cost: a dated table, which an operator can replace with a file.
 
-`prices.toml` beside this module is the table that runturn comes with, with a source for every number. A model that
-is not in it, a day that it does not cover, or tokens of a kind that has no price there make a cost unknown: None.
+`prices.toml` next to this module is the built-in table, with a source for every number. A cost is unknown (None)
+if the table lacks the model, the day, or a price for one of the token kinds.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # per million toke
 
 
 class LongPrompt(BaseModel):
-    """What a request costs more whose prompt is long."""
+    """Surcharge on a request with a long prompt."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    over: Annotated[int, Field(gt=0)]  # tokens of the prompt, cached ones included
-    input: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # factor on all that goes in
+    over: Annotated[int, Field(gt=0)]  # prompt tokens, including cached ones
+    input: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # factor on all prompt tokens
     output: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Price(BaseModel):
-    """What one model costs for a time; `prices.toml` says what the fields mean."""
+    """Price of one model for a period; `prices.toml` describes the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,13 +53,13 @@ class Price(BaseModel):
     checked: date
 
     def covers(self, model: str, day: date) -> bool:
-        """Whether it is this model's price on that day."""
+        """Return True if this is the model's price on that day."""
         names = (self.model, *self.also)
         named = model in names or (self.dated and _DATED.sub("", model) in names)
         return named and (self.since or day) <= day <= (self.until or day)
 
     def cost_usd(self, tokens: Tokens, *, long: bool = False) -> float | None:
-        """What such tokens cost; None if one of the kinds has no price."""
+        """Return the cost of these tokens in US dollars; None if one of the kinds has no price."""
         longer = self.long_prompt if long else None
         into, out = (longer.input, longer.output) if longer else (1.0, 1.0)
         kinds = (
@@ -77,7 +77,7 @@ class Price(BaseModel):
 
 
 class _Document(BaseModel):
-    """A price file."""
+    """Price file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,7 +85,7 @@ class _Document(BaseModel):
 
 
 class PriceTable:
-    """Prices by model and day. `today` tells the day, in UTC."""
+    """Prices by model and day. `today` returns the day in UTC."""
 
     def __init__(self, prices: Iterable[Price], today: Callable[[], date]) -> None:
         self._prices = tuple(prices)
@@ -93,7 +93,7 @@ class PriceTable:
 
     @classmethod
     def parse(cls, text: str, today: Callable[[], date]) -> PriceTable:
-        """Read a price file's text. Raises ValueError with what is wrong with it."""
+        """Parse a price file's text. Raise ValueError, describing the fault, if it is invalid."""
         try:
             return cls(_Document.model_validate(tomllib.loads(text)).price, today)
         except ValidationError as error:
@@ -101,19 +101,19 @@ class PriceTable:
 
     @classmethod
     def builtin(cls, today: Callable[[], date]) -> PriceTable:
-        """The table that runturn comes with."""
+        """Return the built-in table."""
         return cls.parse(resources.files(__package__).joinpath("prices.toml").read_text("utf-8"), today)
 
     def __iter__(self) -> Iterator[Price]:
         return iter(self._prices)
 
     def cost_usd(self, model: str, tokens: Tokens) -> float | None:
-        """What the tokens of any number of requests cost in US dollars, none of which had a long prompt."""
+        """Return the cost in US dollars of any number of requests without long prompts."""
         price = self._price(model)
         return price.cost_usd(tokens) if price else None
 
     def request_cost_usd(self, model: str, tokens: Tokens) -> float | None:
-        """What one request cost in US dollars: some models charge more for a long prompt."""
+        """Return the cost in US dollars of one request: some models charge more for a long prompt."""
         price = self._price(model)
         if price is None:
             return None
@@ -125,4 +125,4 @@ class PriceTable:
         return next((price for price in self._prices if price.covers(model, day)), None)
 
 
-NO_PRICES = PriceTable((), date.today)  # nothing has a price
+NO_PRICES = PriceTable((), date.today)  # no model has a price

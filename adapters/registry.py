@@ -1,7 +1,7 @@
-"""Which agents there are: those that come with runturn, and those that other packages bring.
+"""Registry of agents: those included in runturn and those of other packages.
 
-Every agent is an entry: a name, and where its factory (`adapters.contract.AdapterFactory`) is found. A third
-party's package declares its own in the group `runturn.adapters`, and nothing else has to be told of it.
+Every agent is an entry point: a name and the location of its factory (`adapters.contract.AdapterFactory`).
+Third-party packages only need to declare theirs in the group `runturn.adapters`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from adapters.validated_adapter import ValidatedAdapter
 
 GROUP = "runturn.adapters"
 
-# To add an agent of our own: write its module, and add it here.
+# To add a built-in agent: write its module and add it here.
 BUILT_IN = tuple(
     EntryPoint(name, f"{module}:create", GROUP)
     for name, module in (
@@ -36,16 +36,16 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An entry that no agent came of."""
+    """An entry point that could not be loaded."""
 
     name: str
-    source: str  # the package, with its version, or where its factory should be
+    source: str  # the package with its version, or the location of its factory
     reason: str
-    options_refused: bool = False  # by its factory: what the operator has set for it
+    options_refused: bool = False  # its factory refused the operator's options
 
 
 class Registry:
-    """The agents that a worker can run, by name, and those that it could not load."""
+    """Agents that a worker can run, by name, and those that failed to load."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class Registry:
     ) -> None:
         self._adapters: Mapping[str, Adapter] = {adapter.name: adapter for adapter in adapters}
         self.failed = tuple(failed)
-        self.sources = sources  # by name: the package, with its version
+        self.sources = sources  # by name: the package with its version
 
     def __iter__(self) -> Iterator[Adapter]:
         return iter(self._adapters.values())
 
     @property
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(self._adapters)
 
     @property
     def planners(self) -> list[str]:
-        """The names of those that answer a plan turn."""
+        """Return the names of the agents that support plan turns."""
         return [name for name in self.names if self._adapters[name].capabilities.plans]
 
     def get(self, name: str) -> Adapter:
-        """The agent of that name; raises InvalidRequest naming those that exist."""
+        """Return the agent of that name. Raise InvalidRequest, listing the known names, if there is none."""
         if name in self._adapters:
             return self._adapters[name]
         for failed in self.failed:
@@ -83,9 +83,9 @@ class Registry:
         raise InvalidRequest(f"there is no agent {name!r}; known: {known}", field="agent")
 
     def check(self, request: TurnRequest) -> None:
-        """Refuse what its agent cannot run: raises InvalidRequest with the field named.
+        """Raise InvalidRequest, naming the field, if the request's agent cannot run it.
 
-        Of a request that leaves its agent open, only the worker that chooses one can say it.
+        A request that names no agent is checked by the worker that chooses one.
         """
         if request.agent == AUTO:
             return
@@ -97,9 +97,9 @@ class Registry:
 def discover(
     entries: Iterable[EntryPoint], config: Callable[[str], AgentConfig], built_in: Iterable[str] = ()
 ) -> Registry:
-    """Load the agents of these entries, the first of each name; what cannot be loaded is reported.
+    """Load the agents of these entry points, the first of each name, and record those that fail to load.
 
-    The returns of agents that are not `built_in` are checked.
+    Agents that are not `built_in` are validated at run time.
     """
     trusted, found, failed = frozenset(built_in), dict[str, Adapter](), list[Failed]()
     sources = dict[str, str]()
@@ -118,7 +118,7 @@ def discover(
 
 
 def source(entry: EntryPoint) -> str:
-    """Where an agent comes from."""
+    """Return the package and version of an agent, or the location of its factory."""
     if entry.dist is not None:
         return f"{entry.dist.name} {entry.dist.version}"
     return f"runturn {version('runturn')}" if entry in BUILT_IN else entry.value
@@ -126,13 +126,13 @@ def source(entry: EntryPoint) -> str:
 
 def _load(entry: EntryPoint, config: AgentConfig, *, trusted: bool) -> Adapter:
     if _NAME.fullmatch(entry.name) is None or entry.name == AUTO:
-        raise ValueError(f"{entry.name!r} is no name for an agent")
+        raise ValueError(f"{entry.name!r} is not a valid agent name")
     factory = entry.load()
     if not callable(factory):
-        raise TypeError(f"{entry.value} is no factory: it cannot be called")
+        raise TypeError(f"{entry.value} is not a factory: it is not callable")
     adapter: Adapter = factory(config)
     if not trusted:
         adapter = ValidatedAdapter(adapter)
     if adapter.name != entry.name:
-        raise ValueError(f"its factory made an agent that is called {adapter.name!r}")
+        raise ValueError(f"its factory returned an adapter named {adapter.name!r}")
     return adapter

@@ -1,7 +1,7 @@
 """The agent `scripted`: replays a recording of another agent, with its timing. For tests, demos and capacity runs.
 
-A recording is an agent's output as it printed it. A line that is nothing but `{"after_ms":250}` is not printed, it
-is a pause before the next line, in milliseconds.
+A recording is an agent's output, verbatim. A line that consists of `{"after_ms":250}` is not printed: it is a
+pause before the next line, in milliseconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from adapters.toolkit.options import AgentOptions
 from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
-# Runs on the host, where nothing of ours is installed, and has to be up within a millisecond or two. A pause that
-# a signal cut short ends the agent, as it would end any simple program.
+# Runs on the host, where nothing of ours is installed, and must start within a millisecond or two. A signal during
+# a pause ends the agent, as it ends any simple program.
 _PROGRAM = r"""
 /^\{"after_ms":[0-9.]+\}$/ {
     gsub(/[^0-9.]/, "")
@@ -34,18 +34,18 @@ END { exit code }
 
 
 class ScriptedOptions(AgentOptions):
-    """What `options` of a request may hold for the agent `scripted`."""
+    """Request options of the agent `scripted`."""
 
     recording: str | None = Field(default=None, description="Absolute path of the recording on the host.")
-    lines: tuple[str, ...] = Field(default=(), description="Or the recording itself.")
+    lines: tuple[str, ...] = Field(default=(), description="The recording's lines, instead of a path.")
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         default=1.0, description="2.0 halves every pause."
     )
-    exit_code: Annotated[int, Field(ge=0, le=255)] = Field(default=0, description="What the agent exits with.")
+    exit_code: Annotated[int, Field(ge=0, le=255)] = Field(default=0, description="The agent's exit status.")
 
 
 class ReplayAgent:
-    """See `adapters.contract.Adapter`. `recorded` is the agent whose recordings it replays."""
+    """Adapter of the agent `scripted`. `recorded` is the agent whose recordings it replays."""
 
     name = "scripted"
     capabilities = Capabilities(
@@ -55,7 +55,7 @@ class ReplayAgent:
         live_output_tokens=False,
         plans=True,
         billing=frozenset({Billing.FREE}),
-        task_types=frozenset({"replay"}),  # so that it is never chosen for work
+        task_types=frozenset({"replay"}),  # never chosen for real work
     )
 
     def __init__(self, recorded: Adapter, defaults: ScriptedOptions | None = None) -> None:
@@ -64,23 +64,23 @@ class ReplayAgent:
 
     @property
     def tools(self) -> frozenset[str]:
-        """See `Adapter.tools`."""
+        """Return the tools of the recorded agent."""
         return self._recorded.tools
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """See `Adapter.credentials`: it talks to nobody."""
+        """Return no names: the agent calls no API."""
         return ()
 
     def check(self, request: TurnRequest) -> None:
-        """See `Adapter.check`."""
+        """Raise InvalidRequest unless the options name one recording."""
         options = self._options(request)
         if (options.recording is None) == (not options.lines):
-            raise InvalidRequest("give either a path or `lines`", field="options.recording")
+            raise InvalidRequest("set either a path or `lines`", field="options.recording")
         if options.recording is not None and not options.recording.startswith("/"):
             raise InvalidRequest("must be an absolute path on the host", field="options.recording")
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """See `Adapter.build`."""
+        """Return the command for this attempt."""
         options = self._options(request)
         settings = ("-v", f"speed={options.speed}", "-v", f"code={options.exit_code}")
         return Command(
@@ -92,39 +92,39 @@ class ReplayAgent:
         )
 
     def parser(self) -> Parser:
-        """See `Adapter.parser`."""
+        """Return a parser of the recorded agent."""
         return self._recorded.parser()
 
     def judgement(self, state: TurnState, end: Exit) -> Judgement:
-        """See `Adapter.judgement`."""
+        """Judge the attempt as the recorded agent's."""
         return self._recorded.judgement(state, end)
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """See `Adapter.session_usage`: a replay keeps no session."""
+        """Return the recorded agent's usage; a replay writes no session files."""
         return self._recorded.session_usage(lines, state)
 
     def price(self, model: str, tokens: Tokens) -> float | None:
-        """See `Adapter.price`."""
+        """Return the recorded agent's price in US dollars."""
         return self._recorded.price(model, tokens)
 
     def soft_stop(self, reason: str) -> bytes | None:
-        """See `Adapter.soft_stop`."""
+        """Return None: a replay has no soft stop."""
         return None
 
     def probe(self) -> tuple[str, ...]:
-        """See `Adapter.probe`."""
+        """Return a command that checks whether awk is installed."""
         return ("awk", "BEGIN { exit 0 }")
 
     def health(self, end: Exit, stdout: str) -> Health:
-        """See `Adapter.health`."""
+        """Return the health read from the probe's outcome."""
         if end.code == 0:
             return Health(True)
-        return Health(False, problem="awk is not there; the scripted agent needs it on its host")
+        return Health(False, problem="awk not found; the scripted agent needs it on its host")
 
     def _options(self, request: TurnRequest) -> ScriptedOptions:
         return self._defaults.overridden(request.options)
 
 
 def create(config: AgentConfig) -> ReplayAgent:
-    """See `adapters.contract.AdapterFactory`. Its recordings are those of Claude Code."""
+    """Create the adapter; it replays recordings of Claude Code."""
     return ReplayAgent(recorded(AgentConfig()), ScriptedOptions.parse(config.options))

@@ -1,4 +1,4 @@
-"""What a request needs of its agent, whichever that is."""
+"""Requirements of a request on its agent."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9*#+][A-Za-z0-9._+#-
 
 
 class Needs(BaseModel):
-    """Table `needs` of a request: what an agent must offer to run the turn. Sessions stay with their agent."""
+    """Table `needs` of a request: capabilities an agent must offer to run the turn. Sessions keep their agent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     task_type: Word = Field(default="code", description="One of the agent's `task_types`.")
     language: Word | None = Field(default=None, description="One of the agent's `languages`.")
-    live: bool = Field(default=False, description="Can be talked to while it runs.")
+    live: bool = Field(default=False, description="Accepts input while it runs.")
     resume: bool = Field(default=False, description="Can continue its session in a later turn.")
     structured_output: bool = Field(default=False, description="Implied by `output_schema`.")
-    cost_cap: bool = Field(default=False, description="Ends by itself at `max_cost_usd`.")
+    cost_cap: bool = Field(default=False, description="Stops itself at `max_cost_usd`.")
     min_context_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Takes so much at once; at least what the prompt is estimated at."
+        default=None, description="Minimum context size in tokens; at least the prompt's estimate."
     )
     billing: tuple[Literal["api", "subscription", "free"], ...] = Field(
-        default=(), description="Who may be billed, the preferred first; left out: anybody."
+        default=(), description="Accepted billing modes, preferred first; if omitted, any."
     )

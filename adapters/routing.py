@@ -1,4 +1,4 @@
-"""Which agents can run a request, and which one does if it leaves that open."""
+"""Routing: checks which agents can run a request, and chooses one if the request names none."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Candidate:
     agent: str
     host: str
     capabilities: Capabilities
-    billing: Billing | None = None  # who is billed there; None: not known
-    problem: str | None = None  # why it cannot be used there; None: it can
-    refused: bool = False  # for its version
-    reached: bool = True  # False: its host could not be asked just now
+    billing: Billing | None = None  # billing mode there; None: unknown
+    problem: str | None = None  # why it cannot be used there; None: usable
+    refused: bool = False  # because of its version
+    reached: bool = True  # False: its host could not be reached just now
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen, and why, in one line."""
+    """A chosen agent, with the reason in one line."""
 
     agent: str
     reason: str
@@ -36,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Requirement:
-    """One thing that an agent must offer."""
+    """One capability that an agent must offer."""
 
     words: str
     field: str  # of the request
@@ -44,9 +44,9 @@ class _Requirement:
 
 
 def check_able(request: TurnRequest, adapter: Adapter) -> None:
-    """Refuse what an agent does not offer: raises InvalidRequest with the field named.
+    """Raise InvalidRequest, naming the field, if the agent lacks a capability that the request needs.
 
-    Who is billed is not looked at: that depends on the host.
+    Ignores billing, which depends on the host.
     """
     for each in _requirements(request):
         if not each.met(adapter.capabilities):
@@ -54,10 +54,10 @@ def check_able(request: TurnRequest, adapter: Adapter) -> None:
 
 
 def choose(candidates: Sequence[Candidate], request: TurnRequest) -> Choice | TurnError:
-    """The first that meets all needs and is healthy: by who is billed, as preferred, else in the order given.
+    """Return the first healthy candidate that meets all needs, by billing preference, then in the given order.
 
-    If none is, one whose host could not be asked: its turn tries that host again, as any turn does. Otherwise the
-    error: which need no agent meets, or why those that meet them cannot be used.
+    If none is healthy, choose one whose host could not be reached: its turn tries that host again, as any turn
+    does. Otherwise, return the error: the need that no agent meets, or why the agents that meet them are unusable.
     """
     requirements, billing = list(_requirements(request)), request.needs.billing if request.needs else ()
     able = [
@@ -120,10 +120,10 @@ def _takes(tokens: int, can: Capabilities) -> bool:
 def _reason(best: Candidate, usable: Sequence[Candidate], requirements: Sequence[_Requirement]) -> str:
     others = [agent for agent in dict.fromkeys(each.agent for each in usable) if agent != best.agent]
     met = ", ".join(dict.fromkeys(each.words for each in requirements if each.field != "prompt"))
-    parts = [f"it offers {met}", f"{best.billing} is billed" if best.billing is not None else ""]
-    parts.append(f"so would {', '.join(others)}" if others else "no other does")
+    parts = [f"offers {met}", f"billed to {best.billing}" if best.billing is not None else ""]
+    parts.append(f"other candidates: {', '.join(others)}" if others else "no other candidate")
     if not best.reached:
-        parts.append(f"{best.host} could not be asked: {best.problem}")
+        parts.append(f"{best.host} could not be reached: {best.problem}")
     return "; ".join(part for part in parts if part)
 
 
@@ -139,4 +139,4 @@ def _unmet(
     field = by_nobody[0][1] if len({field for _, field in by_nobody}) == 1 else "needs"
     agents = ", ".join(dict.fromkeys(each.agent for each in candidates)) or "none"
     together = "" if by_nobody else "all of "
-    return InvalidRequest(f"no agent offers {together}{names}; there are: {agents}", field=field)
+    return InvalidRequest(f"no agent offers {together}{names}; agents: {agents}", field=field)

@@ -1,6 +1,6 @@
-"""Whether a value is what its class says: for values from code that nobody here has checked.
+"""Runtime type checks of values from third-party code.
 
-Dataclasses are looked through field by field. A subclass may have fields of its own.
+Dataclasses are checked field by field. A subclass may add fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from adapters.usage import ModelUsage, Tokens
 
 
 def fault_in(value: object) -> str | None:
-    """What is wrong with a value of one of our classes, with the field named; None: nothing."""
+    """Return the first fault in a value of one of our classes, naming the field; None if there is none."""
     if is_dataclass(value) and not isinstance(value, type):
         for name, hint in _fields(type(value)).items():
             fault = _fault(getattr(value, name, _MISSING), hint)
@@ -38,7 +38,7 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 def _fault(value: object, hint: Any) -> str | None:
-    """What is wrong with a value where that type is expected."""
+    """Return the fault of a value where the type `hint` is expected."""
     origin, arguments = get_origin(hint), get_args(hint)
     if value is _MISSING:
         return "is missing"
@@ -48,7 +48,7 @@ def _fault(value: object, hint: Any) -> str | None:
     if origin is None or not isinstance(origin, type):
         return _of_class(value, hint)
     if not isinstance(value, origin):
-        return f"is no {origin.__name__}: {type(value).__name__}"
+        return f"is {type(value).__name__}, not {origin.__name__}"
     return _inside(value, arguments) if isinstance(value, Mapping | tuple | frozenset) else None
 
 
@@ -58,18 +58,18 @@ def _of_class(value: object, kind: Any) -> str | None:
     if kind is float and isinstance(value, int):
         return None
     if not isinstance(value, kind):
-        return f"is no {kind.__name__}: {type(value).__name__}"
+        return f"is {type(value).__name__}, not {kind.__name__}"
     return fault_in(value)
 
 
 def _inside(value: Any, arguments: tuple[Any, ...]) -> str | None:
-    """What is wrong within a mapping, a tuple or a set."""
+    """Return the first fault in a mapping, a tuple or a set."""
     if isinstance(value, Mapping):
         of_key, of_value = arguments
         items = [(key, key, of_key) for key in value] + [(key, value[key], of_value) for key in value]
     elif isinstance(value, tuple) and Ellipsis not in arguments:
         if len(value) != len(arguments):
-            return f"has {len(value)} parts instead of {len(arguments)}"
+            return f"has {len(value)} items instead of {len(arguments)}"
         items = [(number, item, hint) for number, (item, hint) in enumerate(zip(value, arguments, strict=True))]
     else:
         items = [(number, item, arguments[0]) for number, item in enumerate(value)]
@@ -84,23 +84,23 @@ def _command(command: Command) -> str | None:
         return ".argv is empty: it names no program"
     texts = (*command.argv, command.cwd, *command.env, *command.env.values())
     if any("\0" in text for text in texts):
-        return "holds a NUL character, which no process can be given"
+        return "contains a NUL character, which no process can receive"
     if not command.cwd.startswith("/"):
-        return ".cwd is no absolute path"
-    return ".stop is empty: nothing would end it" if not command.stop else None
+        return ".cwd is not an absolute path"
+    return ".stop is empty: nothing would terminate the agent" if not command.stop else None
 
 
 def _billed(used: ModelUsage) -> str | None:
-    # What is added to a running estimate may take some back; what is billed may not.
+    # Additions to a running estimate may be negative; billed tokens may not.
     negative = [each.name for each in fields(Tokens) if getattr(used.tokens, each.name) < 0]
     if negative:
         return f".tokens.{negative[0]} is below 0"
     bad = used.cost_usd is not None and not (math.isfinite(used.cost_usd) and used.cost_usd >= 0)
-    return ".cost_usd is no amount of money" if bad else None
+    return ".cost_usd is not an amount of money" if bad else None
 
 
 def _error(error: TurnError) -> str | None:
-    return None if KINDS.get(error.kind) is type(error) else f"is none of the known errors: {type(error).__name__}"
+    return None if KINDS.get(error.kind) is type(error) else f"is not a defined error kind: {type(error).__name__}"
 
 
 _RULES: dict[type, Callable[[Any], str | None]] = {

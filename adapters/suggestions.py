@@ -1,4 +1,4 @@
-"""What somebody may have meant who wrote a name that is not known."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-_NAME = 128  # characters of it that are compared
-_DEPTH = 8  # references that lead to one another; ours never get so deep
+_NAME = 128  # compared characters of a name
+_DEPTH = 8  # nested references; our schemas have fewer
 
 
 def meant(name: str, known: Iterable[str], variables: str = "") -> str:
-    """`; did you mean NAME?` to end a message with, or nothing if no known name is near.
+    """Return `; did you mean NAME?` to append to a message, or "" if no known name is similar.
 
-    Names that begin with `variables` in the environment are shown as they stand there.
+    `variables` is the prefix of environment variables: with it, the name is shown as a variable.
     """
     near = get_close_matches(name[:_NAME], list(known), n=1)
     if not near:
@@ -25,7 +25,7 @@ def meant(name: str, known: Iterable[str], variables: str = "") -> str:
 
 
 def meant_field(model: type[BaseModel], loc: Sequence[int | str]) -> str:
-    """The same for a field that a model has refused as unknown, by its place in the document."""
+    """Return the suggestion for a field that a model refused as unknown; `loc` is its place in the document."""
     *places, name = loc
     schema = _schema(model)
     return meant(str(name), _fields(schema, schema.get("$defs", {}), places))
@@ -37,7 +37,7 @@ def _schema(model: type[BaseModel]) -> Mapping[str, Any]:
 
 
 def _fields(schema: Mapping[str, Any], definitions: Mapping[str, Any], places: Sequence[int | str]) -> set[str]:
-    """The names that a document may have at a place. What pydantic calls a union's member is no place."""
+    """Return the field names allowed at a place. Pydantic's names of union members are not places."""
     here = list(_alternatives(schema, definitions))
     if not places:
         return {name for each in here for name in each.get("properties", {})}
@@ -60,7 +60,7 @@ def _inside(schema: Mapping[str, Any], place: int | str) -> Iterator[Mapping[str
 def _alternatives(
     schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int = 0
 ) -> Iterator[Mapping[str, Any]]:
-    """A schema with its references followed, and one for each member of a union."""
+    """Yield a schema with its references followed, and each member of a union."""
     if depth > _DEPTH:
         return
     yield schema

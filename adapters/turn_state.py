@@ -1,4 +1,4 @@
-"""From events to the state of a turn: the same fold for every agent."""
+"""Folds events into the state of a turn, identically for every agent."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ _STOPPED = ("killed", "stopped")
 
 
 class Parser(Protocol):
-    """Turns an agent's output lines into events; it holds what one event needs from earlier lines."""
+    """Parser of an agent's output lines into events; keeps state that later lines need."""
 
     def feed(self, line: bytes, at: float | None) -> tuple[ev.Event, ...]:
-        """Read one line without its newline; never raises.
+        """Return the events of one line, given without its newline; never raises.
 
-        `at` is a monotonic time in seconds, None for a line that was printed before we looked.
+        `at` is a monotonic time in seconds, None for a line that was printed before the worker attached.
         """
         ...
 
 
 class TurnState:
-    """What is known of a turn so far. Feed it events with `apply`, read its attributes."""
+    """State of a turn so far. Feed it events with `apply`, read its attributes."""
 
     def __init__(self, *, expects_output: bool = False, resumed: bool = False) -> None:
-        self.resumed = resumed  # it goes on in a session that earlier turns, or attempts, have used
+        self.resumed = resumed  # continues a session of earlier turns or attempts
         self.session_id: str | None = None
         self.model: str | None = None
-        self.agent_version: str | None = None  # None: the agent has not told it
-        self.expects_output = expects_output  # it was asked for structured output, or says itself that it was
+        self.agent_version: str | None = None  # None: not reported by the agent
+        self.expects_output = expects_output  # structured output was requested, or the agent reports that it was
         self.text = ""  # the main agent's latest text
-        self.answering = False  # the main agent has written some text since its last tool call
+        self.answering = False  # the main agent has written text since its last tool call
         self.tools: dict[str, str] = {}  # calls in flight: id -> tool
-        self.subagents: set[str] = set()  # those at work
-        self.delegated: set[str] = set()  # all that ever were
+        self.subagents: set[str] = set()  # running subagents
+        self.delegated: set[str] = set()  # all subagents so far
         self.seen: dict[str, Tokens] = {}  # running estimate by model
-        self.answer_lost = False  # one broke off: what it cost may stand in no account
-        self.api_failure: ev.ApiFailure | None = None  # unless the API has answered again since
+        self.answer_lost = False  # an answer broke off: its cost may be missing from every report
+        self.api_failure: ev.ApiFailure | None = None  # cleared when the API answers again
         self.rate_limit: ev.RateLimit | None = None
-        self.interrupted = False  # the agent was told to stop
-        self.reports: list[ev.Report] = []  # all its final words: background work makes for several
+        self.interrupted = False  # the agent was interrupted
+        self.reports: list[ev.Report] = []  # final reports: background work causes several
         self.api_retries = 0
-        self.malformed = 0  # lines that could not be read
-        self.unread = ""  # the last of them
-        self.fault: str | None = None  # the first of the adapter itself
+        self.malformed = 0  # number of unreadable lines
+        self.unread = ""  # the last unreadable line
+        self.fault: str | None = None  # the adapter's first fault
         self._requested = False  # the main agent waits for the model
         self._handlers: dict[type, Callable[..., None]] = {
             ev.SessionStarted: self._session_started,
@@ -69,35 +69,35 @@ class TurnState:
 
     @property
     def started(self) -> bool:
-        """Whether the agent came up at all."""
+        """Return True if the agent has started a session."""
         return self.session_id is not None
 
     @property
     def report(self) -> ev.Report | None:
-        """The agent's last final word."""
+        """Return the agent's last final report."""
         return self.reports[-1] if self.reports else None
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request to the model is, or may be, in flight."""
+        """Return True if a request to the model is or may be in flight."""
         return self._requested or bool(self.subagents)
 
     @property
     def estimate(self) -> Usage:
-        """The usage as far as the events tell it."""
+        """Return the usage estimated from events."""
         if not self.seen:
-            unread = self.malformed > 0 and not self.started  # in a form that nobody has asked it for
+            unread = self.malformed > 0 and not self.started  # the output has an unknown form
             return Usage({}, UsageSource.NONE, complete=not self.awaits_answer and not unread)
         by_model = {model: ModelUsage(tokens) for model, tokens in self.seen.items()}
         return Usage(by_model, UsageSource.STREAM, complete=False)
 
     @property
     def seen_tokens(self) -> Tokens:
-        """The running estimate over all models."""
+        """Return the running estimate over all models."""
         return sum(self.seen.values(), NO_TOKENS)
 
     def apply(self, events: Iterable[ev.Event]) -> None:
-        """Take events in."""
+        """Update the state with events."""
         handler_of = self._handlers.get
         for event in events:
             handler = handler_of(type(event))
@@ -138,7 +138,7 @@ class TurnState:
 
     def _api_retry(self, event: ev.ApiRetry) -> None:
         self.api_retries += 1
-        if event.status is None:  # the connection broke, nobody says how far the answer had come
+        if event.status is None:  # the connection broke; how much of the answer was billed is unknown
             self.answer_lost = True
 
     def _api_failure(self, event: ev.ApiFailure) -> None:
@@ -178,7 +178,7 @@ class TurnState:
 
 
 def fold(parser: Parser, state: TurnState, lines: Iterable[bytes], at: float | None = None) -> list[ev.Event]:
-    """Read lines into the state; returns the events in order, heartbeats included."""
+    """Parse lines, apply their events to the state, and return the events in order, including heartbeats."""
     feed = parser.feed
     happened: list[ev.Event] = []
     for line in lines:

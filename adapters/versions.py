@@ -1,6 +1,6 @@
-"""Versions of an agent: those that its adapter was proved with, those that are known not to work, and all others.
+"""Versions of an agent: tested with its adapter (`proved`), known not to work, and all others.
 
-What is no version in a known form is never refused: it is only not proved.
+Text that is no recognized version is never refused, only unproved.
 """
 
 from __future__ import annotations
@@ -11,53 +11,53 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 _NUMBERS = r"[0-9]{1,9}(?:\.[0-9]{1,9}){1,3}"
-_WORDS = r"[0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*"  # of a prerelease, or a build
+_WORDS = r"[0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*"  # of a prerelease or a build
 _VERSION = re.compile(rf"({_NUMBERS})(?:-({_WORDS}))?(?:\+{_WORDS})?")
 _LONGEST = 64  # characters
-_LONGEST_NUMBER = 18  # digits; what is longer is compared as text
+_LONGEST_NUMBER = 18  # digits; longer ones are compared as text
 
-# Orders versions: the numbers, whether it is a release, and the words of the prerelease, numbers before texts.
+# Sort key: the numbers, whether it is a release, and the words of the prerelease, numbers before texts.
 _Order = tuple[tuple[int, ...], bool, tuple[tuple[bool, int, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """Versions that are known not to work with an adapter."""
+    """Version range that is known not to work with an adapter."""
 
-    reason: str  # what goes wrong with them, for whoever uses one
-    first: str | None = None  # the oldest of them; None: every older one is
-    mended: str | None = None  # the first that works again; None: every newer one is
+    reason: str  # what goes wrong, for the operator
+    first: str | None = None  # the oldest affected version; None: all older ones are affected
+    mended: str | None = None  # the first version that works again; None: all newer ones are affected
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What is known of an agent's versions."""
+    """Tested and unsupported versions of an agent."""
 
-    proved: tuple[str, ...] = ()  # oldest first; one of these is never unsupported
-    covers: tuple[str, ...] = ()  # what was proved with each of them
+    proved: tuple[str, ...] = ()  # tested versions, oldest first; never unsupported
+    covers: tuple[str, ...] = ()  # what was tested with each of them
     unsupported: tuple[Unsupported, ...] = ()
 
 
 class Standing(StrEnum):
-    """What is known of one version."""
+    """Standing of one version."""
 
     PROVED = "proved"
     UNPROVED = "unproved"
     UNSUPPORTED = "unsupported"
-    ALLOWED = "allowed"  # unsupported, and the operator wants it all the same
-    UNKNOWN = "unknown"  # nobody has told which version it is
+    ALLOWED = "allowed"  # unsupported, but allowed by the operator
+    UNKNOWN = "unknown"  # the version is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be said of one version."""
+    """Verdict on one version."""
 
     standing: Standing
-    words: str | None = None  # None: nothing
+    words: str | None = None  # explanation, if any
 
     @property
     def refused(self) -> bool:
-        """Whether no turn is to run with it."""
+        """Return True if no turn may run with this version."""
         return self.standing is Standing.UNSUPPORTED
 
 
@@ -65,7 +65,7 @@ NO_VERDICT = Verdict(Standing.UNKNOWN)
 
 
 def verdict_on(version: str | None, known: Versions, allowed: Collection[str] = ()) -> Verdict:
-    """Judge a version; `allowed` are those that the operator wants to run whatever is known of them."""
+    """Return the verdict on a version; `allowed` are versions that the operator allows even if unsupported."""
     if version is None:
         return NO_VERDICT
     if any(_same(version, proved) for proved in known.proved):
@@ -80,29 +80,29 @@ def verdict_on(version: str | None, known: Versions, allowed: Collection[str] = 
 
 
 def find_version(text: str) -> str | None:
-    """Return the first version in what a program says of itself, such as `codex-cli 0.169.0`."""
+    """Return the first version in a program's version text, such as `codex-cli 0.169.0`."""
     found = _VERSION.search(text)
     return found[0] if found is not None and len(found[0]) <= _LONGEST else None
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is a version, and nothing else."""
+    """Return True if the whole text is a version."""
     return _order(text) is not None
 
 
 def listed(words: Collection[str]) -> str:
-    """Return words as a list in a sentence."""
+    """Return the words joined as in a sentence."""
     *others, last = words
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def _unproved(version: str, known: Versions) -> str | None:
     if not known.proved:
-        return None  # its adapter says nothing of versions
+        return None  # its adapter names no versions
     if not known.covers:
-        return f"not proved with {version}, but with {listed(known.proved)}"
+        return f"not tested with {version}, only with {listed(known.proved)}"
     were = "was" if len(known.covers) == 1 else "were"
-    return f"not proved with {version}: {listed(known.covers)} {were} proved with {listed(known.proved)}"
+    return f"not tested with {version}: {listed(known.covers)} {were} tested with {listed(known.proved)}"
 
 
 def _same(one: str, other: str) -> bool:
@@ -120,7 +120,7 @@ def _within(version: str, fault: Unsupported) -> bool:
 
 
 def _order(version: str) -> _Order | None:
-    """Return what orders a version among others; None: it has no known form."""
+    """Return the sort key of a version; None if its form is unknown."""
     found = _VERSION.fullmatch(version) if len(version) <= _LONGEST else None
     if found is None:
         return None
@@ -132,6 +132,6 @@ def _order(version: str) -> _Order | None:
 
 
 def _word(word: str) -> tuple[bool, int, str]:
-    """As semantic versions order the words of a prerelease: numbers by their value, and before all texts."""
+    """Return the sort key of a prerelease word, as in semantic versioning: numbers by value, before all texts."""
     is_number = word.isdecimal() and len(word) <= _LONGEST_NUMBER
     return not is_number, int(word) if is_number else 0, "" if is_number else word

@@ -1,4 +1,4 @@
-"""What an operator needs: settings, the ledger, metrics and logs.
+"""Operations: settings, the ledger, metrics and logs.
 
-Nothing in this room starts a process or knows Celery, and it names no agent.
+Nothing in this package starts a process, depends on Celery or names an agent.
 """

@@ -1,30 +1,30 @@
-"""What can go wrong in the operator's room.
+"""Errors of the `ops` package.
 
     OpsError
-    ├── SettingsError           a setting, named with the place it was read from
-    ├── PortTaken               the metrics port
-    ├── ArchiveUnavailable      the archive of transcripts: not reachable, or not writable
-    ├── NoTranscript            the archive has none of that turn
+    ├── SettingsError           a setting is unusable; names it and where it was read
+    ├── PortTaken               the metrics server cannot listen on its port
+    ├── ArchiveUnavailable      the transcript archive is unreachable or not writable
+    ├── NoTranscript            the archive has no transcript of that turn
     └── LedgerError
-        ├── LedgerUnavailable   not reachable, locked for too long, disk full: nothing was written, try again later
+        ├── LedgerUnavailable   unreachable, locked too long, disk full: nothing was written, try again later
         ├── LedgerTooNew        written by a newer runturn
         ├── UnknownTurn         no such turn
-        ├── StaleClaim          another worker owns the turn now
-        ├── AttemptOpen         the last attempt was not booked yet
-        └── EventGap            events are missing between those stored and those offered
+        ├── StaleClaim          another worker now owns the turn
+        ├── AttemptOpen         the last attempt is not booked yet
+        └── EventGap            events are missing between the stored and the offered ones
 
-Each text says what happened, where, and what to do. None holds a password, a prompt or SQL.
+Each message says what happened, where, and what to do. None contains a password, a prompt or SQL.
 """
 
 from __future__ import annotations
 
 
 class OpsError(Exception):
-    """Something that an operator has to know."""
+    """Base class of errors reported to the operator."""
 
 
 class SettingsError(OpsError):
-    """A setting cannot be used."""
+    """A setting is unusable."""
 
     def __init__(self, message: str, *, field: str, where: str | None = None) -> None:
         self.field = field  # dotted, as in the file: agent.turn_timeout_ms
@@ -33,11 +33,11 @@ class SettingsError(OpsError):
 
 
 class PortTaken(OpsError):
-    """The metrics server cannot listen."""
+    """The metrics server cannot listen on its port."""
 
 
 class ArchiveUnavailable(OpsError):
-    """The archive of transcripts cannot be reached, written or read. Try again later: nothing is lost."""
+    """The transcript archive cannot be reached, written or read. Try again later: nothing is lost."""
 
 
 class NoTranscript(OpsError):
@@ -45,13 +45,13 @@ class NoTranscript(OpsError):
 
 
 class LedgerError(OpsError):
-    """The ledger refused."""
+    """Base class of ledger errors."""
 
 
 class LedgerUnavailable(LedgerError):
-    """The ledger cannot be reached or written. The transaction in hand was rolled back, or its fate is unknown.
+    """The ledger cannot be reached or written. The current transaction was rolled back, or its outcome is unknown.
 
-    Every operation may simply be repeated: none of them books or settles anything twice.
+    Every operation is safe to repeat: none books or settles anything twice.
     """
 
 
@@ -67,21 +67,21 @@ class UnknownTurn(LedgerError):
 
 
 class StaleClaim(LedgerError):
-    """The turn belongs to another worker now. Leave it alone: nothing was written."""
+    """The turn now belongs to another worker. Leave it alone: nothing was written."""
 
     def __init__(self, turn_id: str, epoch: int) -> None:
         super().__init__(f"turn {turn_id}: the claim of epoch {epoch} was released or taken over")
 
 
 class AttemptOpen(LedgerError):
-    """An attempt is open: its usage has to be booked first, or it would be lost."""
+    """An attempt is open: book its usage first, or it would be lost."""
 
     def __init__(self, turn_id: str, attempt: int) -> None:
         super().__init__(f"turn {turn_id}: attempt {attempt} has not ended yet")
 
 
 class EventGap(LedgerError):
-    """Events are missing between the last one stored and the first one offered."""
+    """Events are missing between the last stored and the first offered one."""
 
     def __init__(self, turn_id: str, last_seq: int, first_seq: int) -> None:
-        super().__init__(f"turn {turn_id}: event {first_seq} offered, but {last_seq} is the last one stored")
+        super().__init__(f"turn {turn_id}: event {first_seq} offered, but the last one stored is {last_seq}")

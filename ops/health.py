@@ -1,7 +1,6 @@
-"""Whether a process is alive, and whether it is ready: with reasons, for people and for orchestrators.
+"""Liveness and readiness of a process, with reasons, for people and orchestrators.
 
-What a process needs, it asks for time and again on threads of its own. So a question about health is answered at
-once, whatever hangs.
+Dependencies are polled on their own threads, so a health query is answered at once, whatever hangs.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ Check = Callable[[], object]
 Reason = Callable[[], str | None]
 
 _PERIOD_S = 5.0
-_SILENT_S = 15.0  # without an answer for so long, whatever it is hangs
+_SILENT_S = 15.0  # without an answer for this long, the dependency is considered hung
 
 
 class Dependency:
-    """Something that a process needs: asked every few seconds, on its own thread."""
+    """A service that the process needs, polled every few seconds on its own thread."""
 
     def __init__(
         self,
@@ -30,41 +29,41 @@ class Dependency:
         silent_s: float = _SILENT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`check` raises whatever it likes when there is a problem; its text is what people read."""
+        """`check` reports a problem by raising any exception; people read its text."""
         self.name = name
         self._check = check
         self._period_s = period_s
         self._silent_s = silent_s
         self._clock = clock
         self._asked_at = clock()
-        self._problem: str | None = "it was not asked yet"
+        self._problem: str | None = "not checked yet"
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"health-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; what hangs is not waited for."""
+        """Stop polling, without waiting for a check that hangs."""
         self._stopping.set()
 
     def problem(self) -> str | None:
-        """What is wrong; None: it answers."""
+        """Return the current problem, or None if the dependency answers."""
         silent_s = self._clock() - self._asked_at
         if silent_s > self._silent_s:
             return f"no answer for {silent_s:.0f} s"
         return self._problem
 
     def answers(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return True if there is no problem."""
         return self.problem() is None
 
     def ask(self) -> None:
-        """Ask once, now."""
+        """Check once, now."""
         try:
             self._check()
-        except Exception as error:  # anything at all is an answer here
+        except Exception as error:  # any exception is a result here
             self._problem = " ".join(str(error).split()) or type(error).__name__
         else:
             self._problem = None
@@ -78,7 +77,7 @@ class Dependency:
 
 
 class Health:
-    """What `/livez` and `/readyz` answer. Use as a context manager."""
+    """Health of the process, as served by `/livez` and `/readyz`. Use as a context manager."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
@@ -87,29 +86,29 @@ class Health:
         self._unready: dict[str, Reason] = {}
 
     def need(self, dependency: Dependency) -> None:
-        """Without it, the process is not ready."""
+        """Make the process unready while this dependency has a problem."""
         self._dependencies.append(dependency)
         self._unready[dependency.name] = dependency.problem
 
     def unready_if(self, name: str, reason: Reason) -> None:
-        """While there is a reason, the process is not ready."""
+        """Make the process unready while `reason` returns one."""
         self._unready[name] = reason
 
     def dead_if(self, name: str, reason: Reason) -> None:
-        """While there is a reason, the process had better be started anew."""
+        """Make the process due for a restart while `reason` returns one."""
         self._dead[name] = reason
 
     @property
     def dependencies(self) -> Mapping[str, Callable[[], bool]]:
-        """Whether what is needed answers, by name."""
+        """Checks by dependency name; each returns True if the dependency answers."""
         return {dependency.name: dependency.answers for dependency in self._dependencies}
 
     def live(self) -> dict[str, str]:
-        """Why the process had better be started anew, by name; empty: it is alive."""
+        """Return the reasons to restart the process, by name; empty if it is alive."""
         return self._reasons(self._dead)
 
     def ready(self) -> dict[str, str]:
-        """Why the process cannot do its work, by name; empty: it is ready."""
+        """Return the reasons why the process cannot work, by name; empty if it is ready."""
         return self._reasons({**self._dead, **self._unready})
 
     def _reasons(self, checks: Mapping[str, Reason]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Logs on stderr: for people on a terminal, JSON anywhere else.
+"""Logging to stderr: human-readable on a terminal, JSON anywhere else.
 
-No line leaves with a secret in it that is known here, or that looks like one. Whatever is logged while a turn is
-worked on says which turn that is, whoever logs it: see `turn_logging`.
+Configured secrets, and anything that looks like a secret, are redacted from every line. Every line logged while a
+turn runs names the turn, whatever code logs it: see `turn_logging`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _log = structlog.get_logger(__name__)
 
 
 _OURS = ("adapters", "remote", "ops", "workers")
-_TALKATIVE = ("alembic", "asyncssh")  # they tell of plug-ins, of every channel
+_TALKATIVE = ("alembic", "asyncssh")  # they log plug-ins and every channel
 _OF_A_TURN = ("turn_id", "session_id", "host", "attempt")
 
 
 def configure_logging(
     redactor: Redactor, stream: TextIO | None = None, *, level: str = "info", form: str = "auto"
 ) -> None:
-    """Send everything that this process logs, by structlog or `logging`, to `stream` (stderr), one line an event.
+    """Send everything this process logs, through structlog or `logging`, to `stream` (stderr), one line per event.
 
-    `form` is json, console, or auto: console on a terminal only. Below `info`, only runturn itself says more:
-    what libraries would say may hold what is in their hands, say a message with its prompt.
+    `form` is json, console, or auto (console on a terminal only). Levels below `info` apply to runturn alone:
+    libraries would log the data they handle, such as a message with its prompt.
 
     Celery must leave the root logger alone: `worker_hijack_root_logger = False`.
     """
@@ -70,16 +70,16 @@ def configure_logging(
 
 
 def log_uncaught() -> None:
-    """Have what ends a thread, or the process, logged like everything else: a traceback may hold a secret."""
+    """Log exceptions that end a thread or the process like everything else: a traceback may contain a secret."""
 
     def of_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
             name = args.thread.name if args.thread else "?"
-            _log.critical("a thread has died", thread=name, exc_info=args.exc_value)
+            _log.critical("thread died", thread=name, exc_info=args.exc_value)
 
     def of_process(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
         if not isinstance(error, KeyboardInterrupt):
-            _log.critical("died of a fault of runturn's own", exc_info=error)
+            _log.critical("runturn crashed: internal error", exc_info=error)
 
     threading.excepthook = of_thread
     sys.excepthook = of_process
@@ -87,7 +87,7 @@ def log_uncaught() -> None:
 
 @contextmanager
 def turn_logging(turn_id: str) -> Iterator[None]:
-    """Whatever is logged by this task or thread, and by those it starts, is about this turn."""
+    """Tag everything logged by this task or thread, and by those it starts, with this turn."""
     before = structlog.contextvars.get_contextvars()
     structlog.contextvars.unbind_contextvars(*_OF_A_TURN)
     structlog.contextvars.bind_contextvars(turn_id=turn_id)
@@ -99,12 +99,12 @@ def turn_logging(turn_id: str) -> Iterator[None]:
 
 
 def attempt_logging(attempt: int, host: str, session_id: str | None) -> None:
-    """From now on, and until the turn's `turn_logging` ends, it is about this attempt."""
+    """Tag what is logged with this attempt until the turn's `turn_logging` ends."""
     structlog.contextvars.bind_contextvars(attempt=attempt, host=host, session_id=session_id)
 
 
 def _redacting(redactor: Redactor) -> structlog.types.Processor:
-    """Redacts what runturn logs before any handler has it: an operator's may send it elsewhere."""
+    """Redact what runturn logs before any handler gets it: an operator's handler may send it elsewhere."""
 
     def redact(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
         return {k: without_keys(redactor.text(v)) if isinstance(v, str) else v for k, v in event.items()}
@@ -113,12 +113,12 @@ def _redacting(redactor: Redactor) -> structlog.types.Processor:
 
 
 class _Redacting(ProcessorFormatter):
-    """Redacts the finished line, so that nothing is forgotten: not a traceback, not an argument."""
+    """Formatter that redacts the finished line, including tracebacks and arguments."""
 
     def __init__(self, redactor: Redactor, *, people: bool) -> None:
         self._redactor = redactor
         rendering: list[Any] = (
-            # plain: the default draws boxes with the values of all variables in them
+            # plain: the default prints the values of all variables
             [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
             if people
             else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -1,4 +1,4 @@
-"""Keeping secrets out of logs, events, monitors and the environment of agents."""
+"""Redaction of secrets in logs, events, monitors and agents' environments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 from urllib.parse import unquote
 
-MIN_LENGTH = 6  # shorter values are words and numbers that occur by themselves
-WITHHELD_MIN_LENGTH = 12  # of those that should not occur at all: `postgres` is a password, too
+MIN_LENGTH = 6  # shorter values are words and numbers that occur naturally
+WITHHELD_MIN_LENGTH = 12  # for secrets withheld from agents: `postgres` is a password, and a common word
 
 # GITHUB_TOKEN is a secret, MAX_OUTPUT_TOKENS is not; MYSQL_PWD is, PWD is not.
 _SECRET_NAME = re.compile(
@@ -19,10 +19,10 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/@:]*:([^\s/@]+)@")
-_LINE_MIN_LENGTH = 16  # of a secret of several lines, each of which may come alone
+_LINE_MIN_LENGTH = 16  # for lines of a multi-line secret, each of which may occur alone
 _OURS = ("RUNTURN_", "CELERY_")
 
-# Keys that show what they are, as those who issue them describe them. In JSON, what stands before one may be the n
+# Keys recognizable by their format, as documented by their issuers. In JSON, the character before one may be the n
 # of an escaped line break.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _GITLAB = "gl(?:pat|oas|dt|rt|rtr|cbt|ptt|ft|imt|agent|wt|soat|ffct)"  # by name: `glue-` and `global-` are words
@@ -37,36 +37,35 @@ _KEY = re.compile(
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}"  # AWS, Google
     r"|xox[a-z]-[A-Za-z0-9-]{8,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
     r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}"
-    # JSON web tokens. The first part has an end: each `-eyJ` of a long line would be read on from to its end.
+    # JSON web tokens. The first part is limited: or each `-eyJ` in a long line would be scanned to the line's end.
     r"|eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
     r")"
 )
-# And what is told by the words before it, which stay.
+# Secrets recognizable by the words before them; those words are kept.
 _TOLD = re.compile(
     r"(://[^\s/@:]{0,100}:)[^\s/@]+(?=@)"
     r"|((?i:bearer|authorization[\"']?\s?[:=]\s?[\"']?(?:basic|token))\s+)[A-Za-z0-9._~+/=-]{8,}"
     r"|((?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|_PAT|_PWD|KEY)=[\"']?)(?!\[redacted)[^\s\"'\\]{6,}"
 )
-# None of them is without one of these, which are found many times faster than the patterns.
+# Every match contains one of these, which are found many times faster than the patterns.
 _MARKS = (
     *("PRIVATE KEY", "sk-", "_live_", "_test_", "whsec_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_"),
     *("gl", "AKIA", "ASIA", "AIza", "ya29.", "xox", "xapp-", "hf_", "npm_", "pypi-", "eyJ", "://"),
-    *("earer", "EARER", "uthorization", "UTHORIZATION"),
     *("PASSWORD=", "PASSWD=", "PASSPHRASE=", "SECRET=", "TOKEN=", "_PAT=", "_PWD=", "KEY="),
 )
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether an environment variable holds a secret: by its name, a password in a URL, or a key that shows."""
+    """Return True if an environment variable looks secret: by its name, a password in a URL, or a key format."""
     return any(
         found is not None for found in (_SECRET_NAME.search(name), _URL_PASSWORD.search(value), _KEY.search(value))
     )
 
 
 def scrubbed(environ: Mapping[str, str], keep: Collection[str]) -> dict[str, str]:
-    """A worker's environment as its agents may see it: without secrets, and without the worker's own settings.
+    """Return a worker's environment as its agents may see it: without secrets and the worker's own settings.
 
-    What `keep` names stays in any case.
+    Variables named in `keep` always stay.
     """
     return {
         name: value
@@ -76,45 +75,47 @@ def scrubbed(environ: Mapping[str, str], keep: Collection[str]) -> dict[str, str
 
 
 def without_keys(text: str) -> str:
-    """The text without what is a key or a password by its looks, whoever it belongs to."""
+    """Redact everything in the text that looks like a key or a password."""
     if not any(mark in text for mark in _MARKS):
-        return text
+        lowered = text.lower()
+        if "bearer" not in lowered and "authorization" not in lowered:
+            return text
     return _TOLD.sub(lambda told: (told[1] or told[2] or told[3]) + "[redacted]", _KEY.sub("[redacted:key]", text))
 
 
 class Redactor:
-    """Replaces known secrets by `[redacted:NAME]`, as they are and as they stand in JSON or a repr."""
+    """Replaces given secrets with `[redacted:NAME]`, both verbatim and as written in JSON or a repr."""
 
     def __init__(
         self, secrets: Mapping[str, str], *, min_length: int = MIN_LENGTH, others: Redactor | None = None
     ) -> None:
-        """Secrets are looked for if they are of some length; those that `others` knows are, too."""
+        """Redact secrets of at least `min_length` characters, and those of `others`."""
         forms = dict(others._texts) if others is not None else {}
         for name, secret in secrets.items():
             forms |= {form: f"[redacted:{name}]" for form in _forms(secret) if len(form) >= min_length}
         self._texts: dict[str, str] = dict(
             sorted(forms.items(), key=_longest_first)
-        )  # a secret may begin with another one
+        )  # a secret may start with another one
         self._lines = {_encoded(form): text.encode() for form, text in self._texts.items()}
         self._text_pattern = re.compile("|".join(map(re.escape, self._texts)))
         self._line_pattern = re.compile(b"|".join(map(re.escape, self._lines)))
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str]) -> Self:
-        """A redactor for the secrets among these variables."""
+        """Return a redactor for the secrets among these variables."""
         return cls(_secrets_of(environ))
 
     @classmethod
     def of_withheld(cls, environ: Mapping[str, str]) -> Self:
-        """The same for secrets that nobody should know of, where any text may come along."""
+        """Return a redactor for secrets withheld from agents, to apply to arbitrary text."""
         return cls(_secrets_of(environ), min_length=WITHHELD_MIN_LENGTH)
 
     def and_of_environment(self, environ: Mapping[str, str]) -> Redactor:
-        """This one, for the secrets among these variables, too."""
+        """Return this redactor extended by the secrets among these variables."""
         return Redactor(_secrets_of(environ), others=self)
 
     def and_of_files(self, files: Mapping[str, bytes]) -> Redactor:
-        """This one, for the secrets in these files of JSON, too: variables, headers, by their names."""
+        """Return this redactor extended by the secrets in these JSON files: variables and headers, by name."""
         redactor = self
         for content in files.values():
             with contextlib.suppress(ValueError):
@@ -123,14 +124,14 @@ class Redactor:
         return redactor
 
     def text(self, text: str) -> str:
-        """The text without secrets."""
-        if not any(form in text for form in self._texts):  # many times faster than the pattern, and the rule
+        """Return the text without secrets."""
+        if not any(form in text for form in self._texts):  # the usual case, and many times faster than the pattern
             return text
         return self._text_pattern.sub(lambda match: self._texts[match.group()], text)
 
     def line(self, line: bytes) -> bytes:
-        """The bytes without secrets."""
-        for form in self._lines:  # on the way of every event: any() takes twice as long
+        """Return the line without secrets."""
+        for form in self._lines:  # runs for every event: any() takes twice as long
             if form in line:
                 return self._line_pattern.sub(lambda match: self._lines[match.group()], line)
         return line
@@ -141,7 +142,7 @@ def _secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _named(document: object) -> Iterator[tuple[str, str]]:
-    """All texts in a document with their names; of `Bearer TOKEN`, the token."""
+    """Yield all named strings in a document; of `Bearer TOKEN`, the token."""
     if isinstance(document, list):
         for item in document:
             yield from _named(item)
@@ -158,16 +159,16 @@ def _longest_first(form: tuple[str, str]) -> int:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    # Not by urlsplit: it refuses what others take for a URL, say one with a bracket in its password.
+    # Not urlsplit: it rejects URLs that others accept, such as one with a bracket in its password.
     passwords = (match[1] for match in _URL_PASSWORD.finditer(secret))
     lines = (line.strip() for line in secret.splitlines()) if "\n" in secret else ()
     telling = (line for line in lines if len(line) >= _LINE_MIN_LENGTH and not line.startswith("-----"))
     for value in (secret, *passwords, *telling):
         for plain in (value, unquote(value)):
             quoted = (json.dumps(plain), json.dumps(plain, ensure_ascii=False), repr(plain))
-            # And once more: what a tool prints as JSON stands as a text in an agent's JSON.
+            # Encoded twice, too: a tool's JSON output is a string in an agent's JSON.
             yield from (plain, *(text[1:-1] for text in (*quoted, json.dumps(quoted[0][1:-1]))))
 
 
 def _encoded(form: str) -> bytes:
-    return form.encode(errors="surrogateescape")  # as os.environ decodes bytes that are not UTF-8
+    return form.encode(errors="surrogateescape")  # as os.environ decodes non-UTF-8 bytes

@@ -1,4 +1,4 @@
-"""Serves `/metrics`, `/livez` and `/readyz` on one port."""
+"""HTTP server for `/metrics`, `/livez` and `/readyz` on one port."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ops.errors import PortTaken
 from ops.health import Health
 from ops.metrics import Registered
 
-_IDLE_S = 10.0  # for a client that says nothing
+_IDLE_S = 10.0  # for a client that sends nothing
 _UNAVAILABLE = "503 Service Unavailable"
 
 
 class StatusServer:
-    """Serves from a thread of its own until it is closed."""
+    """Serves on its own thread until closed."""
 
     def __init__(self, registry: Registered, health: Health, host: str, port: int) -> None:
-        """Listen on `port`, 0 for any free one; raises PortTaken."""
+        """Listen on `port`; 0: any free one. Raises PortTaken."""
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             kind = type("Server", (_Server,), {"address_family": family})
             self._server = kind(address[:2], _Handler)
         except OSError as error:
             raise PortTaken(
-                f"metrics cannot be served at {host}:{port}: {error.strerror}; "
+                f"cannot serve metrics at {host}:{port}: {error.strerror}; "
                 "set RUNTURN_METRICS_PORT to another port, or to 0 for any free one"
             ) from error
         self._server.set_app(_application(registry, health))
@@ -57,10 +57,10 @@ class StatusServer:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    block_on_close = False  # a client that hangs must not hold up the end
+    block_on_close = False  # a client that hangs must not delay shutdown
 
     def server_bind(self) -> None:
-        # Not WSGIServer's: it asks the name service what this machine is called.
+        # Not WSGIServer's: it queries the name service for this machine's name.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -68,14 +68,14 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has gone; that is nobody's fault."""
+        """Ignore the error: the client has disconnected."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = _IDLE_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: somebody asks every few seconds."""
+        """Log nothing: requests come every few seconds."""
 
 
 def _application(
@@ -93,7 +93,7 @@ def _application(
             case "/readyz":
                 return _verdict(start, "ready", health.ready())
         start("404 Not Found", [("Content-Type", "text/plain")])
-        return [b"here are /metrics, /livez and /readyz\n"]
+        return [b"not found; try /metrics, /livez or /readyz\n"]
 
     return answer
 

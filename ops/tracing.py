@@ -1,14 +1,15 @@
-"""Traces, for whoever has a collector: one span a turn, and its place in the trace of whoever asked for it.
+"""OpenTelemetry traces: one span per turn, within the trace of its producer.
 
-On when a standard variable names a collector: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
-OpenTelemetry's other variables hold, too; it speaks OTLP over HTTP. The package is the extra `tracing`.
+Enabled when a standard variable names a collector: OTEL_EXPORTER_OTLP_ENDPOINT or
+OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. OpenTelemetry's other variables apply, too; the protocol is OTLP over HTTP.
+Requires the extra `tracing`.
 
-A turn may be worked on by several workers, and its span is written by the one that settles it. So its ids are made
-from what all of them know, and every attempt's agent is told the same ones. Spans are sent seconds later, from a
-thread: a collector that is away delays nothing, and a worker that is killed before that takes its spans along.
+Several workers may run a turn, and the one that settles it writes its span. The span's ids are therefore derived
+from data that all of them have, and every attempt's agent gets the same ones. Spans are sent seconds later from a
+thread: an unreachable collector delays nothing, and a worker killed before that loses its spans.
 
-Where an operator has Celery instrumented, too, the span of a turn's task is below the turn's, and the agent's
-below that; without ours, the task's is below the producer's. So it is one trace with and without ours.
+If the operator also instruments Celery, the task's span is a child of the turn's, and the agent's a child of the
+task's; without the turn's span, the task's is a child of the producer's. It is one trace either way.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class Tracing:
-    """Its methods return at once. But for `traceparent`, they may be called from one thread."""
+    """Writer of turns' spans. Methods return at once; call all but `traceparent` from a single thread."""
 
     def __init__(self, provider: TracerProvider, ids: _GivenIds) -> None:
         self._provider = provider
@@ -45,7 +46,7 @@ class Tracing:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str]) -> Self | None:
-        """Traces, if the process's environment wants them; what the exporter needs, it reads there itself."""
+        """Return tracing if the environment enables it, else None. The exporter reads its own variables there."""
         if not any(environ.get(name) for name in _ENDPOINTS):
             return None
         if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none":
@@ -53,21 +54,22 @@ class Tracing:
         try:
             provider, ids = _provider()
         except (ImportError, ValueError) as error:
-            # Whoever runs a fleet may set these variables for all that runs in it: no worker stays away for them.
+            # An operator may set these variables for a whole fleet: they must not keep a worker from starting.
             log.warning(
-                "no traces: correct OpenTelemetry's variables, or pip install 'runturn[tracing]'", error=str(error)
+                "tracing disabled: correct OpenTelemetry's variables, or pip install 'runturn[tracing]'",
+                error=str(error),
             )
             return None
         return cls(provider, ids)
 
     def traceparent(self, claim: Claim) -> str:
-        """The turn's span, as W3C's Trace Context has it."""
+        """Return the turn's span as a `traceparent` (W3C Trace Context)."""
         trace_id, span_id = _ids_of(claim)
         decision = self._provider.sampler.should_sample(_parent(claim), trace_id, _NAME).decision
         return _header(trace_id, span_id, decision.is_sampled())  # type: ignore[no-untyped-call]
 
     def turn_settled(self, claim: Claim, result: TurnResult, now: float) -> None:
-        """Write the turn's span, from its creation till `now`."""
+        """Write the turn's span, from its creation to `now`."""
         from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415  # an extra
 
         self._ids.trace_id, self._ids.span_id = _ids_of(claim)
@@ -84,14 +86,14 @@ class Tracing:
         span.end(_nanoseconds(now))
 
     def close(self, within_s: float) -> None:
-        """Send what is waiting; a collector that does not answer is not waited for any longer."""
+        """Send pending spans, waiting at most `within_s` for the collector."""
         closing = threading.Thread(target=self._provider.shutdown, name="tracing-end", daemon=True)
         closing.start()
         closing.join(within_s)
 
 
 class _GivenIds:
-    """An IdGenerator of OpenTelemetry's that gives what it was given."""
+    """OpenTelemetry IdGenerator that returns preset ids."""
 
     trace_id = 0
     span_id = 0
@@ -107,27 +109,27 @@ class _GivenIds:
 
 
 def parent_of_task(tracing: Tracing | None, claim: Claim) -> str | None:
-    """The span above that of the turn's task. A worker without a collector passes on what it was told."""
+    """Return the parent of the task's span. A worker without a collector passes on the request's."""
     return tracing.traceparent(claim) if tracing is not None else claim.request.traceparent
 
 
 def agent_environment(tracing: Tracing | None, claim: Claim) -> dict[str, str]:
-    """What an agent is told of its place in a trace: below the span of its turn's task, if there is one.
+    """Return an agent's trace context: its parent is the span of the turn's task, if there is one.
 
-    To be called where the turn is worked on: that is in the context of its task.
+    Call it in the context of the turn's task.
     """
     told = _current() or parent_of_task(tracing, claim)
     return {} if told is None else {"TRACEPARENT": told}
 
 
 def traced(request: TurnRequest) -> TurnRequest:
-    """A request with the span of who sends it, unless it names another one, or there is none."""
+    """Return the request with the sender's span, unless it already names one or there is none."""
     here = _current() if request.traceparent is None else None
     return request if here is None else request.model_copy(update={"traceparent": here})
 
 
 def _current() -> str | None:
-    """The span of the current context. There is none unless somebody has loaded OpenTelemetry."""
+    """Return the current context's span, if any; without OpenTelemetry loaded, there is none."""
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None
@@ -155,7 +157,7 @@ def _provider() -> tuple[TracerProvider, _GivenIds]:
 
 
 def _ids_of(claim: Claim) -> tuple[int, int]:
-    """The turn's trace and span. An id may be used anew once its turn is forgotten, hence the time."""
+    """Return the turn's trace and span ids. A removed turn's id may be reused, hence the time."""
     digest = hashlib.sha256(f"{claim.turn_id} {claim.created_at!r} {claim.request.traceparent}".encode()).digest()
     given = claim.request.traceparent
     trace_id = int(given.split("-")[1], 16) if given is not None else int.from_bytes(digest[:16], "big")
@@ -163,7 +165,7 @@ def _ids_of(claim: Claim) -> tuple[int, int]:
 
 
 def _parent(claim: Claim) -> Context:
-    """The span of the producer, if it has told one."""
+    """Return the context of the producer's span, if the request names one."""
     from opentelemetry.context import Context  # noqa: PLC0415
     from opentelemetry.trace import (  # noqa: PLC0415
         NonRecordingSpan,

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """The heartbeats of an attachment."""
+    """Heartbeat settings of an attachment."""
 
     every_s: float
-    wanted: Callable[[], bool]  # asked before each
+    wanted: Callable[[], bool]  # called before each one
     clock: Callable[[], float] = time.monotonic
 
 
@@ -40,10 +40,10 @@ async def attach(
     beats: Heartbeats,
     max_line: int,
 ) -> Attachment:
-    """Send `request` and return the attachment once the host says that it stands. The channel is closed otherwise.
+    """Send `request` and return the attachment once the host confirms it. Close the channel otherwise.
 
-    `may_start` is asked once, when the host is about to start the request's command; from then on it may run.
-    Raises StartWithheld if that says no, SpawnRefused, and HostUnreachable when the host does not answer within
+    `may_start` is called once, when the host is about to start the request's command; from then on it may run.
+    Raise StartWithheld if that returns False, SpawnRefused, or HostUnreachable if the host does not answer within
     `answer_s` seconds.
     """
     try:
@@ -63,7 +63,7 @@ class StartWithheld(Exception):
 
 
 class Attachment:
-    """An attached channel. Its heartbeats hold the turn's lease until it is closed."""
+    """An attached channel. Its heartbeats renew the turn's lease until it is closed."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Attachment:
         beats: Heartbeats,
         answer_s: float,
     ) -> None:
-        self.said = ready.said  # lines that its agent was told before this attachment; None: the turn is not live
+        self.said = ready.said  # input lines before this attachment; None: the turn is not live
         self._host = host
         self._channel = channel
         self._nonce = nonce
         self._stream = stream
-        self._rest = rest  # came together with the answer
+        self._rest = rest  # arrived with the answer
         self._answer_s = answer_s
-        self._written = ready.said or 0  # the number of the last line that needs no writing
+        self._written = ready.said or 0  # number of the last line that need not be written
         self._told_stop: bytes | None = None
         self._told_end = False
         self._writing = asyncio.Lock()  # a long line is written in pieces
@@ -91,16 +91,16 @@ class Attachment:
 
     @property
     def offset(self) -> int:
-        """Where the next attachment has to begin."""
+        """Return the offset at which the next attachment must begin."""
         return self._stream.offset
 
     @property
     def exit(self) -> Exit | None:
-        """The turn's end, once its marker was read."""
+        """Return the turn's exit, once its marker was read."""
         return self._stream.exit
 
     async def read(self) -> list[Batch]:
-        """Return the next lines, possibly none. Raises LineTooLong, and HostUnreachable at the channel's end."""
+        """Return the next lines, possibly none. Raise LineTooLong, or HostUnreachable at the channel's end."""
         chunk = await self._chunk()
         try:
             return self._stream.feed(chunk)
@@ -108,13 +108,13 @@ class Attachment:
             raise LineTooLong(self._host.name, error.offset, error.limit) from error
 
     async def cancel(self) -> None:
-        """Ask the host to end the turn. Raises HostUnreachable."""
+        """Ask the host to terminate the turn. Raise HostUnreachable."""
         await self._write(b"C\n")
 
     async def tell(self, said: InputBuffer) -> None:
-        """Write what this attachment has not written yet. Raises HostUnreachable.
+        """Write whatever this attachment has not written yet. Raise HostUnreachable.
 
-        Not to be cancelled: of a long line, a piece could be under way.
+        Must not be cancelled: a long line could be partly written.
         """
         async with self._writing:
             if said.stop is not None and said.stop != self._told_stop:
@@ -130,27 +130,27 @@ class Attachment:
                 await self._channel.write(b"F\n")
 
     async def stderr_tail(self) -> bytes:
-        """The end of what the agent wrote to stderr; only once the turn has ended. Raises HostUnreachable."""
+        """Return the end of the agent's stderr, once the turn has finished. Raise HostUnreachable."""
         return await self._ask(b"E\n", StderrTail(self._nonce).feed)
 
     async def remove_spool(self) -> None:
-        """Have the spool of an ended turn removed; closes the attachment.
+        """Remove the spool of a finished turn, and close the attachment.
 
-        Raises HostUnreachable, and SpawnRefused (spool_in_use).
+        Raise HostUnreachable, or SpawnRefused (spool_in_use).
         """
         said = await self._ask(b"R\n", Answer(self._nonce).feed)
         if isinstance(said, Refused):
             raise SpawnRefused(self._host.name, said.code, said.detail)
-        assert isinstance(said, Removing)  # noqa: S101 - what else it could say belongs to a start
-        await self.close()  # which waits until it is done
+        assert isinstance(said, Removing)  # noqa: S101 - its other answers belong to a start
+        await self.close()  # waits until it is removed
 
     async def close(self) -> None:
-        """End the channel, and with it the heartbeats."""
+        """Stop the heartbeats and close the channel."""
         self._beats.cancel()
         await self._channel.close()
 
     async def _ask(self, word: bytes, understood: Callable[[bytes], T | None]) -> T:
-        """Send a word, and read on until the answer is understood."""
+        """Send a message and read until the answer is complete."""
         try:
             async with asyncio.timeout(self._answer_s):
                 await self._write(word)
@@ -165,7 +165,7 @@ class Attachment:
             await self._channel.write(word)
 
     async def _beat(self, beats: Heartbeats) -> None:
-        """Say how long ago the host has answered: it tells late heartbeats by that."""
+        """Send how long ago the host answered, by which it recognizes late heartbeats."""
         answered_at = beats.clock()
         try:
             while True:
@@ -173,7 +173,7 @@ class Attachment:
                     await self._write(b"%d\n" % (beats.clock() - answered_at))
                 await asyncio.sleep(beats.every_s)
         except HostUnreachable:
-            # Nobody listens there; so end it for its reader, who might still be sent output.
+            # The host no longer listens; close the channel for its reader, too, who might still receive output.
             await self._channel.close()
 
     async def _chunk(self) -> bytes:
@@ -186,7 +186,7 @@ class Attachment:
 async def _handshake(
     host: Host, channel: Channel, request: Request, nonce: str, may_start: Callable[[], bool]
 ) -> tuple[Ready, bytes]:
-    # Sent beside the reading: a host that refuses does not read all of it.
+    # Send while reading: a host that refuses does not read all of it.
     sending = asyncio.create_task(channel.write(request.program))
     answer = Answer(nonce)
     try:

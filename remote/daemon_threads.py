@@ -1,4 +1,4 @@
-"""Threads for calls that block, that may hang, and that cannot be called off."""
+"""Daemon threads for blocking calls that may hang and cannot be cancelled."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ T = TypeVar("T")
 
 
 class DaemonExecutor(ThreadPoolExecutor):
-    """Daemon threads: `size` of them that take one call after the other, or else a new one for each call.
+    """Executor on daemon threads: `size` threads that share all calls, or else a new thread for each call.
 
-    A call that hangs holds up no end of the process, and no end of a loop whose default executor this is. With a
-    thread for each, it holds up no other call either, and no future can be cancelled: who waits for one gives up.
+    A hanging call delays neither the exit of the process nor the end of a loop whose default executor this is.
+    With a thread for each call, it delays no other call either, and futures cannot be cancelled: callers give up.
     """
 
     def __init__(self, size: int | None = None, name: str = "daemon") -> None:
-        super().__init__(size, name)  # whose own threads are never started: Python waits for those
+        super().__init__(size, name)  # its own threads are never started: Python waits for those at exit
         self._size = size
         self._calls: SimpleQueue[tuple[Future[object], Callable[[], object]]] = SimpleQueue()
         for number in range(size or 0):
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have it called by the next thread that is free."""
+        """Run the call on the next free thread."""
         future: Future[T] = Future()
         call = partial(fn, *args, **kwargs)
         if self._size is None:
@@ -43,7 +43,7 @@ class DaemonExecutor(ThreadPoolExecutor):
             future, call = self._calls.get()
             if future.set_running_or_notify_cancel():
                 _carry_out(future, call)
-            del future, call  # or what it has returned would live until the next one
+            del future, call  # else the result would live until the next call
 
 
 def _carry_out(future: Future[T], call: Callable[[], T]) -> None:

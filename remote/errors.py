@@ -1,18 +1,18 @@
-"""What can go wrong with a host.
+"""Errors of hosts.
 
 HostError
-├── HostUnreachable  no channel, or one that ended; the turn lives on until its lease ends
-├── HostKeyChanged   its host key is not one to trust: changed, revoked, or unknown where it has to be known
+├── HostUnreachable  no channel, or it ended; the turn keeps running until its lease expires
+├── HostKeyChanged   its host key is not trusted: changed, revoked, or unknown where it must be known
 ├── HostAuthFailed   it refused the login
-├── SpawnRefused     the host answered, and will not start or show this turn
-└── LineTooLong      the agent printed a line beyond the cap
+├── SpawnRefused     the host answered, and refuses to start or show this turn
+└── LineTooLong      the agent printed a line above the limit
 """
 
 from __future__ import annotations
 
 
 class HostError(Exception):
-    """A host failed us."""
+    """A host failed."""
 
     def __init__(self, host: str, message: str) -> None:
         super().__init__(f"host {host}: {message}")
@@ -21,19 +21,19 @@ class HostError(Exception):
 
 
 class HostUnreachable(HostError):
-    """There is no channel to the host. Trying again may help."""
+    """There is no channel to the host. Retrying may help."""
 
 
 class HostKeyChanged(HostError):
-    """The host's key is not to be trusted. Trying again helps only after somebody has looked into it."""
+    """The host's key is not trusted. Retrying helps only after an operator has resolved it."""
 
 
 class HostAuthFailed(HostError):
-    """The host refused the login. Trying again at once does not help."""
+    """The host refused the login. Retrying at once does not help."""
 
 
 class SpawnRefused(HostError):
-    """The host refused, for the reason in `code`. Trying again with nothing changed does not help.
+    """The host refused, for the reason in `code`. Retrying does not help until something changes.
 
     Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, workspace_not_allowed,
     agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_in_use, tool_missing,
@@ -48,7 +48,7 @@ class SpawnRefused(HostError):
 
 
 class LineTooLong(HostError):
-    """The agent printed a line longer than `limit` bytes, beginning at `offset` of its output."""
+    """The agent printed a line longer than `limit` bytes, starting at byte `offset` of its output."""
 
     def __init__(self, host: str, offset: int, limit: int) -> None:
         super().__init__(host, f"an output line is longer than {limit} bytes (it begins at byte {offset})")
@@ -59,20 +59,20 @@ class LineTooLong(HostError):
 _SENTENCES = {
     "workspace_missing": "there is no such workspace",
     "workspace_not_directory": "the workspace is not a directory",
-    "workspace_not_enterable": "the workspace may not be entered",
-    "workspace_not_allowed": "the workspace lies outside the directories that this host allows",
+    "workspace_not_enterable": "the workspace cannot be entered",
+    "workspace_not_allowed": "the workspace is outside the directories that this host allows",
     "agent_not_found": "the agent's program was not found",
     "agent_not_executable": "the agent's program is not executable",
     "spool_full": "the disk that holds the spool is full",
     "spool_unwritable": "the spool cannot be written",
     "spool_missing": "there is no such spool",
-    "spool_in_use": "the turn in this spool has not ended",
+    "spool_in_use": "the turn in this spool has not finished",
     "tool_missing": "a program that every host needs is missing",
-    "git_missing": "git is not installed there",
+    "git_missing": "git is not installed",
     "repository_missing": "there is no such git repository",
     "ref_missing": "the repository has no such commit",
-    "workspace_full": "the disk that holds made workspaces is full",
-    "workspace_unwritable": "the workspace could not be made or removed",
+    "workspace_full": "the disk for workspaces is full",
+    "workspace_unwritable": "the workspace could not be created or removed",
     "not_collected": "the changes could not be collected",
     "start_failed": "the supervisor could not be started",
 }

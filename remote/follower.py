@@ -1,4 +1,4 @@
-"""Following a turn: its output from any offset to its end, over as many channels as that takes."""
+"""Following a turn: its output from any offset to its end, over as many channels as needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from remote.input_sender import InputSender
 from remote.programs import Attach, Request, start_request
 from remote.spool import Batch, Exit, Spool
 
-_PERMIT_S = 0.5  # between two looks whether a start is permitted
+_PERMIT_S = 0.5  # between two checks whether a start is permitted
 
 
 def _always() -> bool:
@@ -34,13 +34,13 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """How a turn is held."""
+    """Lease settings of a turn."""
 
-    lease_s: int = 90  # without a heartbeat for so long, the host ends the turn
+    lease_s: int = 90  # the host terminates the turn after this long without a heartbeat
     beat_s: float = 10.0  # between two heartbeats
-    may_start: Callable[[], bool] = _always  # nothing is started while this is false
-    may_hold: Callable[[], bool] = _always  # no heartbeat is sent while this is false
-    epoch: int = 0  # of the claim: what followers with a lower one than another's say is not for the agent
+    may_start: Callable[[], bool] = _always  # nothing is started while this returns False
+    may_hold: Callable[[], bool] = _always  # no heartbeat is sent while this returns False
+    epoch: int = 0  # of the claim: input from followers with a lower epoch than another's is ignored
 
     def __post_init__(self) -> None:
         if self.lease_s < 1 or self.beat_s >= self.lease_s:
@@ -61,15 +61,15 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Follower:
-    """Follow the turn in `spool` from byte `offset` of its output, after starting `command` there if one is given.
+    """Follow the turn in `spool` from byte `offset` of its output, after starting `command` there if given.
 
-    A command whose spool exists was started before and is not started again; with one, the offset is 0. Its
-    `forward_env` is not looked at: the caller, who knows the worker's environment, has put it into `env`. Where
-    there are `workspace_roots`, it is started in one of these directories or below, or not at all.
-    See Follower for use and errors; entering raises ValueError for a command that a shell could not run as meant.
+    A command whose spool exists was started before and is not started again; with a command, the offset is 0. Its
+    `forward_env` is ignored: the caller, who knows the worker's environment, has put it into `env`. If there are
+    `workspace_roots`, the command is started in or below one of these directories, or not at all.
+    See Follower for use and errors; entering raises ValueError for a command that no shell could run as intended.
     """
     if command and offset:
-        raise ValueError("a start begins at offset 0; attach without a command to go on elsewhere")
+        raise ValueError("a start begins at offset 0; attach without a command to continue elsewhere")
     backoff = Backoff(patience, rng or Random(), clock)  # noqa: S311 - jitter is no secret
     return Follower(
         host, spool, command, offset, tuple(workspace_roots), lease, patience, max_line, backoff, clock, sleep
@@ -84,10 +84,10 @@ class Follower(InputSender):
                 ...
         turn.exit
 
-    Entering attaches. Leaving detaches: the turn goes on, and its host ends it when its lease runs out.
-    Entering and the next batch raise HostUnreachable after `patience.give_up_s` seconds without the host, and any
-    other HostError at once. Waiting for a batch may be cancelled and begun again without loss. `detach` is heard
-    at any time, also while entering; there are no batches then.
+    Entering attaches. Leaving detaches: the turn keeps running, and its host terminates it when its lease expires.
+    Entering and iterating raise HostUnreachable after `patience.give_up_s` seconds without the host, and any other
+    HostError at once. Waiting for a batch may be cancelled and restarted without loss. `detach` takes effect at
+    any time, even while entering; no batches follow.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Follower(InputSender):
     ) -> None:
         super().__init__()
         self.exit: Exit | None = None  # set with the last batch; None after a detach
-        self.reattachments = 0  # how often it attached again, after it had lost its channel
-        self.asked = False  # the host was told to start the command: it may run, whatever came back
+        self.reattachments = 0  # how often it attached again after losing its channel
+        self.asked = False  # the host was asked to start the command: it may run, whatever the answer
         self._host = host
         self._spool = spool
-        self._command = command  # None once it is known to have started
+        self._command = command  # None once it has certainly started
         self._offset = offset
         self._workspace_roots = workspace_roots
         self._lease = lease
@@ -129,12 +129,12 @@ class Follower(InputSender):
 
     @property
     def attached(self) -> bool:
-        """Whether there is a channel to the turn at the moment."""
+        """Return True while there is a channel to the turn."""
         return self._attachment is not None
 
     @property
     def out_of_reach_s(self) -> float:
-        """Seconds for which nothing of ours can have reached the host; 0 while it is attached to."""
+        """Return the seconds for which nothing of ours can have reached the host; 0 while attached."""
         return 0.0 if self._lost_at is None else self._clock() - self._lost_at
 
     async def __aenter__(self) -> Self:
@@ -164,9 +164,9 @@ class Follower(InputSender):
         return self._batches.popleft()
 
     async def cancel(self) -> None:
-        """Have the turn ended by its command's ladder. Go on reading: it may still say something.
+        """Terminate the turn by its command's stop ladder. Keep reading: more output may follow.
 
-        Without a channel at the moment, the next attachment asks for it.
+        If there is no channel, the next attachment requests it.
         """
         self._cancelled = True
         if self._attachment:
@@ -174,10 +174,9 @@ class Follower(InputSender):
                 await self._attachment.cancel()
 
     async def stderr_tail(self) -> bytes:
-        """The end of what the agent wrote to stderr, at most 64 KiB; after the turn's end.
+        """Return the end of the agent's stderr, at most 64 KiB, after the turn has finished.
 
-        Like `remove_spool`, it asks over the channel that is there already, and over a new one if that is lost.
-        Raises HostError.
+        Like `remove_spool`, use the existing channel, or a new one if that is lost. Raise HostError.
         """
         if self._attachment is not None:
             with contextlib.suppress(HostUnreachable):
@@ -186,7 +185,7 @@ class Follower(InputSender):
         return await read_stderr_tail(self._host, self._spool)
 
     async def remove_spool(self) -> None:
-        """Remove the spool, after the turn's end, and detach. Raises HostError; SpawnRefused (spool_in_use)."""
+        """Remove the spool after the turn has finished; detach. Raise HostError; SpawnRefused (spool_in_use)."""
         attachment = self._attachment
         if attachment is not None:
             try:
@@ -199,7 +198,7 @@ class Follower(InputSender):
             await remove_spool(self._host, self._spool)
 
     async def detach(self) -> None:
-        """Stop following. The turn goes on."""
+        """Stop following. The turn keeps running."""
         self._detached.set()
         await self._drop()
 
@@ -217,7 +216,7 @@ class Follower(InputSender):
         self.exit = attachment.exit
 
     async def _attach(self) -> None:
-        """Attach, however many tries that takes, unless told to detach."""
+        """Attach, in as many tries as needed, unless detached."""
         while self._attachment is None and not self._detached.is_set():
             if self._command and not self._lease.may_start():
                 await self._pause(_PERMIT_S)
@@ -242,7 +241,7 @@ class Follower(InputSender):
         stale_s = math.ceil(self._patience.answer_s)
         request = self._request(Attach(self._spool, self._name, nonce, self._offset, stale_s, self._lease.epoch))
         channel = await self._host.open_channel()
-        # Kept at once: whoever waits for it may be cancelled at the same time.
+        # Assign at once: the caller may be cancelled at the same moment.
         self._attachment = await attach(
             self._host,
             channel,
@@ -265,7 +264,7 @@ class Follower(InputSender):
         if self._detached.is_set() or not self._lease.may_start():
             return False
         self.asked = True
-        self._lost_at = None  # what goes out now may be heard, even if no answer comes back
+        self._lost_at = None  # what is sent now may arrive, even if no answer comes back
         return True
 
     def _request(self, attach: Attach) -> Request:
@@ -279,7 +278,7 @@ class Follower(InputSender):
         await self._unless_detached(self._sleep(seconds))
 
     async def _unless_detached(self, work: Awaitable[None]) -> None:
-        """Wait for `work`; break it off when we detach."""
+        """Wait for `work`; cancel it on detach."""
         task, detached = asyncio.ensure_future(work), asyncio.create_task(self._detached.wait())
         try:
             await asyncio.wait((task, detached), return_when=asyncio.FIRST_COMPLETED)
@@ -289,7 +288,7 @@ class Follower(InputSender):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         if not task.cancelled():
-            task.result()  # raises what it has raised
+            task.result()  # raises its exception, if any
 
     async def _drop(self) -> None:
         attachment, self._attachment = self._attachment, None

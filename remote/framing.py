@@ -1,4 +1,4 @@
-"""Lines out of chunks of bytes, in linear time however long the lines are."""
+"""Lines from chunks of bytes, in linear time regardless of line length."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class LineOverflow(Exception):
 
 
 class LineFramer:
-    """Cuts a stream into lines and knows where in the stream it is."""
+    """Splits a stream into lines and tracks the offset."""
 
     def __init__(self, offset: int = 0, max_line: int = MAX_LINE_BYTES) -> None:
-        self.offset = offset  # where the line begins that is not complete yet
+        self.offset = offset  # of the incomplete line
         self._max_line = max_line
         self._parts: list[bytes] = []  # of that line
-        self._size = 0  # of these parts together
+        self._size = 0  # total size of these parts
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that `chunk` completes, without their newlines. Raises LineOverflow."""
+        """Return the lines that `chunk` completes, without their newlines. Raise LineOverflow."""
         if self._size + len(chunk) > self._max_line:
             self._check(chunk)
         lines = chunk.split(b"\n")

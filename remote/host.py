@@ -1,48 +1,48 @@
-"""The seam between a turn and the machine it runs on: anything that opens a shell channel is a host."""
+"""The seam between a turn and its machine: anything that opens a shell channel is a host."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-READ_BYTES = 262_144  # at most so many bytes in one read of a channel
+READ_BYTES = 262_144  # maximum per read from a channel
 
 
 class Channel(Protocol):
-    """One shell on a host: its stdin and its stdout, as bytes. It runs `shell.BOOT`.
+    """A shell on a host: its stdin and stdout, as bytes. It runs `shell.BOOT`.
 
-    Ending a channel ends nothing on the host but that shell.
+    Closing a channel ends only that shell on the host.
     """
 
     async def write(self, data: bytes) -> None:
-        """Send all of `data`. Raises HostUnreachable when the channel has ended."""
+        """Send all of `data`. Raise HostUnreachable if the channel has ended."""
 
     async def read(self) -> bytes:
         """Return the next bytes, at most READ_BYTES, or b"" at the end. A cancelled read loses nothing.
 
-        So does a read beside `close`: it returns the very next bytes, or b"".
+        Neither does a read concurrent with `close`: it returns the very next bytes, or b"".
         """
 
     async def close(self) -> None:
-        """End the channel. Takes a bounded time, never raises, and may be repeated."""
+        """Close the channel. Takes bounded time, never raises, and may be repeated."""
 
 
 class Host(Protocol):
-    """A machine that turns can run on."""
+    """A machine that can run turns."""
 
     @property
     def name(self) -> str:
-        """What people call it, for messages and labels."""
+        """Return the display name, for messages and labels."""
 
     @property
     def path(self) -> str:
-        """Directories that go before the PATH of its shells; may be empty."""
+        """Return the directories to put before the PATH of its shells; may be empty."""
 
     @property
     def rest_s(self) -> float:
-        """Seconds for which it is better left alone, because it keeps failing; 0: it is ready."""
+        """Return the seconds for which to leave it alone because it keeps failing; 0: it is ready."""
 
     async def open_channel(self) -> Channel:
-        """Start a shell there. Raises HostError; HostUnreachable when it is worth another try."""
+        """Start a shell there. Raise HostError; HostUnreachable if a retry may help."""
 
     async def close(self) -> None:
-        """End what is kept open to it. Turns go on there."""
+        """Close all connections to it. Its turns keep running."""

@@ -1,4 +1,4 @@
-"""Questions to a host: functions of `scripts/`, whose output is the answer, or which refuse."""
+"""Queries to a host: functions of `scripts/` that print the answer, or refuse."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from remote.host import Host
 from remote.run import Output, run_script
 from remote.shell import library
 
-_REFUSED = 90  # how the scripts exit when they refuse
+_REFUSED = 90  # exit status of scripts that refuse
 
 
 async def ask(host: Host, files: Sequence[str], function: str, *args: str, timeout_s: float = 30.0) -> bytes:
-    """Call a function of these files of `scripts/`, and return what it printed.
+    """Call a function from these files of `scripts/` and return what it printed.
 
-    Raises HostUnreachable, SpawnRefused, and HostError for what should not happen.
+    Raise HostUnreachable, SpawnRefused, or HostError for any other failure.
     """
     script = f'{library(*files)}\n{function} "$@"'
     return answered(host, function, await run_script(host, script, args, timeout_s=timeout_s))
 
 
 def answered(host: Host, function: str, output: Output) -> bytes:
-    """What a function printed. Raises SpawnRefused, HostError."""
+    """Return what a function printed. Raise SpawnRefused or HostError if it failed."""
     if output.exit == 0:
         return output.stdout
     said = output.stderr.decode("utf-8", "replace").strip()

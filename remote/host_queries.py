@@ -1,4 +1,4 @@
-"""What a worker asks a host beside its turns: about spools, and about what a turn needs."""
+"""A worker's queries to a host outside its turns: about spools, and about what a turn needs."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from remote.run import Output, run_script
 from remote.shell import library
 from remote.spool import Spool
 
-STDERR_TAIL_BYTES = 65_536  # as follower.sh has it, too
-_PROBE_MARGIN_S = 10.0  # for the channel; the host itself ends a probe in time
+STDERR_TAIL_BYTES = 65_536  # also in follower.sh
+_PROBE_MARGIN_S = 10.0  # for the channel; the host itself kills a probe in time
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolState:
-    """One spool found on a host."""
+    """A spool found on a host."""
 
     id: str
-    alive: bool  # its supervisor runs
-    ended: bool  # its turn has ended in order; neither alive nor ended: killed, and nobody has attached since
-    age_s: int | None  # since somebody followed it last; None if the host cannot tell
+    alive: bool  # its supervisor is running
+    ended: bool  # its turn finished properly; neither alive nor ended: killed, and not attached to since
+    age_s: int | None  # since it was last followed; None if the host cannot tell
 
 
 async def read_session_files(host: Host, spool: Spool, files: SessionFiles) -> bytes:
-    """Return the lines that were added to these files since the turn began, file after file.
+    """Return the lines added to these files since the turn began, file by file.
 
-    Each ends in a newline. The root is the one that the turn was started with. Raises HostUnreachable, and
-    SpawnRefused for a missing spool.
+    Each ends in a newline. The root is the one that the turn was started with. Raise HostUnreachable, or
+    SpawnRefused if the spool is missing.
     """
     output = await _ask(host, "read_session_files", spool.root, spool.id, *files.patterns, timeout_s=120.0)
     return b"".join(line + b"\n" for line in output.split(b"\n") if line)
 
 
 async def read_stderr_tail(host: Host, spool: Spool, max_bytes: int = STDERR_TAIL_BYTES) -> bytes:
-    """Return the end of what the agent wrote to stderr. Raises HostUnreachable, and SpawnRefused (no spool)."""
+    """Return the end of the agent's stderr. Raise HostUnreachable, or SpawnRefused if the spool is missing."""
     return await _ask(host, "read_stderr_tail", spool.root, spool.id, str(max_bytes))
 
 
 async def read_input(host: Host, spool: Spool) -> bytes:
-    """Return all that the agent of a live turn was told so far, in lines. Raises HostUnreachable, SpawnRefused.
+    """Return all input lines of a live turn so far. Raise HostUnreachable or SpawnRefused.
 
-    A follower that attached before may read it whole: nobody else says anything any more.
+    A follower that has attached reads all of it: no earlier follower can add lines any more.
     """
     return await _ask(host, "read_input", spool.root, spool.id, timeout_s=120.0)
 
 
 async def free_bytes(host: Host, path: str) -> int:
-    """Return the bytes free for us on the file system where `path`, absolute or below ~/, is or would be made."""
+    """Return the bytes available to us on the file system where `path`, absolute or below ~/, is or would be."""
     return 1024 * int(await _ask(host, "free_kibibytes", path))
 
 
 async def list_spools(host: Host, root: str) -> list[SpoolState]:
-    """Return the spools below `root`. Raises HostUnreachable."""
+    """Return the spools below `root`. Raise HostUnreachable."""
     output = await _ask(host, "list_spools", root)
     return [_parse_state(line) for line in output.decode().splitlines()]
 
 
 async def remove_spool(host: Host, spool: Spool) -> None:
-    """Remove a spool whose turn has ended or was killed; none is fine. Raises SpawnRefused (spool_in_use)."""
+    """Remove a spool, if any, whose turn has finished or was killed. Raise SpawnRefused (spool_in_use)."""
     await _ask(host, "remove_spool", spool.root, spool.id)
 
 
 async def remove_drafts(host: Host, root: str, older_than_s: int) -> None:
-    """Remove what is left of starts that were cut off so long ago, before there was a spool."""
+    """Remove the remains of starts that were cut off at least that long ago, before there was a spool."""
     await _ask(host, "remove_drafts", root, str(older_than_s))
 
 
@@ -77,37 +77,37 @@ async def check_workspace(host: Host, path: str, roots: Sequence[str] = ()) -> N
 
 
 async def check_spool_root(host: Host, root: str) -> None:
-    """Make the directory of all spools unless it is there. Raises SpawnRefused if nothing can be written there."""
+    """Create the directory of all spools if missing. Raise SpawnRefused if nothing can be written there."""
     await _ask(host, "check_spool_root", root)
 
 
 async def may_write(host: Host, path: str) -> bool:
-    """Whether the permissions let us write there."""
+    """Return True if permissions let us write there."""
     return await _ask(host, "may_write", path) == b"yes\n"
 
 
 async def environment_names(host: Host) -> frozenset[str]:
-    """Return the names of the variables that are set on the host for all that runs there; not their values."""
+    """Return the names, not the values, of the variables set on the host for everything that runs there."""
     return frozenset((await _ask(host, "environment_names")).decode(errors="replace").splitlines())
 
 
 async def clock_offset_s(host: Host, clock: Callable[[], float]) -> float:
-    """Return how many seconds the host is ahead of `clock`, at least; 0 if that may be the way there and back."""
+    """Return the seconds that the host is at least ahead of `clock`; 0 if transit time may explain them."""
     asked_at = clock()
-    there = int(await _ask(host, "epoch"))  # cut off: it may have been up to a second later
+    there = int(await _ask(host, "epoch"))  # truncated: the actual time may be up to a second later
     least, most = there - clock(), there + 1 - asked_at
     return max(least, min(most, 0.0))
 
 
 async def check_tools(host: Host) -> None:
-    """Raise SpawnRefused (tool_missing) unless the programs that every turn needs are there."""
+    """Raise SpawnRefused (tool_missing) unless the programs that every turn needs are installed."""
     await _ask(host, "require_tools")
 
 
 async def probe(host: Host, argv: Sequence[str], timeout_s: float = 15.0) -> Output:
-    """Run a foreign program such as `claude --version` with no input.
+    """Run an external program such as `claude --version` with no input.
 
-    The host kills it, and whatever is left of its process group, after `timeout_s`; its exit is 137 then.
+    After `timeout_s`, the host kills it and everything left of its process group; its exit is then 137.
     A program that is not found exits with 127.
     """
     script = f'{library("upkeep")}\nprobe "$@"'

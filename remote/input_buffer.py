@@ -1,34 +1,34 @@
-"""What a turn is told while it runs: kept until it is written, and written again to each new attachment."""
+"""Input of a running turn: kept until it is written, and written again to each new attachment."""
 
 from __future__ import annotations
 
-MAX_INPUT_LINE_BYTES = 2**20  # a host's shell reads them byte by byte: measured, about a second
+MAX_INPUT_LINE_BYTES = 2**20  # a host's shell reads byte by byte: measured, about a second
 
 
 class InputBuffer:
-    """The words of one follower. Its lines are numbered on from those that the host had before."""
+    """Input of one follower. Its lines are numbered after those that the host already had."""
 
     def __init__(self) -> None:
-        self.stop: bytes | None = None  # what asks the agent to end by itself
+        self.stop: bytes | None = None  # asks the agent to finish by itself
         self.ended = False  # no more lines will follow
-        self._lines: list[bytes] = []  # those not known to have arrived
-        self._known: int | None = None  # how many lines the host has for certain; None: it was not heard of yet
+        self._lines: list[bytes] = []  # not yet confirmed by the host
+        self._known: int | None = None  # lines confirmed by the host; None: it has not answered yet
 
     def say(self, line: bytes) -> None:
-        """Keep a line. Raises ValueError for what is none."""
+        """Keep a line. Raise ValueError if it is invalid or the input has ended."""
         if self.ended:
-            raise ValueError("the input of this turn was ended before")
+            raise ValueError("the input of this turn has already ended")
         check_line(line)
         self._lines.append(line)
 
     def arrived(self, lines: int) -> None:
-        """The host has so many lines, those from before us among them."""
+        """Record that the host has this many lines, including those from before us."""
         if self._known is not None:
             del self._lines[: max(0, lines - self._known)]
         self._known = lines
 
     def after(self, number: int) -> tuple[int, bytes] | None:
-        """Return the first line behind that number which the host may lack: its number, and the word for it."""
+        """Return the first line after that number which the host may lack: its number, and the bytes to send."""
         if self._known is None:
             return None
         number = max(number, self._known) + 1
@@ -39,8 +39,8 @@ class InputBuffer:
 
 
 def check_line(line: bytes) -> None:
-    """Raise ValueError for what a host's shell cannot read as one line."""
+    """Raise ValueError if a host's shell cannot read this as one line."""
     if b"\n" in line or b"\0" in line:
-        raise ValueError("a line for an agent holds no newline and no NUL byte")
+        raise ValueError("a line for an agent must not contain a newline or a NUL byte")
     if len(line) > MAX_INPUT_LINE_BYTES:
-        raise ValueError(f"a line for an agent has at most {MAX_INPUT_LINE_BYTES:,} bytes, not {len(line):,}")
+        raise ValueError(f"a line for an agent may have at most {MAX_INPUT_LINE_BYTES:,} bytes, not {len(line):,}")

@@ -1,4 +1,4 @@
-"""The part of a follower that tells its turn something, over whichever attachment there is."""
+"""The part of a follower that sends input to its turn, over whichever attachment exists."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from remote.input_buffer import InputBuffer, check_line
 
 
 class InputSender:
-    """Has each line said once and in order, and all of it told again to an attachment that may lack it."""
+    """Sends each line once and in order, and resends whatever a new attachment may lack."""
 
     def __init__(self) -> None:
-        self.said: int | None = None  # lines of the input when first attached; None: not live, or not attached yet
+        self.said: int | None = None  # input lines at the first attachment; None: not live, or not attached yet
         self._attachment: Attachment | None = None
         self._input = InputBuffer()
         self._live: bool | None = None  # None: not attached yet
         self._telling: set[asyncio.Task[None]] = set()
 
     async def send(self, line: bytes) -> None:
-        """Say a line, without its newline, to the agent of a live turn; in the order of the calls, and once.
+        """Send a line, without its newline, to the agent of a live turn; once, and in the order of the calls.
 
-        Returns once it is on its way; without a channel at the moment, the next attachment sends it. May be called
-        before the first one. Raises ValueError for what is no line, and for a turn that is not live.
+        Return once it is on its way; if there is no channel, the next attachment sends it. May be called before
+        the first one. Raise ValueError if the line is invalid or the turn is not live.
         """
         if self._live is False:
-            raise ValueError("this turn is not live: its agent reads no more than its prompt")
+            raise ValueError("this turn is not live: its agent reads only its prompt")
         self._input.say(line)
         await self._tell()
 
     async def end_input(self) -> None:
-        """Nothing more will be sent: the agent reads the end of its input behind what was sent. As `send`."""
+        """End the input: the agent reads its end after what was sent. Otherwise like `send`."""
         self._input.ended = True
         await self._tell()
 
     async def soft_stop(self, text: bytes) -> None:
-        """Put `text`, one line, into the spool's file `stop`, for an agent that looks there. As `send`."""
+        """Write `text`, one line, to the spool's file `stop`, which some agents check. Otherwise like `send`."""
         check_line(text)
         self._input.stop = text
         await self._tell()
 
     def _heard(self, said: int | None) -> None:
-        """A new attachment has told how many lines were said; None: the turn is not live."""
+        """Record the line count that a new attachment reported; None: the turn is not live."""
         self._live = said is not None
         if said is not None:
             self._input.arrived(said)
             self.said = said if self.said is None else self.said
 
     async def _tell(self) -> None:
-        # Goes on when whoever waits for it is cancelled.
+        # Continues if the caller is cancelled.
         await asyncio.shield(self._start_telling())
 
     def _start_telling(self) -> asyncio.Task[None]:
@@ -61,5 +61,5 @@ class InputSender:
 
     async def _tell_host(self) -> None:
         if self._attachment is not None:
-            with contextlib.suppress(HostUnreachable):  # the next attachment tells it again
+            with contextlib.suppress(HostUnreachable):  # the next attachment sends it again
                 await self._attachment.tell(self._input)

@@ -1,4 +1,4 @@
-"""The programs that start a turn on a host, or attach to one: a `Command` in the shell's words."""
+"""Programs that start a turn on a host or attach to one: a `Command` as shell words."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ _OWN_FILES = (  # see state.sh
     *("turn", "supervisor", "watcher", "agent", "heartbeat", "reason", "end", "said", "closed", "writer", "wake"),
     *("prompt", "prompt.new", "events", "err", "session_root", "session_sizes", "input", "stop", "stop.new"),
 )
-_LARGEST_WORD = 65_536  # bytes; a prompt up to here is a word of the program, which saves the host two processes
+_LARGEST_WORD = (
+    65_536  # bytes; a prompt up to this size is a word of the program, which saves the host two processes
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent to a host to attach. It holds secrets."""
+    """Data sent to a host to attach. Contains secrets."""
 
     program: bytes = field(repr=False)
-    prompt: bytes = field(repr=False, default=b"")  # only when the host asks for it
+    prompt: bytes = field(repr=False, default=b"")  # sent only if the host asks for it
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """What one attachment asks for."""
+    """Parameters of one attachment."""
 
     spool: Spool
-    follower: str  # the same for all attachments of one follower: the next ends the one before
-    nonce: str  # of this attachment's answer
-    offset: int  # in the output, of the first byte wanted
-    stale_s: int  # a heartbeat that was under way for longer holds no lease
-    epoch: int = 0  # followers with a lower one than another has tell the agent nothing
+    follower: str  # shared by all attachments of one follower: the next ends the one before
+    nonce: str  # of this attachment's answers
+    offset: int  # of the first output byte to send
+    stale_s: int  # a heartbeat that was in transit for longer renews no lease
+    epoch: int = 0  # input from followers with a lower epoch than another's is ignored
 
     def request(self, path: str = "") -> Request:
-        """Return what follows a spool that must exist."""
+        """Return the request to follow a spool that must exist."""
         return Request(program(_functions(), "attach", variables=self.variables(), path=path))
 
     def variables(self) -> dict[str, str | int]:
-        """Return what `follower.sh` needs."""
+        """Return the variables that `follower.sh` needs."""
         return {
             "root": self.spool.root,
             "id": self.spool.id,
@@ -68,10 +70,10 @@ def start_request(
     workspace_roots: Sequence[str] = (),
     path: str = "",
 ) -> Request:
-    """Return what starts `command` unless it was started before, and follows it.
+    """Return the request that starts `command` unless it was started before, and follows it.
 
-    `workspace_roots` are the directories that its `cwd` must lie in, if there are any; `path` goes before the
-    host's PATH. Raises ValueError for a command that no shell could run as it is meant.
+    If there are `workspace_roots`, its `cwd` must be in one of them; `path` goes before the host's PATH. Raise
+    ValueError for a command that no shell could run as intended.
     """
     check_command(command)
     prompt = command.stdin
@@ -95,7 +97,7 @@ def start_request(
 
 
 def check_command(command: Command) -> None:
-    """Raise ValueError for what the shell could not do as it is meant."""
+    """Raise ValueError for a command that no shell could run as intended."""
     if not command.argv or not command.argv[0] or command.argv[0].startswith("-"):
         raise ValueError(f"argv must begin with a program, not with {command.argv[:1]!r}")
     if not command.cwd.startswith("/"):
@@ -104,24 +106,26 @@ def check_command(command: Command) -> None:
         if not _NAME.fullmatch(name) or name.startswith("RUNTURN_"):
             raise ValueError(f"a shell cannot set, or runturn reserves, the environment variable {name!r}")
     for name, value in command.env.items():
-        if "\0" in value:  # which is not shown: it may be a secret
-            raise ValueError(f"the environment variable {name} holds a NUL byte, which no program can be given")
+        if "\0" in value:  # do not show it: it may be a secret
+            raise ValueError(f"the environment variable {name} contains a NUL byte, which no program can receive")
     if not all(_SIGNAL.fullmatch(rung.name) for rung in command.stop):
         raise ValueError(f"signals are named like INT, TERM and KILL: {command.stop!r}")
     if command.live and command.stdin and not command.stdin.endswith(b"\n"):
-        raise ValueError("the input of a live turn is made of lines; the last one of its stdin lacks its newline")
+        raise ValueError(
+            "the input of a live turn consists of lines; the last line of its stdin lacks its newline"
+        )
     _check_files(command.files)
 
 
 def _check_files(files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         if not _FILE.fullmatch(name) or name in _OWN_FILES or name.startswith("follower."):
-            raise ValueError(f"a file beside a command has a plain name that no spool uses itself, not {name!r}")
+            raise ValueError(f"a command's file must have a plain name that no spool uses itself, not {name!r}")
         if b"\0" in content:
-            raise ValueError(f"the file {name} holds a NUL byte, which cannot be passed to a host")
+            raise ValueError(f"the file {name} contains a NUL byte, which cannot be passed to a host")
     size = sum(map(len, files.values()))
     if size > _LARGEST_FILES:
-        raise ValueError(f"the files beside a command have {size:,} bytes, more than {_LARGEST_FILES:,}")
+        raise ValueError(f"a command's files have {size:,} bytes, more than {_LARGEST_FILES:,}")
 
 
 def _functions() -> str:
@@ -129,7 +133,7 @@ def _functions() -> str:
 
 
 def _argument(word: str, spool: Spool) -> str | Quoted:
-    """With the path of the spool in its place, which only the host may know."""
+    """Return the word with the spool's path filled in, which perhaps only the host can expand."""
     if SPOOL not in word:
         return word
     path = quote(spool.path)
@@ -139,7 +143,7 @@ def _argument(word: str, spool: Spool) -> str | Quoted:
 
 
 def _files(command: Command) -> bytes:
-    """The lines that `fill` evaluates."""
+    """Return the shell lines that `fill` evaluates."""
     lines = (
         b'printf %%s %b >"$draft/%b" || return\n'
         % (quote(content.decode("utf-8", "surrogateescape")), name.encode())
@@ -149,7 +153,7 @@ def _files(command: Command) -> bytes:
 
 
 def _environment(command: Command) -> str:
-    """The lines that `launch` evaluates: in the locale C, until the host's or the command's own replaces it."""
+    """Return the lines that `launch` evaluates: in the C locale, until the host's or the command's replaces it."""
     lines = {name: f"unset {name}\n".encode() for name in command.unset_env}
     lines |= {name: b"export " + assignment(name, value) for name, value in command.env.items()}
     locale = b"LC_ALL=$1\n" + lines.pop("LC_ALL", b"")
@@ -172,7 +176,7 @@ def _session_variables(command: Command) -> dict[str, str]:
 
 
 def _session_root(files: SessionFiles, env: Mapping[str, str]) -> str:
-    """Return the root as far as the command's own environment decides it, else an empty string."""
+    """Return the root if the command's own environment determines it, else an empty string."""
     if root := env.get(files.root_env):
         return root
     return f"{env['HOME']}/{files.root_default}" if "HOME" in env else ""

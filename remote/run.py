@@ -1,4 +1,4 @@
-"""Short commands on a host, whose whole output is the answer."""
+"""Short commands on a host that return their whole output."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _STDERR_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a command left."""
+    """Exit status and output of a command."""
 
     exit: int  # 128 + n after signal n
     stdout: bytes
-    stderr: bytes  # its last 64 KiB, without NULs and newlines at its end
+    stderr: bytes  # its last 64 KiB, without NULs and trailing newlines
 
 
 async def run_script(host: Host, script: str, args: Sequence[str] = (), *, timeout_s: float = 30.0) -> Output:
-    """Run a POSIX sh script, which finds `args` in "$@" and no input, and return what it printed.
+    """Run a POSIX sh script with `args` in "$@" and no input, and return its output.
 
-    The script has to end by itself: after `timeout_s` seconds, only its channel is closed.
-    Raises HostUnreachable when that happens, or when the channel ends before the script does.
+    The script must exit by itself: after `timeout_s` seconds, only its channel is closed.
+    Raise HostUnreachable if that happens, or if the channel ends before the script does.
     """
     nonce = secrets.token_hex(16)
     variables = {"nonce": nonce, "script": script}
@@ -37,7 +37,7 @@ async def run_script(host: Host, script: str, args: Sequence[str] = (), *, timeo
         async with asyncio.timeout(timeout_s):
             printed = await _converse(channel, request)
     except TimeoutError as error:
-        raise HostUnreachable(host.name, f"a command did not end within {timeout_s} s") from error
+        raise HostUnreachable(host.name, f"a command did not finish within {timeout_s} s") from error
     finally:
         await channel.close()
     return _parse(host, printed, nonce)

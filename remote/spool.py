@@ -1,4 +1,4 @@
-"""The spool: the directory on a host that holds one attempt of a turn."""
+"""The spool: the directory on a host with one attempt of a turn."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ _ROOT = re.compile(r"(?:~/|/)[^\0-\x1f\x7f]*[^\0-\x1f\x7f/]")
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """The place of one attempt on a host. Two starts in the same spool are one start."""
+    """Location of one attempt on a host. Two starts in the same spool are one start."""
 
-    root: str  # the directory of all spools on that host, absolute or below ~/; made when missing
+    root: str  # the directory of all spools on that host, absolute or below ~/; created if missing
     id: str  # its name there: letters, digits, dot, dash and underscore, at most 128
 
     def __post_init__(self) -> None:
         if not _ROOT.fullmatch(self.root):
             raise ValueError(
-                f"a spool root is absolute or below ~/, without control characters, not {self.root!r}"
+                f"a spool root must be absolute or below ~/, without control characters, not {self.root!r}"
             )
         if not _ID.fullmatch(self.id):
-            raise ValueError(f"a spool id is made of letters, digits, dot, dash and underscore, not {self.id!r}")
+            raise ValueError(f"a spool id consists of letters, digits, dot, dash and underscore, not {self.id!r}")
 
     @property
     def path(self) -> str:
-        """The spool's own directory, as its host reads it."""
+        """Return the spool's directory, for its host to expand."""
         return f"{self.root}/{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some consecutive lines of a turn's output."""
+    """Consecutive lines of a turn's output."""
 
-    offset: int  # where the first line begins in the output, in bytes
+    offset: int  # of the first line in the output, in bytes
     lines: list[bytes]  # without their newlines, at least one; a line may be empty
-    replayed: bool  # they were all there before this attachment began
+    replayed: bool  # all of them existed before this attachment began
 
     @property
     def end(self) -> int:
-        """Where the next line begins."""
+        """Return the offset of the next line."""
         return self.offset + sum(map(len, self.lines)) + len(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a turn ended. Nothing of it runs any more."""
+    """Exit of a turn. None of its processes is left."""
 
-    code: int | None  # the agent's exit code, 128 + n after signal n; None if nobody saw it
-    reason: str  # "exit" by itself, "cancel" asked for, "lease" nobody followed, "lost" its supervisor was killed
+    code: int | None  # the agent's exit code, 128 + n after signal n; None: unknown
+    reason: str  # "exit": by itself; "cancel": on request; "lease": expired; "lost": its supervisor was killed

@@ -1,4 +1,4 @@
-"""The bytes of one attachment, read: the host's answer, the output's lines, the end marker."""
+"""Parsers for the bytes of one attachment: the host's answer, the output's lines, the end marker."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _LONGEST_ANSWER = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The attachment stands."""
+    """The attachment is established."""
 
-    size: int  # bytes of output that were there already
-    turn_nonce: str  # proves that an end marker is one
-    said: int | None = None  # lines that the agent was told so far; None: the turn is not live
+    size: int  # bytes of output that already existed
+    turn_nonce: str  # authenticates the end marker
+    said: int | None = None  # input lines sent to the agent so far; None: the turn is not live
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The host wants something before it starts: the "prompt", or the word to "go" on."""
+    """The host needs something before it starts: the "prompt", or the word to "go" ahead."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The host will not attach."""
+    """The host refuses to attach."""
 
     code: str
     detail: str
@@ -37,11 +37,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Removing:
-    """The host removes the spool, and ends the channel then."""
+    """The host is removing the spool, and then ends the channel."""
 
 
 class Answer:
-    """Finds the host's answers in what a channel prints. Start-up files of its shell may print before them."""
+    """Finds the host's answers in a channel's output. Start-up files of its shell may print before them."""
 
     def __init__(self, nonce: str) -> None:
         self._ready = f"\nRT-READY {nonce} ".encode()
@@ -49,10 +49,10 @@ class Answer:
         self._wanted = f"\nRT-SEND {nonce} ".encode()
         self._removing = f"\nRT-REMOVING {nonce}\n".encode()
         self._seen = b""
-        self.rest = b""  # what followed the answer
+        self.rest = b""  # bytes after the answer
 
     def feed(self, chunk: bytes) -> Ready | Refused | Wanted | Removing | None:
-        """Return an answer once it is complete. After Wanted, the answer proper is still to come."""
+        """Return an answer once it is complete. After Wanted, the actual answer is still to come."""
         self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
         if words := self._after(self._ready):
             size, turn_nonce, *said = words.split(" ")
@@ -77,7 +77,7 @@ class Answer:
 
 
 class StderrTail:
-    """Finds the end of an agent's stderr in what a channel prints. The last of the output may come before it."""
+    """Finds the end of an agent's stderr in a channel's output, after the last of the agent's output."""
 
     def __init__(self, nonce: str) -> None:
         self._begin = f"\nRT-STDERR {nonce}\n".encode()
@@ -85,7 +85,7 @@ class StderrTail:
         self._seen = b""
 
     def feed(self, chunk: bytes) -> bytes | None:
-        """Return it once it is complete."""
+        """Return the end of stderr once it is complete."""
         self._seen += chunk
         before, begun, text = self._seen.partition(self._begin)
         if not begun:
@@ -96,14 +96,14 @@ class StderrTail:
 
 
 class EventStream:
-    """Turns output into batches until the end marker comes.
+    """Turns output into batches until the end marker arrives.
 
-    The marker brings its own newline before it. So a line before it that is empty, or a piece of a marker for
-    which the disk had no room, is no output; such a line is held back until the next one tells.
+    The marker is preceded by a newline. So an empty line before it, or a piece of a marker for which the disk had
+    no space, is not output; a line like that is held back until the next one shows which it is.
     """
 
     def __init__(self, offset: int, ready: Ready, max_line: int = MAX_LINE_BYTES) -> None:
-        self.offset = offset  # of the first line that was not returned yet
+        self.offset = offset  # of the first line not returned yet
         self.exit: Exit | None = None
         self._size = ready.size
         self._marker = f'{{"runturn":"{ready.turn_nonce}"'.encode()
@@ -111,7 +111,7 @@ class EventStream:
         self._held: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[Batch]:
-        """Return the lines that `chunk` completes, and set `exit` at the marker. Raises LineOverflow."""
+        """Return the lines that `chunk` completes, and set `exit` at the marker. Raise LineOverflow."""
         lines = self._held + self._framer.feed(chunk)
         self._held = []
         for index, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Files as a tar archive: its size known before, its bytes in chunks, in bounded memory."""
+"""Files as a tar archive: its size known in advance, its bytes in chunks, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from pathlib import Path
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
 _CHUNK = 2**20
-# Without O_PATH, which Linux alone has, a directory has to be readable.
+# Without O_PATH, which only Linux has, a directory must be readable.
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file or directory of an archive."""
+    """A file or directory of an archive."""
 
     path: str  # in the archive
-    source: str | None  # of a file: its real path; None: a directory
+    source: str | None  # real path of a file; None: a directory
     size: int = 0  # bytes
     executable: bool = False
 
 
 class SourceChanged(Exception):
-    """A file is not what it was when it was chosen."""
+    """A file changed after it was chosen."""
 
 
 def archive_size(entries: Iterable[Entry]) -> int:
-    """The bytes of the archive."""
+    """Return the size of the archive in bytes."""
     return sum(len(_header(entry)) + _padded(entry.size) for entry in entries) + len(_END)
 
 
 def archive(entries: Sequence[Entry]) -> Iterator[bytes]:
-    """The archive, in chunks of about a mebibyte. Blocks; raises OSError and SourceChanged."""
+    """Yield the archive in chunks of about 1 MiB. Block while reading. Raise OSError or SourceChanged."""
     gathered = bytearray()
     for piece in _pieces(entries):
         gathered += piece
@@ -56,7 +56,7 @@ def _pieces(entries: Iterable[Entry]) -> Iterator[bytes]:
 
 
 def _content(source: str, size: int) -> Iterator[bytes]:
-    """The first `size` bytes of a file. One that was exchanged for a link or a pipe meanwhile is not followed."""
+    """Yield the first `size` bytes of a file. Do not follow one that was replaced by a link or a pipe."""
     descriptor = _opened(source)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -70,7 +70,7 @@ def _content(source: str, size: int) -> Iterator[bytes]:
 
 
 def _opened(source: str) -> int:
-    """A descriptor of a file, step by step: each of its directories may have been exchanged for a link, too."""
+    """Open a file step by step: each of its directories may have been replaced by a link, too."""
     *directories, name = Path(source).parts
     at = os.open(directories[0], _DIRECTORY)
     try:
@@ -87,7 +87,7 @@ def _header(entry: Entry) -> bytes:
     info.size = entry.size
     info.type = tarfile.DIRTYPE if entry.source is None else tarfile.REGTYPE
     info.mode = 0o755 if entry.executable or entry.source is None else 0o644
-    # Every tar reads it, busybox's too, long names included.
+    # Every tar reads this format and its long names, including busybox's.
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""A command in the workspace of a turn whose agent has ended: how it exits, and the end of what it prints."""
+"""A command in the workspace of a turn whose agent has exited: its exit status, and the end of its output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remote.shell import assignment, library
 from remote.spool import Spool
 
 _KILLED = 137
-_MARGIN_S = 60.0  # for the channel, and for ending what is left of it
+_MARGIN_S = 60.0  # for the channel, and for terminating what is left of it
 
 
 async def run_check(
@@ -25,24 +25,24 @@ async def run_check(
     timeout_s: float,
     tail: int,
 ) -> Output:
-    """Run `command` by sh, with the last `tail` bytes of its output as stdout; its exit is 137 after `timeout_s`.
+    """Run `command` with sh; return the last `tail` bytes of its output as stdout, and exit 137 after `timeout_s`.
 
-    Whatever it has started is ended with it, and so is what a worker whose claim has a lower `epoch` was running
-    for this turn. It is not started where one with a higher epoch has been. Raises HostUnreachable, and leaves it
-    to run for so long then: see `end_checks`.
+    Terminate everything it started, and whatever a worker whose claim has a lower `epoch` was running for this
+    turn. Do not start it where a worker with a higher epoch has been. Raise HostUnreachable, and leave it running
+    for up to `timeout_s` then: see `end_checks`.
     """
     environment = b"".join(b"export " + assignment(name, value) for name, value in env.items() if name != "LC_ALL")
     locale = b"export " + assignment("LC_ALL", env["LC_ALL"]) if "LC_ALL" in env else b"LC_ALL=$1\n"
     text = (environment + locale).decode("utf-8", "surrogateescape")
     args = (spool.root, spool.id, str(epoch), directory, str(math.ceil(timeout_s)), str(tail), command, text)
     output = await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
-    if output.exit == _KILLED:  # it may have been whoever was to clear up after it
+    if output.exit == _KILLED:  # perhaps the shell that cleans up after it
         await end_checks(host, spool, epoch)
     return output
 
 
 async def end_checks(host: Host, spool: Spool, epoch: int) -> None:
-    """End what runs of a turn whose agent has ended, but nothing of a higher epoch. Raises HostUnreachable."""
+    """Terminate the commands of a turn whose agent has exited, except at a higher epoch. Raise HostUnreachable."""
     await run_script(host, _script("end_checks_of"), (spool.root, spool.id, str(epoch)))
 
 

@@ -1,4 +1,4 @@
-"""Workspaces that are made on a host for one turn: made, read and removed."""
+"""Workspaces created on a host for one turn: creating, reading and removing them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _FILES_S = 120.0
 _REMOVE_S = 120.0
 _LONGEST_LIST = 32 * 2**20  # bytes of file names
 _LONGEST_ANSWER = 16_384
-_LATE_S = 5.0  # an answer that was not killed in time, or takes too long on its way
-_KILLED = 137  # how a program exits then
+_LATE_S = 5.0  # for an answer that was not killed in time, or is slow in transit
+_KILLED = 137  # exit status of a killed program
 _SCRIPTS = ("state", "processes", "checks", "upkeep", "workspaces")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a made workspace lies: in a directory named after its turn."""
+    """Location of a created workspace: a directory named after its turn."""
 
-    root: str  # of all of them on that host, absolute or below ~/; made when missing
+    root: str  # of all workspaces on that host, absolute or below ~/; created if missing
     id: str  # the turn's
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One file of a workspace, as far as there was room for it."""
+    """A file of a workspace, as far as the size limit allows."""
 
-    name: str  # bytes that are not UTF-8 as os.fsdecode gives them
+    name: str  # bytes that are not UTF-8 as os.fsdecode decodes them
     size: int | None  # None: it cannot be read
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class MadeState:
-    """A made workspace found on a host, or the draft of one."""
+    """A created workspace found on a host, or the draft of one."""
 
     id: str  # the turn's
     age_s: int | None  # since it was changed; None: the host cannot tell
@@ -54,50 +54,50 @@ Choose = Callable[[], Awaitable[Sequence[Entry]]]
 
 
 async def make_of_files(host: Host, place: Place, choose: Choose, *, wants_patch: bool) -> str:
-    """Make a workspace of copies, unless it is there; return its path. `choose` is asked if it is not.
+    """Create a workspace of copied files if missing; return its path. `choose` is called only if it is missing.
 
-    Raises HostUnreachable, SpawnRefused, and what `choose` and the reading of its files raise.
+    Raise HostUnreachable, SpawnRefused, or whatever `choose` and reading its files raise.
     """
     return await _make(host, place, choose, {"repository": "", "ref": "", "workspace_roots": ""}, wants_patch)
 
 
 async def make_worktree(host: Host, place: Place, repository: str, ref: str, roots: Sequence[str] = ()) -> str:
-    """Make a git worktree of a repository, which lies below one of `roots` if there are any; return its path.
+    """Create a git worktree of a repository, which must be below one of `roots` if any; return its path.
 
-    Raises HostUnreachable, SpawnRefused.
+    Raise HostUnreachable or SpawnRefused.
     """
     variables = {"repository": repository, "ref": ref, "workspace_roots": "\n".join(roots)}
     return await _make(host, place, _nothing, variables, wants_patch=True)
 
 
 async def read_patch(host: Host, place: Place, max_bytes: int) -> bytes:
-    """Return the beginning of all changes since the workspace was made. Raises HostError."""
+    """Return the beginning of a patch with all changes since the workspace was created. Raise HostError."""
     return await _ask_within(host, _PATCH_S, "read_patch", place.root, place.id, str(max_bytes))
 
 
 async def list_files(host: Host, place: Place, max_bytes: int = _LONGEST_LIST) -> tuple[list[str], bool]:
-    """Return the names of the workspace's regular files, and whether those are all. Raises HostError."""
+    """Return the names of the workspace's regular files, and whether those are all. Raise HostError."""
     listed = await _ask_within(host, _FILES_S, "list_files", place.root, place.id, str(max_bytes))
     *names, rest = listed.split(b"\0")
     return sorted(os.fsdecode(name.removeprefix(b"./")) for name in names), not rest and len(listed) < max_bytes
 
 
 async def read_files(host: Host, place: Place, names: Sequence[str], max_bytes: int) -> list[Found]:
-    """Return these files, until there is no more room. Raises HostError."""
+    """Return these files, up to `max_bytes` in total. Raise HostError."""
     given = [f"./{name}" for name in names]
     output = await _ask_within(host, _FILES_S, "read_files", place.root, place.id, str(max_bytes), *given)
     return list(_parse_files(host, names, output))
 
 
 async def list_workspaces(host: Host, root: str) -> list[MadeState]:
-    """Return what made workspaces there are below `root`. Raises HostError."""
+    """Return the created workspaces below `root`. Raise HostError."""
     lines = (await _ask(host, "list_workspaces", root)).decode().splitlines()
     words = (line.split(" ") for line in lines)
     return [MadeState(name, None if age == "-" else int(age)) for name, age in words]
 
 
 async def remove_workspace(host: Host, place: Place) -> None:
-    """Remove a made workspace, its drafts, and what a repository knows of them; none is fine. Raises HostError."""
+    """Remove a workspace, if any, its drafts, and the repository's records of them. Raise HostError."""
     await _ask(host, "remove_workspace", place.root, place.id, timeout_s=_REMOVE_S)
 
 
@@ -110,9 +110,9 @@ async def _ask(host: Host, function: str, *args: str, timeout_s: float = 30.0) -
 
 
 async def _ask_within(host: Host, seconds: float, function: str, *args: str) -> bytes:
-    """The same for what may take its time, as it is up to what the agent has left: git runs filters, say.
+    """Ask as above, with a time limit for what depends on the agent's files: git runs filters, say.
 
-    After so long the host kills it, and that is a HostError: the host can be reached, trying again would not help.
+    After that long, the host kills it. That is a HostError: the host is reachable, and retrying would not help.
     """
     program = f'{library(*_SCRIPTS)}\n{function} "$@"'
     try:
@@ -149,7 +149,7 @@ async def _make(host: Host, place: Place, choose: Choose, variables: dict[str, s
 
 
 class _Making:
-    """The talk with the maker, over one channel."""
+    """Conversation with the maker, over one channel."""
 
     def __init__(self, host: Host, channel: Channel, nonce: str, choose: Choose) -> None:
         self._host = host
@@ -159,8 +159,8 @@ class _Making:
         self._seen = b""
 
     async def run(self, request: bytes) -> str:
-        """Send the request, and what it is asked for then; return the path."""
-        # Sent beside the reading: a host that refuses does not read all of it.
+        """Send the request, and then what the maker asks for; return the path."""
+        # Send while reading: a host that refuses does not read all of it.
         sending = asyncio.create_task(self._channel.write(request))
         reading = asyncio.create_task(self._channel.read())
         try:
@@ -184,14 +184,14 @@ class _Making:
             await asyncio.gather(sending, reading, return_exceptions=True)
 
     def _raise_fault_of(self, sending: asyncio.Task[None]) -> None:
-        """Fail when the files cannot be read. A channel that ended is found out by who reads it."""
+        """Raise if the files cannot be read. The reader detects a channel that ended."""
         if sending.done() and (fault := sending.exception()) and not isinstance(fault, HostUnreachable):
             raise fault
 
     def _understood(self, chunk: bytes) -> tuple[str, str]:
-        """The next answer; blank: it is not complete. Start-up files of the shell may print before."""
+        """Return the next answer; blank: it is incomplete. Start-up files of the shell may print before it."""
         if not chunk:
-            raise HostUnreachable(self._host.name, "the channel ended while a workspace was made")
+            raise HostUnreachable(self._host.name, "the channel ended while the workspace was being created")
         self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
         *lines, rest = self._seen.split(b"\n")
         for line in lines:

@@ -1,6 +1,6 @@
-"""Celery workers that run coding-agent turns, and the clients of those who queue them.
+"""Celery workers that run coding-agent turns, and clients for producers that queue them.
 
-What producers need stands here, and is loaded when it is first asked for: a client loads nothing of a worker's.
+Exports what producers need, and loads it on first use: a client loads nothing of a worker's.
 """
 
 from __future__ import annotations

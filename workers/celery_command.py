@@ -1,7 +1,7 @@
-"""What Celery's own command may do with turns: `celery -A workers.app inspect active` and the like.
+"""Limits on Celery's own command for turns: `celery -A workers.app inspect active` and the like.
 
-Most of it works. What would discard turns, or do nothing for them, is refused before it does anything, and says
-what to use instead.
+Most of it works. Subcommands that would discard turns, or do nothing for them, are refused before they start, with
+the command to use instead.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from celery.exceptions import CeleryCommandException
 BAD_INPUT: Final = 2  # exit status
 
 REFUSED: Final = {
-    "amqp": "turns wait in the ledger and not in the broker; use: runturn history, runturn dead list",
+    "amqp": "turns wait in the ledger, not in the broker; use: runturn history, runturn dead list",
     "flower": "this Flower would have no login; use: runturn flower",
-    "logtool": "runturn's logs are one JSON object a line, which it cannot read; use: jq",
-    "migrate": "turns are in the ledger, which is not moved; keep a `runturn worker` on the old broker until its "
-    "queues are empty",
+    "logtool": "runturn logs one JSON object per line, which logtool cannot read; use: jq",
+    "migrate": "turns are in the ledger, which it does not migrate; keep a `runturn worker` on the old broker "
+    "until its queues are empty",
     "multi": "it starts Celery's own workers, which would discard turns; use: runturn worker",
     "purge": "it would delete turns; use: runturn cancel ID, or runturn dead remove ID",
     "worker": "Celery's own worker would discard turns; use: runturn worker",
@@ -31,7 +31,7 @@ _NO_RESULTS = "this broker keeps no results, and RUNTURN_RESULT_URL is not set; 
 
 
 def running() -> click.Group | None:
-    """Return Celery's command if that is what this process runs, and it is just looking for its application."""
+    """Return Celery's command if this process runs it and it is still looking for its application."""
     program = sys.modules.get("celery.bin.celery")
     context = click.get_current_context(silent=True)
     if program is None or context is None or context.command is not program.celery:
@@ -40,7 +40,7 @@ def running() -> click.Group | None:
 
 
 def guard(app: Celery, *, has_results: bool) -> None:
-    """Have Celery's command refuse what is not for this application, if that is what this process runs."""
+    """Make Celery's command, if this process runs it, refuse what this application does not support."""
     group = running()
     if group is not None:
         for name, reason in (REFUSED if has_results else {**REFUSED, "result": _NO_RESULTS}).items():
@@ -50,16 +50,16 @@ def guard(app: Celery, *, has_results: bool) -> None:
 
 
 def refuse_consumer(*_: Any, **__: Any) -> NoReturn:
-    """In the place of a worker's consumer, for whoever makes one without Celery's command."""
+    """Raise CeleryCommandException in place of a worker's consumer, if one is created without Celery's command."""
     raise CeleryCommandException(REFUSED["worker"], BAD_INPUT)
 
 
 def _guarded(run: Callable[..., Any] | None, app: Celery, reason: str) -> Callable[..., Any]:
-    assert run is not None  # noqa: S101  # all of them do something
+    assert run is not None  # noqa: S101  # every subcommand has a callback
 
     @functools.wraps(run)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        if click.get_current_context().obj.app is app:  # the command may be run for another application
+        if click.get_current_context().obj.app is app:  # the command may run for another application
             raise CeleryCommandException(reason, BAD_INPUT)
         return run(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The Celery application of an installation, by its settings."""
+"""The Celery application of an installation, created from its settings."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from workers.brokers.embedded import EmbeddedBroker
 from workers.brokers.settings import results_url
 from workers.celery_command import BAD_INPUT
 
-_MEANINGLESS = (ImproperlyConfigured, KeyError, ValueError, ImportError, AttributeError)  # what odd URLs raise
-# Celery reads these by itself, and they beat what an application says.
+_MEANINGLESS = (ImproperlyConfigured, KeyError, ValueError, ImportError, AttributeError)  # raised for invalid URLs
+# Celery reads these itself, and they override the application's settings.
 _BROKERS = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 _RESULTS = ("CELERY_RESULT_BACKEND",)
 
 
 def configured_app(settings: Settings, broker_url: str) -> Celery:
-    """Return the application on that broker, not connected. Raises SettingsError naming what makes no sense."""
+    """Return the application for that broker, not connected. Raise SettingsError naming an invalid setting."""
     result_url = settings.result_url.get_secret_value() if settings.result_url else None
     _refuse_others("broker_url", broker_url, _BROKERS)
     _refuse_others("result_url", results_url(broker_url, result_url), _RESULTS)
     try:
-        if "://" not in broker_url:  # kombu would take it for a host that RabbitMQ runs on
+        if "://" not in broker_url:  # kombu would take it for the host of a RabbitMQ
             raise ValueError("it has no scheme")
         app = create_app(broker_url, result_url, settings.queues)
         app.conf.include = settings.include
-        app.connection_for_write().transport_cls  # noqa: B018  # looked up, and so checked, here
+        app.connection_for_write().transport_cls  # noqa: B018  # the lookup checks it
     except _MEANINGLESS as error:
         raise SettingsError(
-            f"names no broker that this installation can talk to ({error}); redis://HOST:PORT/0 is one, "
-            "amqp://USER:PASSWORD@HOST/VHOST another",
+            f"names no broker that this installation supports ({error}); use redis://HOST:PORT/0 or "
+            "amqp://USER:PASSWORD@HOST/VHOST",
             field="broker_url",
             where="RUNTURN_BROKER_URL",
         ) from error
@@ -48,7 +48,7 @@ def configured_app(settings: Settings, broker_url: str) -> Celery:
         app.backend  # noqa: B018  # as above
     except _MEANINGLESS as error:
         raise SettingsError(
-            f"results cannot be stored there ({error}); redis://HOST:PORT/0 is one place for them",
+            f"cannot store results ({error}); use redis://HOST:PORT/0, for example",
             field="result_url",
             where="RUNTURN_RESULT_URL",
         ) from error
@@ -56,9 +56,10 @@ def configured_app(settings: Settings, broker_url: str) -> Celery:
 
 
 def installed_app() -> Celery:
-    """Return the application by the settings, as Celery's current one; the embedded broker is not started.
+    """Return the configured application as Celery's current one. Do not start the embedded broker.
 
-    Raises SettingsError. Celery's own command would show a traceback: it is told in one sentence, and ends.
+    Raise SettingsError if a setting is invalid. Under Celery's own command, which would show a traceback, print
+    one line and exit instead.
     """
     try:
         settings = load_settings()
@@ -70,7 +71,7 @@ def installed_app() -> Celery:
             sys.exit(BAD_INPUT)
         raise
     app.set_default()
-    redis_transport.install()  # `celery events`, when it is killed, would stay in the broker's table of bindings
+    redis_transport.install()  # a killed `celery events` would stay in the broker's table of bindings
     return app
 
 
@@ -78,5 +79,5 @@ def _refuse_others(field: str, url: str, variables: Iterable[str]) -> None:
     for name in variables:
         if os.environ.get(name, url) not in (url, ""):
             raise SettingsError(
-                f"Celery would take it in the place of RUNTURN_{field.upper()}; unset it", field=field, where=name
+                f"Celery would take it instead of RUNTURN_{field.upper()}; unset it", field=field, where=name
             )

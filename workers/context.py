@@ -1,4 +1,4 @@
-"""What every run of a turn is given by its worker."""
+"""Dependencies shared by all turns of a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workers.retry import RetryPolicy
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """The books, the agents, the hosts, and the clocks."""
+    """The ledger, agents, hosts and clocks that turns run with."""
 
     settings: Settings
     ledger: Ledger
@@ -34,10 +34,10 @@ class WorkerContext:
     hosts: Hosts
     event_writer: EventWriter
     metrics: WorkerMetrics
-    environ: Mapping[str, str]  # the worker's, to forward from
-    archive: Archive | None = None  # of transcripts; None: none are kept
-    tracing: Tracing | None = None  # None: no collector is named
-    # What the worker knows: its agents run as the same user, and may look into it.
+    environ: Mapping[str, str]  # the worker's environment, from which variables are forwarded
+    archive: Archive | None = None  # of transcripts; None: keep none
+    tracing: Tracing | None = None  # None: no collector is configured
+    # The worker's secrets: its agents run as the same user and can read them.
     secrets: Redactor = field(default_factory=lambda: Redactor({}))
     health: AgentHealth = field(default_factory=AgentHealth)
     outputs: OutputValidator = field(default_factory=OutputValidator)
@@ -46,11 +46,11 @@ class WorkerContext:
     rng: random.Random = field(default_factory=random.SystemRandom)
 
     async def look(self, host: TurnHost, adapter: Adapter) -> AgentReport:
-        """Look at an agent on a host: neither raises nor takes long."""
+        """Probe an agent on a host. Never raises, and never takes long."""
         return await look_safely(host, adapter, self.environ, self.settings)
 
     def policy(self, request: TurnRequest) -> RetryPolicy:
-        """Return a request's retry policy; what it leaves out is the operator's default."""
+        """Return a request's retry policy, completed by the operator's defaults."""
         agent, paid = self.settings.agent, request.max_paid_retries
         return RetryPolicy(
             max_attempts=request.max_attempts or agent.max_attempts,

@@ -1,4 +1,4 @@
-"""What keeps a command or a worker from doing its job. Turns fail with `adapters.errors`, commands with these."""
+"""Errors of commands and workers. Turns fail with `adapters.errors` instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from adapters.protocol.session_result import SessionResult
 
 
 class RunturnError(Exception):
-    """Something that a person has to act on; its text says what and how."""
+    """Error that a user must act on; its text says what happened and what to do."""
 
 
 class BrokerUnavailable(RunturnError):
@@ -17,42 +17,42 @@ class BrokerUnavailable(RunturnError):
 
 
 class NoWorker(RunturnError):
-    """No worker is there to run turns."""
+    """No worker is running."""
 
 
 class ResultTimeout(RunturnError):
-    """The turn has not ended yet."""
+    """The turn has not finished yet."""
 
 
 class ControlRefused(RunturnError):
-    """The turn does not take what is asked of it; as it is, and as it stands, it never will."""
+    """The turn does not accept this request in its current state."""
 
 
 class ControlFailed(RunturnError):
-    """The agent was asked, and could not do it."""
+    """The agent received the request but could not carry it out."""
 
 
 class ControlTimeout(RunturnError):
-    """Whether the agent has done it is not known."""
+    """It is unknown whether the agent carried out the request."""
 
 
 class TurnFailed(Exception):  # what producers see of a failed turn
-    """How a failed turn, or session of turns, ended; raised by its task, and by who asks Celery for its result.
+    """Failure of a turn or session of turns, raised by its task and by Celery when its result is requested.
 
-    A producer that has nothing of runturn installed finds the same three arguments in Celery's stand-in for it.
-    Monitors of errors show its text, and its attribute `message` in the place of that if it has one: only the
-    arguments have the message, which may be an agent's words.
+    A producer without runturn installed finds the same three arguments in Celery's substitute for it. Error
+    monitors show its text, or an attribute `message` if there is one: so only the arguments contain the message,
+    which may quote the agent.
     """
 
     def __init__(self, kind: str, message: str, result: dict[str, Any]) -> None:
-        """`result` is the whole TurnResult, or SessionResult, as a JSON object."""
+        """`result` is the whole TurnResult or SessionResult as a JSON object."""
         super().__init__(kind, message, result)
         self.kind = kind
         self.result = result
 
     @classmethod
     def of(cls, result: TurnResult | SessionResult) -> Self:
-        """Of a result that has failed."""
+        """Create the error for a failed result."""
         error = result.error
         kind, message = (error.kind, error.message) if error else ("failed", "")
         return cls(kind, message, result.model_dump(mode="json"))
@@ -65,19 +65,19 @@ class TurnFailed(Exception):  # what producers see of a failed turn
 
 
 class MessageRefused(RunturnError):
-    """No turn can be made of a task's message."""
+    """A task's message does not describe a turn."""
 
 
 class MessageTooLong(MessageRefused):
-    """More than the ledger can keep follows on the task."""
+    """The task's callbacks exceed what the ledger can keep."""
 
 
-class TurnParked(Exception):  # no error of anybody's
-    """Why a turn waits, and when it comes back (ISO 8601): what Celery's RETRY state carries."""
+class TurnParked(Exception):  # not an error
+    """Reason why a turn waits, and when it resumes (ISO 8601), as carried by Celery's RETRY state."""
 
 
 class Undelivered(BaseException):
-    """The result backend, or the broker, is away: what Celery was to do for a task is done again later.
+    """The result backend or the broker is unavailable: Celery's part of a task is repeated later.
 
-    Not an Exception: Celery would take it for the task's own failure, store that, and be done with the task.
+    Not an Exception: Celery would take that for the task's own failure, store it, and finish the task.
     """

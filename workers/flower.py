@@ -1,7 +1,7 @@
-"""Flower as runturn ships it: everything behind one login, buckets for long turns, nothing kept on disk.
+"""Flower, configured for runturn: everything behind one login, buckets for long turns, nothing kept on disk.
 
-Flower is an extra (`runturn[flower]`). It sees what Celery's events tell: a prompt's first words at most, and no
-answer (see `workers.redacted_request`). A login to it can end turns, start turns and stop workers.
+Flower is an extra (`runturn[flower]`). It sees only Celery's events: at most the first words of a prompt, and no
+answer (see `workers.redacted_request`). Its login can start and terminate turns, and stop workers.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from workers.brokers import redis_transport
 
 USER: Final = "runturn"
 
-_TASKS, _WORKERS = 10_000, 1_000  # that it remembers
-_GONE_S = 3600  # workers that are gone are forgotten after it; a new one has another name
+_TASKS, _WORKERS = 10_000, 1_000  # kept in memory
+_GONE_S = 3600  # offline workers are dropped after this; a new worker has a new name
 
 log = structlog.get_logger(__name__)
 
 
 class Refusal(RequestHandler):
-    """The answer to whoever has not logged in."""
+    """Response to a request without a login."""
 
     def check_xsrf_cookie(self) -> None:
-        """Nothing is done for them anyway."""
+        """Skip the check: the request is refused anyway."""
 
     def prepare(self) -> Awaitable[None] | None:
-        """Answer, whatever is asked."""
+        """Answer any request with 401."""
         self.set_status(401)
         self.set_header("WWW-Authenticate", 'Basic realm="runturn", charset="UTF-8"')
         self.finish("log in\n")
@@ -55,14 +55,14 @@ class Refusal(RequestHandler):
 
 
 class GatedFlower(Flower):  # type: ignore[misc]  # Flower has no types
-    """Flower, of which nothing answers without the login: not its metrics, its health, or its own files."""
+    """Flower with everything behind the login, including its metrics, health check and static files."""
 
     def __init__(self, password: str, **arguments: Any) -> None:
         self._login = f"{USER}:{password}".encode()
         super().__init__(**arguments)
 
     def find_handler(self, request: HTTPServerRequest, **arguments: Any) -> Any:
-        """What answers a request."""
+        """Return the handler of a request; without the login, one that refuses it."""
         if not self._admits(request.headers.get("Authorization", "")):
             return self.get_handler_delegate(request, Refusal)
         return super().find_handler(request, **arguments)
@@ -77,17 +77,17 @@ class GatedFlower(Flower):  # type: ignore[misc]  # Flower has no types
 
 
 class WorkersEvents(Events):  # type: ignore[misc]  # as above
-    """Celery's events, without what producers tell: their Celery shows the whole request of a turn."""
+    """Celery's events without the arguments that producers send: those contain a turn's whole request."""
 
     def on_event(self, event: dict[str, Any]) -> None:
-        """An event has come."""
+        """Process an event."""
         if event["type"] == "task-sent":
             event = {name: value for name, value in event.items() if name not in ("args", "kwargs")}
         super().on_event(event)
 
 
 def read_password(file: Path, *, make: bool) -> str:
-    """The password in a file; `make` one up if there is none, for its owner only. Raises SettingsError."""
+    """Return the password in a file; if `make`, create a missing file for its owner only. Raise SettingsError."""
     try:
         if make and not file.exists():
             _make_password(file)
@@ -95,12 +95,12 @@ def read_password(file: Path, *, make: bool) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot be read: {error}", field="password-file", where=str(file)) from None
     if not password:
-        raise SettingsError("is empty; put a password into it", field="password-file", where=str(file))
+        raise SettingsError("is empty; write a password to it", field="password-file", where=str(file))
     return password
 
 
 def _make_password(file: Path) -> None:
-    """Write a new one unless another process is faster; nobody ever sees the file without it. Raises OSError."""
+    """Create the file with a new password, atomically, unless another process was faster. Raise OSError."""
     descriptor, draft = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # with mode 0600
     try:
         with os.fdopen(descriptor, "w") as new:
@@ -112,8 +112,8 @@ def _make_password(file: Path) -> None:
 
 
 def serve(app: Celery, address: str, port: int, password: str) -> None:
-    """Serve Flower until SIGTERM or SIGINT. Raises PortTaken."""
-    redis_transport.install()  # one that is killed would stay in the broker's table of bindings
+    """Serve Flower until SIGTERM or SIGINT. Raise PortTaken if it cannot listen."""
+    redis_transport.install()  # a killed Flower would stay in the broker's table of bindings
     _configure(password)
     loop = IOLoop.current()
     events = WorkersEvents(
@@ -133,9 +133,9 @@ def serve(app: Celery, address: str, port: int, password: str) -> None:
 
 
 def _configure(password: str) -> None:
-    """Set Flower's options. Its own ways, argv and the environment, would show the password."""
+    """Set Flower's options directly: argv and the environment would expose the password."""
     options = default_options
-    options.basic_auth = [f"{USER}:{password}"]  # without it, the API refuses everybody
-    options.task_runtime_metric_buckets = [float(bound) for bound in TURN_BUCKETS_S]  # its own end at 10 s
+    options.basic_auth = [f"{USER}:{password}"]  # without it, the API refuses every request
+    options.task_runtime_metric_buckets = [float(bound) for bound in TURN_BUCKETS_S]  # Flower's end at 10 s
     options.tasks_columns = "name,uuid,state,args,result,received,runtime,worker"
     options.purge_offline_workers = _GONE_S

@@ -1,4 +1,4 @@
-"""Calls to the ledger from the loop that carries the streams: in threads, and for as long as it takes."""
+"""Ledger calls from the event loop: made in threads, and repeated until the ledger answers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ log = structlog.get_logger(__name__)
 
 
 class WorkerStopping(Exception):
-    """The worker was told to leave; the agent goes on."""
+    """Raised when the worker is shutting down; the agent keeps running."""
 
 
 class LedgerCalls:
-    """Repeats a call until the ledger answers, unless the worker has to leave meanwhile."""
+    """Repeats a call until the ledger answers or the worker shuts down."""
 
     def __init__(self) -> None:
         self._leaving = asyncio.Event()
 
     @property
     def leaving(self) -> bool:
-        """Whether the worker has to leave."""
+        """Return whether the worker is shutting down."""
         return self._leaving.is_set()
 
     def leave(self) -> None:
-        """Give up waiting; calls that the ledger answers still go through."""
+        """Stop repeating calls; those that the ledger answers still go through."""
         self._leaving.set()
 
     async def __call__(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `operation`, which may be repeated. Raises Detached, and what it raises but LedgerUnavailable."""
+        """Call an idempotent `operation`. Raises WorkerStopping, and its errors except LedgerUnavailable."""
         while True:
             try:
                 return await asyncio.to_thread(operation, *args, **kwargs)

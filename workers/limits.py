@@ -1,4 +1,4 @@
-"""The limits of one attempt, as a function of time and what was seen."""
+"""The limits of one attempt, as a function of time and observed progress."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from adapters.errors import TurnError
 from adapters.protocol.request import TurnRequest
 from ops.settings import AgentSettings
 
-_DEADLINE_SHARE = 0.1  # of an attempt's time, at most, is for its soft stop
+_DEADLINE_SHARE = 0.1  # largest share of an attempt's time for its soft stop
 _TOO_LATE = "Deadline exceeded"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds, tokens and US dollars; None where there is no limit."""
+    """Limits in seconds, tokens and US dollars; None: no limit."""
 
     turn_timeout_s: float
     read_timeout_s: float
     stall_timeout_s: float | None
     deadline_at: float | None  # Unix time, seconds
     max_total_tokens: int | None
-    max_cost_usd: float | None = None  # for agents that do not see to it themselves
-    soft_stop_s: float = 0.0  # how long the agent may take to end by itself; 0: it is not asked to
+    max_cost_usd: float | None = None  # for agents that do not enforce it themselves
+    soft_stop_s: float = 0.0  # time for the agent to stop by itself; 0: it is not asked to
 
     @classmethod
     def of(
         cls, request: TurnRequest, defaults: AgentSettings, *, caps_cost_itself: bool, ends_by_itself: bool = False
     ) -> Limits:
-        """A request's limits; what it leaves out is the operator's default."""
+        """Return a request's limits, completed by the operator's defaults."""
         stall_ms = _either(request.stall_timeout_ms, defaults.stall_timeout_ms)
         return cls(
             turn_timeout_s=_either(request.turn_timeout_ms, defaults.turn_timeout_ms) / 1000,
@@ -44,10 +44,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SoftStop:
-    """Why an agent is to end by itself."""
+    """The reason to ask an agent to stop by itself."""
 
     error: TurnError
-    reason: str  # in the words that it is told
+    reason: str  # worded for the agent
 
 
 def _either(given: int | None, default: int) -> int:
@@ -55,41 +55,41 @@ def _either(given: int | None, default: int) -> int:
 
 
 class LimitWatch:
-    """Watches one attempt against its limits. Times are Unix time in seconds."""
+    """Checks one attempt against its limits. Times are Unix time in seconds."""
 
     def __init__(self, limits: Limits, started_at: float, now: float) -> None:
         self._limits = limits
-        self._started_at = started_at  # of the attempt: a new worker inherits it
+        self._started_at = started_at  # when the attempt started; a new worker inherits it
         self._alive_at = now  # last sign of life
         self._heard = False
         self._tokens = 0
         self._cost_usd = 0.0
-        self._overspent_at: float | None = None  # when the agent was to end by itself for that
+        self._overspent_at: float | None = None  # when the agent was asked to stop for overspending
 
     def attached(self, now: float) -> None:
-        """The host has started the agent, or found it running: silence counts from here."""
+        """Count silence from now: the host has started the agent, or found it running."""
         self._alive_at = now
 
     def woken(self, now: float) -> None:
-        """We were frozen: what the agent said meanwhile is still to be read, or not ours to read any more."""
+        """Count silence from now: this worker was frozen, and the agent's output is unread or no longer ours."""
         self._alive_at = now
 
     def alive(self, now: float) -> None:
-        """The agent gave a sign of life."""
+        """Record a sign of life from the agent."""
         self._heard = True
         self._alive_at = now
 
     def silence_s(self, now: float) -> float:
-        """How long ago the last sign of life is."""
+        """Return the seconds since the last sign of life."""
         return max(0.0, now - self._alive_at)
 
     def spent(self, tokens: int, cost_usd: float) -> None:
-        """The agent's billed tokens so far, and what they cost as far as their prices are known."""
+        """Record the agent's billed tokens so far, and their cost as far as prices are known."""
         self._tokens = tokens
         self._cost_usd = cost_usd
 
     def ending(self, now: float) -> SoftStop | None:
-        """Why the agent is to end by itself, if it is: before it is ended for it."""
+        """Return why to ask the agent to stop by itself before it is terminated, if there is a reason."""
         limits = self._limits
         if not limits.soft_stop_s:
             return None
@@ -103,7 +103,7 @@ class LimitWatch:
         return overspent
 
     def forbids(self, now: float) -> str | None:
-        """Why no tool may run any more, in the words that the agent is told, even one that is given no time."""
+        """Return why no more tools may run, worded for the agent; applies even without a soft stop."""
         limits = self._limits
         if limits.deadline_at is not None and now >= limits.deadline_at:
             return _TOO_LATE
@@ -111,9 +111,9 @@ class LimitWatch:
         return None if overspent is None else overspent.reason
 
     def exceeded(self, now: float) -> TurnError | None:
-        """The limit that has been reached, if any, for which the agent has to be ended.
+        """Return the limit reached for which the agent must be terminated, if any.
 
-        An agent that can end by itself gets its time for it once `ending` has told.
+        An agent that can stop by itself gets `soft_stop_s` for it once `ending` has asked.
         """
         limits = self._limits
         if limits.deadline_at is not None and now >= limits.deadline_at:
@@ -128,7 +128,7 @@ class LimitWatch:
         return self._silent(now)
 
     def fell_silent(self) -> TurnError:
-        """The limit of silence that an agent which said no more than this has reached, if any."""
+        """Return the error of an agent that has been silent for too long, before or after its first output."""
         if not self._heard:
             return errors.ReadTimeout(
                 f"the agent printed nothing within read_timeout_ms = {self._limits.read_timeout_s * 1000:.0f}"

@@ -1,6 +1,6 @@
-"""What monitors see of a turn that was asked for: one short line, with nothing in it that looks like a secret.
+"""The view of a requested turn for monitors: one short line without anything that looks like a secret.
 
-It stands in Celery's events, and so in Flower, where Celery itself would show the whole request.
+It appears in Celery's events, and so in Flower, where Celery itself would show the whole request.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from itertools import islice
 from adapters.protocol.request import TurnRequest
 from ops.redaction import Redactor, without_keys
 
-_HEAD = 2_000  # characters of a prompt that are looked at
-_SHOWN = 80  # and shown, at most
-_MOST = 240  # of the whole line
-_LABELS = 3  # of a host
+_HEAD = 2_000  # characters of a prompt to scan
+_SHOWN = 80  # and to show, at most
+_MOST = 240  # of the whole line, at most
+_LABELS = 3  # of a host, at most
 
 
 def described(asked: object, redactor: Redactor | None = None) -> str:
-    """A request, or whatever a producer has sent in place of one: agent, host, and how the prompt begins.
+    """Return the agent, host and beginning of the prompt of a request, or of whatever a producer sent instead.
 
-    Without a `redactor` that knows the secrets at hand, nothing of the prompt.
+    Leave out the prompt without a `redactor` that knows the secrets at hand.
     """
     given = asked.model_dump(include=_FIELDS) if isinstance(asked, TurnRequest) else asked
     if not isinstance(given, Mapping):
         return "(not a request)"
-    if isinstance(given.get("turn"), Mapping):  # of a session
+    if isinstance(given.get("turn"), Mapping):  # of a session of turns
         given = given["turn"]
     agent = _word(given.get("agent")) or "default agent"
     text = f"{agent} on {_place(given)}"
@@ -39,7 +39,7 @@ def described(asked: object, redactor: Redactor | None = None) -> str:
 
 
 def named(shadow: object, task: str, redactor: Redactor) -> str:
-    """The name under which monitors see a task: its own, unless its producer has given it another one."""
+    """Return a task's name for monitors: its own, unless its producer gave it another (`shadow`)."""
     shown = _line(shadow[:_MOST]) if isinstance(shadow, str) else ""
     return _cut(without_keys(redactor.text(shown)), _MOST) or task
 
@@ -60,7 +60,7 @@ def _place(given: Mapping[object, object]) -> str:
 def _beginning(prompt: str, redactor: Redactor) -> str:
     head = without_keys(redactor.text(prompt[:_HEAD]))
     if len(prompt) > _HEAD:
-        # What was cut through there could not be recognised, and may have come to the front.
+        # A secret cut in two here goes unrecognised, and redaction may have moved it into the part shown.
         head = re.sub(r"\S*\Z", "…", head)
     return _cut(_line(head), _SHOWN)
 

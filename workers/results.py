@@ -1,4 +1,4 @@
-"""How a turn's result is put together."""
+"""Construction of turn results."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from adapters.turn_state import TurnState
 from adapters.usage import Usage, combine
 from workers.events.model import AttemptStarted
 
-if TYPE_CHECKING:  # `runturn replay` puts a result together without the ledger's library
+if TYPE_CHECKING:  # `runturn replay` builds results without the ledger's library
     from ops.ledger import Attempt
 
 
 def status_of(error: TurnError | None) -> Status:
-    """The status that goes with an error, or with none."""
+    """Return the status for an error, or for none."""
     if error is None:
         return Status.COMPLETED
     return Status.CANCELLED if isinstance(error, TurnCancelled | TurnExpired) else Status.FAILED
 
 
 def refused(turn_id: str, error: TurnError, attempts: int = 0, usages: Iterable[Usage] = ()) -> TurnResult:
-    """The result of a turn whose next attempt could not begin; `usages` are those of the attempts before."""
+    """Return the result of a turn whose next attempt could not start; `usages` are those of earlier attempts."""
     usage = combine(usages)
     return TurnResult(
         turn_id=turn_id,
@@ -39,7 +39,7 @@ def refused(turn_id: str, error: TurnError, attempts: int = 0, usages: Iterable[
 
 
 def attempt_started(attempt: Attempt, agent: str) -> AttemptStarted:
-    """The event that an attempt begins with, as its ledger has it: whoever tells it again tells the same."""
+    """Return an attempt's first event as the ledger records it, so that every repetition is the same."""
     return AttemptStarted(attempt.attempt, agent, attempt.host, attempt.agent_version)
 
 
@@ -55,7 +55,7 @@ def finished(
     exit_code: int | None,
     plan: Plan | None = None,
 ) -> TurnResult:
-    """The result of a turn whose last attempt is over; `usages` are those of all attempts."""
+    """Return the result of a turn whose last attempt has ended; `usages` are those of all attempts."""
     usage = combine(usages)
     report = state.report
     return TurnResult(

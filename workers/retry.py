@@ -1,4 +1,4 @@
-"""When a failed turn is tried again: capped exponential backoff with full jitter, and not at any price."""
+"""Retries of failed turns: capped exponential backoff with full jitter, and a limit on what they may cost."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from adapters.errors import KINDS, HostBusy, Paid, Retry, TurnError
 from adapters.usage import Usage, combine
 from remote.backoff import ceiling_s
 
-_WAIT_S = 5.0  # a turn that waits for another one looks again about this often
-_SLOT_S = 0.2  # one that lost a race for a slot; it is taken again only when there seems to be one
+_WAIT_S = 5.0  # a turn that waits for another checks again about this often
+_SLOT_S = 0.2  # for one that lost a race for a slot; it is claimed again only once a slot seems free
 
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """The turn comes back."""
+    """A retry of the turn."""
 
     due_at: float  # Unix time, seconds
-    counts: bool  # False: it only waited, the next run is no further attempt
+    counts: bool  # False: it only waited, so the next run is not another attempt
 
 
 class Final(Enum):
-    """Why a turn does not come back."""
+    """The reason not to retry a turn."""
 
-    POINTLESS = "pointless"  # trying again cannot succeed
+    POINTLESS = "pointless"  # a retry cannot succeed
     MAX_ATTEMPTS = "max_attempts"
     MAX_PAID_RETRIES = "max_paid_retries"
     DEADLINE = "deadline"
@@ -34,14 +34,14 @@ class Final(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PastAttempt:
-    """An attempt that is over."""
+    """A finished attempt."""
 
     outcome: str  # "completed" or an error kind
-    usage: Usage  # as it is booked
+    usage: Usage  # as booked
 
     @property
     def paid(self) -> bool:
-        """Whether it counts as paid for, and to no avail."""
+        """Return whether it counts as paid for in vain."""
         match KINDS[self.outcome].paid if self.outcome in KINDS else Paid.NEVER:
             case Paid.NEVER:
                 return False
@@ -53,7 +53,7 @@ class PastAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how soon; see `decide`."""
+    """Limits on retries and their delays; see `decide`."""
 
     max_attempts: int
     max_paid_retries: int
@@ -69,14 +69,14 @@ class RetryPolicy:
         deadline: float | None = None,
         past: Iterable[PastAttempt] = (),
     ) -> RetryDecision | Final:
-        """Return when a turn whose `attempt`-th attempt (from 1) ended with `error` is tried again, or why not.
+        """Return when to retry a turn whose `attempt`-th attempt (from 1) ended with `error`, or why not to.
 
-        `past` are the turn's attempts that have an end, this one included. At most `max_paid_retries` + 1 of them
-        may have been paid for and have failed by one kind: what fails twice in the same way is likely to do so a
-        third time, and to bill again.
+        `past` are the turn's finished attempts, including this one. At most `max_paid_retries` + 1 of them may
+        have been paid for and failed with one kind: what fails twice in the same way is likely to fail a third
+        time, and to bill again.
 
-        The delay is drawn evenly from 0 to base * 2^(attempt-1), capped; a reset time that the API named is waited
-        for in full, the delay comes on top.
+        The delay is drawn uniformly from 0 to base * 2^(attempt-1), capped; if the API named a reset time, the
+        delay is added to that.
         """
         if error.retry is Retry.NEVER:
             return Final.POINTLESS
@@ -93,20 +93,20 @@ class RetryPolicy:
 
 
 def paid_alike(error: TurnError, past: Iterable[PastAttempt]) -> list[PastAttempt]:
-    """Return the attempts that were paid for and failed as the last one did."""
+    """Return the attempts that were paid for and failed with the same kind as the last one."""
     return [attempt for attempt in past if attempt.outcome == error.kind and attempt.paid]
 
 
 def too_dear(error: TurnError, past: Iterable[PastAttempt], max_paid_retries: int) -> TurnError:
-    """Return the error of a turn that is not worth another attempt: what was spent, and what to do about it."""
+    """Return the error of a turn not worth another attempt, with what was spent and what to do about it."""
     alike = paid_alike(error, past)
     usage = combine(attempt.usage for attempt in alike)
     many = f"{len(alike)} attempts were" if len(alike) > 1 else "1 attempt was"
     cost = "" if usage.cost_usd is None else f", USD {usage.cost_usd:.4f}"
     short = "" if usage.complete else "at least "
     return type(error)(
-        f"{error.message}; not tried again: {many} billed ({short}{usage.tokens.total:,} tokens{cost}) and failed "
-        f"with {error.kind}; see why with runturn watch, or raise max_paid_retries, which is {max_paid_retries}",
+        f"{error.message}; not retried: {many} billed ({short}{usage.tokens.total:,} tokens{cost}) and failed "
+        f"with {error.kind}; use runturn watch to see why, or raise max_paid_retries (now {max_paid_retries})",
         retry=error.retry,
     )
 

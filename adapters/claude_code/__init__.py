@@ -1,1 +1,1 @@
-"""Claude Code: `adapter` has the parts, `options` the flags, `parser` the events, `judge` success and failure."""
+"""Claude Code: `adapter` has the parts, `options` the flags, `parser` the events, `judge` the outcome."""

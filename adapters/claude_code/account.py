@@ -1,6 +1,6 @@
-"""The tokens that Claude Code's output tells, and how far that account can be trusted.
+"""Token usage reported in Claude Code's output, and how far it can be trusted.
 
-It is complete where nothing that was printed, and nothing that the version is known to do, speaks for more.
+It is complete if neither the output nor the known behaviour of the version indicates additional usage.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from adapters.events import Report
 from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 
-_KNOWN = ("success", "error")  # how subtypes begin
+_KNOWN = ("success", "error")  # prefixes of known subtypes
 ByModel = Mapping[str, ModelUsage]
 
 
 def told_usage(state: TurnState) -> Usage:
-    """The account that the agent's output gives; what its subagents had to ask for again may be missing."""
+    """Return the usage that the agent's output reports; it may lack requests that subagents repeated."""
     report = state.report
     if report is None or (report.of_session and state.resumed):
         return state.estimate
@@ -27,12 +27,12 @@ def told_usage(state: TurnState) -> Usage:
     missed = misses(report.by_model, state.seen)
     if not missed and not (state.answer_lost and state.seen) and all(map(_can_be_trusted, state.reports)):
         return reported
-    # An estimate either way: what is known of more.
+    # Both are estimates: use the greater one.
     return Usage(greater(state.estimate.by_model, report.by_model), UsageSource.STREAM, complete=False)
 
 
 def misses(reported: ByModel, seen: Mapping[str, Tokens]) -> bool:
-    """Whether an account lacks a message that was printed. Its models may have other names there."""
+    """Return True if the reported usage lacks a printed message. Model names may differ between the two."""
     accounted = sum(used.tokens.prompt for used in reported.values())
     printed = sum(tokens.prompt for tokens in seen.values())
     both = reported.keys() & seen.keys()
@@ -40,9 +40,9 @@ def misses(reported: ByModel, seen: Mapping[str, Tokens]) -> bool:
 
 
 def greater(seen: ByModel, told: ByModel) -> ByModel:
-    """Of two accounts that may both lack something, what is known at least.
+    """Return a lower bound of the usage from two reports that may both be incomplete.
 
-    Model by model where they have the same names; otherwise nobody knows what stands in both.
+    Compare model by model if their names match; otherwise, the overlap is unknown and the greater report counts.
     """
     if seen.keys() <= told.keys() or told.keys() <= seen.keys():
         models = dict.fromkeys([*told, *seen])
@@ -56,22 +56,22 @@ def _more(one: ModelUsage | None, other: ModelUsage | None) -> ModelUsage:
 
 
 def _is_doubtful(state: TurnState) -> bool:
-    """Whether the account may be short for what the agent did not tell, or not in a form that is known."""
+    """Return True if the report may be incomplete because of unreported or unreadable usage."""
     unread = any(report.unread or not report.subtype.startswith(_KNOWN) for report in state.reports)
     return unread or asks_aside(read_version(state.agent_version))
 
 
 def _cut_off(report: Report, state: TurnState) -> bool:
-    """Whether the API's connection failed for good: of the last answer, some may have been billed unseen."""
+    """Return True if the connection to the API failed: part of the last answer may have been billed unseen."""
     failure = state.api_failure
     return report.is_error and failure is not None and failure.category == "server_error" and not report.api_status
 
 
 def _can_be_trusted(report: Report) -> bool:
-    """`modelUsage` misses messages that were cut or interrupted (2.1.197), or guesses their output (2.1.330).
+    """Return True unless `modelUsage` may be wrong about cut or interrupted messages.
 
-    Only its other account shows that. It never mends: a process that answers several prompts goes on counting from
-    there.
+    It omits them (2.1.197) or guesses their output (2.1.330), and only the other account shows that. The error
+    persists: a process that answers several prompts keeps counting from there.
     """
     confirmed = not report.contradictory and OWN_TOKENS not in report.unread
     return confirmed and report.terminal_reason != "aborted_streaming" and not report.cut_short

@@ -27,7 +27,7 @@ from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
 _LOGIN = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN")
-# With these switches it logs in elsewhere; without them, a worker's cloud credentials are no business of its own.
+# These switches select another login; only then does it get the worker's cloud credentials.
 _PROVIDERS: dict[str, tuple[str, ...]] = {
     "CLAUDE_CODE_USE_BEDROCK": (
         "AWS_ACCESS_KEY_ID",
@@ -45,15 +45,16 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
 }
 _ENVIRONMENT = {
     "DISABLE_AUTOUPDATER": "1",  # a fleet's binary must not change under its turns
-    # Nobody looks at a terminal's title; the request for it may be under way at the end, and stand in no account.
+    # Headless, a terminal title is useless, and its request may still be running at the end and be reported
+    # nowhere.
     "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1",
 }
-# A Claude Code that finds these in its environment takes itself for a part of another session.
+# With these in its environment, Claude Code assumes that it is part of another session.
 _NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID")
 
 
 class ClaudeCode:
-    """See `adapters.contract.Adapter`. One instance serves all turns; it holds only configuration."""
+    """Adapter of the agent `claude-code`. One instance serves all turns; it contains only configuration."""
 
     name = "claude-code"
     _options_type: type[ClaudeCodeOptions] = ClaudeCodeOptions
@@ -70,33 +71,33 @@ class ClaudeCode:
     tools = TOOLS
 
     def __init__(self, config: AgentConfig = AgentConfig()) -> None:  # noqa: B008 - immutable
-        """Raises InvalidRequest for options that make no sense."""
+        """Raise InvalidRequest for invalid options."""
         self.command = config.command or "claude"
         self.defaults = self._options_type.parse(config.options)
-        # SIGINT lets it end its tools and print its result; SIGTERM ends it without one.
+        # On SIGINT, it stops its tools and prints its result; on SIGTERM, it exits without one.
         grace = config.stop_grace_s
         self.stop = (Signal("INT", grace), Signal("TERM", grace), Signal("KILL", grace))
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """See `Adapter.credentials`."""
+        """Return the names of its login variables."""
         chosen = [switch for switch in _PROVIDERS if environ.get(switch)]
         return (*_LOGIN, *chosen, *(name for switch in chosen for name in _PROVIDERS[switch]))
 
     def check(self, request: TurnRequest) -> None:
-        """See `Adapter.check`."""
+        """Raise InvalidRequest if Claude Code cannot run the request."""
         self._options(request).check(request.session_id)
         if request.output_schema is not None and len(_schema(request)) > MAX_ARGUMENT_BYTES:
             raise InvalidRequest(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes as JSON", field="output_schema")
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """See `Adapter.build`."""
+        """Return the command for this attempt."""
         options = self._options(request)
         environment = dict(_ENVIRONMENT)
         if options.max_api_retries is not None:
             environment["CLAUDE_CODE_MAX_RETRIES"] = str(options.max_api_retries)
         arguments = ["-p", *turn_flags(request, options, session)]
         if request.deadline is not None or request.max_total_tokens is not None:
-            arguments.append(f"--settings={SETTINGS}")  # others need not pay for a look before every tool call
+            arguments.append(f"--settings={SETTINGS}")  # other turns save the check before every tool call
         return Command(
             argv=(self.command, *arguments),
             cwd=request.workspace,
@@ -109,58 +110,58 @@ class ClaudeCode:
         )
 
     def parser(self) -> Parser:
-        """See `Adapter.parser`."""
+        """Return a fresh parser."""
         return ClaudeCodeParser()
 
     def judgement(self, state: TurnState, end: Exit) -> Judgement:
-        """See `Adapter.judgement`."""
+        """Judge a finished attempt."""
         return judge(state, end)
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """See `Adapter.session_usage`."""
+        """Return the attempt's usage from its report, checked against its session files, or from the files."""
         told = told_usage(state)
         if not told.source.observed:
             return read_usage(lines, state)
-        # It counts as the API bills; the files tell only whether there was more.
+        # The report counts as the API bills; the files only show whether there was more.
         return replace(told, complete=told.complete and all_answered(lines, state.delegated))
 
     def price(self, model: str, tokens: Tokens) -> float | None:
-        """See `Adapter.price`."""
+        """Return the cost of these tokens in US dollars; None if unknown."""
         return cost_usd(model, tokens)
 
     def soft_stop(self, reason: str) -> bytes | None:
-        """See `Adapter.soft_stop`."""
+        """Return the content of the stop file, which its hook prints."""
         return stop_file(reason)
 
     def probe(self) -> tuple[str, ...]:
-        """See `Adapter.probe`."""
+        """Return the version command."""
         return (self.command, "--version")
 
     def health(self, end: Exit, stdout: str) -> Health:
-        """See `Adapter.health`."""
+        """Return the health read from the probe's outcome."""
         return health_by_version(end, stdout, self.command, "Claude Code")
 
     def _options(self, request: TurnRequest) -> ClaudeCodeOptions:
         options = self.defaults.overridden(request.options)
         if not request.plan:
             return options
-        # What would change anything has to be asked for, and nobody is there to be asked; reading is free.
+        # Anything that makes changes needs approval, which a headless agent cannot get; reading does not.
         return options.model_copy(update={"permission_mode": "default", "allowed_tools": None})
 
 
 def create(config: AgentConfig) -> ClaudeCode:
-    """See `adapters.contract.AdapterFactory`."""
+    """Create the adapter from the operator's configuration. Raise InvalidRequest for invalid options."""
     return ClaudeCode(config)
 
 
 def turn_flags(request: TurnRequest, options: ClaudeCodeOptions, session: Session) -> list[str]:
-    """The flags that a turn has, however its prompt reaches the agent."""
+    """Return the flags of a turn, except those for its input."""
     arguments = ["--output-format", "stream-json", "--verbose"]
     arguments += ["--resume" if session.resume else "--session-id", session.session_id]
     caps = [cap for cap in (options.max_budget_usd, request.max_cost_usd) if cap is not None]
     arguments += flags(options.model_copy(update={"max_budget_usd": min(caps, default=None)}))
     if request.max_total_tokens is not None:
-        arguments.append("--include-partial-messages")  # the only way to see output tokens live
+        arguments.append("--include-partial-messages")  # required to see output tokens live
     if request.output_schema is not None:
         arguments.append(f"--json-schema={_schema(request)}")
     return arguments
@@ -171,6 +172,6 @@ def _schema(request: TurnRequest) -> str:
 
 
 def prompt_text(prompt: str, options: ClaudeCodeOptions) -> str:
-    """The prompt as the agent has to be given it."""
-    # It takes a prompt with a leading / for a command, on stdin too.
+    """Return the prompt, escaped unless it is a slash command."""
+    # Claude Code treats a prompt with a leading / as a command, even on stdin.
     return "\n" + prompt if prompt.startswith("/") and not options.slash_command else prompt

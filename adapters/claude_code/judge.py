@@ -1,12 +1,12 @@
-"""Whether a Claude Code turn succeeded.
+"""Judges Claude Code turns.
 
-The rules were measured on Claude Code 2.1.197 and 2.1.330 against an API whose bill was known; `known` has what
-older versions never tell. A success that the agent reports is a failure only if something that it has told proves
-it: what is missing proves nothing. The exit code alone says little: it is 0 for a turn interrupted in mid-stream,
-for an answer that was cut, for a schema never filled.
+The rules were measured on Claude Code 2.1.197 and 2.1.330 against an API with a known bill; `known` lists what
+older versions never report. A reported success is a failure only if the output proves it; missing fields prove
+nothing. The exit code alone says little: it is 0 for a turn interrupted in mid-stream, a truncated answer, or a
+schema never filled.
 
-To read another failure: `_CATEGORIES` for a category of the API's errors, `_SUBTYPES` for a subtype of the
-result, `adapters.toolkit.error_mapping` for an HTTP status.
+To recognize another failure: use `_CATEGORIES` for categories of API errors, `_SUBTYPES` for subtypes of the
+result, `adapters.toolkit.error_mapping` for HTTP statuses.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _SUBTYPES: dict[str, type[TurnError]] = {
     "error_max_structured_output_retries": errors.StructuredOutputMissing,
 }
 _STATUS = re.compile(r"API Error: ([45]\d\d)\b")
-# What the CLI says of sessions, mostly on stderr alone and before any event. One "in use" may be dead, and then no
-# waiting helps: the next attempt takes another session.
+# The CLI's messages about sessions, mostly on stderr only and before any event. A session "in use" may be dead, so
+# waiting is no remedy: the next attempt uses another session.
 _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
     ("No conversation found with session ID", errors.SessionNotFound, Retry.NEVER),
     ("is already in use", errors.SessionInUse, Retry.BACKOFF),
@@ -54,13 +54,13 @@ _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
 
 
 def judge(state: TurnState, end: Exit) -> Judgement:
-    """Judge a turn that has ended."""
+    """Judge a finished attempt."""
     error, usage = _error(state, end), told_usage(state)
     if not usage.source.observed:
         return Judgement(error, usage, read_session_files=state.started)
     if not state.delegated or not state.session_id:
         return Judgement(error, usage)
-    # Of a subagent's answer that broke off and was asked for again, nothing is told.
+    # The output does not report a subagent's answer that broke off and was requested again.
     files = subagent_files(state.session_id)
     return Judgement(error, usage, read_session_files=True, next_files=lambda lines: None if lines else files)
 
@@ -79,11 +79,11 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
 
 
 def _unfinished(report: Report, state: TurnState) -> TurnError | None:
-    """Why a reported success is none, if what the agent has told proves it."""
+    """Return the error of a reported success that the output disproves; None if it does not."""
     if state.interrupted and report.num_turns == 0 and report.stop_reason is None:
-        return errors.TurnCancelled("a hook has kept the prompt from the agent")
+        return errors.TurnCancelled("a hook blocked the prompt")
     if report.terminal_reason == STOPPED and report.structured_output is None:
-        return errors.TurnCancelled("a hook ended the turn before the agent was done")
+        return errors.TurnCancelled("a hook stopped the turn before the agent finished")
     if report.cut_short or _cut_after_tool(report, state):
         return errors.ApiUnreachable("the model's answer was cut short: its stream ended in mid-message")
     if report.stop_reason == "refusal":
@@ -92,13 +92,13 @@ def _unfinished(report: Report, state: TurnState) -> TurnError | None:
 
 
 def _cut_after_tool(report: Report, state: TurnState) -> bool:
-    """Whether it is a torso though the stop reason is that of the message before, whose tools have run.
+    """Return True if the last answer was cut although the stop reason is that of the previous message.
 
-    It stays `tool_use`, too, where filling in the structured output was the last call.
+    The stop reason also stays `tool_use` if the last call filled in the structured output.
     """
     if report.stop_reason != "tool_use" or report.structured_output is not None or report.unread:
         return False
-    return misses(report.by_model, state.seen)  # the answer that was cut is not in the account
+    return misses(report.by_model, state.seen)  # the cut answer is not reported
 
 
 # -- the agent reported a failure
@@ -128,7 +128,7 @@ def _broken_off(report: Report, text: str) -> TurnError:
 
 
 def _other_end(report: Report, text: str, state: TurnState) -> TurnError:
-    """What a subtype means that is not `success`."""
+    """Return the error for a subtype other than `success`."""
     if report.subtype in _SUBTYPES:
         return _SUBTYPES[report.subtype](text)
     if report.is_error or report.subtype.startswith("error"):
@@ -148,7 +148,7 @@ def _api_error_kind(report: Report, state: TurnState) -> type[TurnError]:
 
 
 def _status_in(text: str) -> int | None:
-    """The HTTP status that 2.1.69 and older tell in nothing but their text."""
+    """Return the HTTP status in the text, the only place where 2.1.69 and older report it."""
     found = _STATUS.match(text)
     return int(found[1]) if found else None
 
@@ -160,7 +160,7 @@ def _limited(kind: type[TurnError], text: str, state: TurnState) -> TurnError:
     return kind(text, retry=Retry.BACKOFF, retry_at=limit.resets_at)
 
 
-# -- the agent ended without a word
+# -- the agent exited without a report
 
 
 def _without_report(state: TurnState, end: Exit) -> TurnError:

@@ -1,6 +1,6 @@
-"""The options of a Claude Code turn, and the flag that each of them becomes.
+"""Options of a Claude Code turn and their flags.
 
-To add a flag: add a field here, its flag in `FLAGS`, and run `make docs`.
+To add one: add a field here, its flag to `FLAGS`, and run `make docs`.
 """
 
 from __future__ import annotations
@@ -14,40 +14,45 @@ from adapters.toolkit.options import AgentOptions, Text, given_flags
 
 
 class ClaudeCodeOptions(AgentOptions):
-    """What `options` of a request may hold for the agent `claude-code`. Left out: Claude Code's own default."""
+    """Request options of the agent `claude-code`. Unset options use Claude Code's own defaults."""
 
     permission_mode: Literal[
         "default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual"
-    ] = Field(default="bypassPermissions", description="By default it acts unasked: nobody is there to be asked.")
-    model: Text | None = Field(default=None, description="An alias or a full name, as `claude` takes them.")
-    fallback_model: Text | None = Field(default=None, description="When the first is overloaded.")
+    ] = Field(
+        default="bypassPermissions",
+        description="By default, it acts without approval: a headless agent cannot ask.",
+    )
+    model: Text | None = Field(default=None, description="Alias or full model name, as for `claude --model`.")
+    fallback_model: Text | None = Field(default=None, description="Model to use when the first is overloaded.")
     max_turns: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Agentic steps within this turn."
+        default=None, description="Maximum number of agentic steps within this turn."
     )
     max_budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="The lower of this and the request's `max_cost_usd` counts."
+        default=None, description="The lower of this and the request's `max_cost_usd` applies."
     )
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
-        default=None, description="How much the model thinks."
+        default=None, description="Reasoning effort."
     )
     allowed_tools: Text | None = Field(default=None, description="Comma-separated.")
     disallowed_tools: Text | None = Field(default=None, description="Comma-separated.")
-    system_prompt: Text | None = Field(default=None, description="Appended to Claude Code's own.")
-    mcp_config: Text | None = Field(default=None, description="A path on the host, or relative to the workspace.")
+    system_prompt: Text | None = Field(default=None, description="Appended to Claude Code's own prompt.")
+    mcp_config: Text | None = Field(
+        default=None, description="Path on the host, absolute or relative to the workspace."
+    )
     session_persistence: bool = Field(
         default=True,
-        description="false (`--no-session-persistence`): no session files, so nothing to resume, and no exact "
-        "bill for a killed turn; nor is it known whether that of one with subagents is whole.",
+        description="false (`--no-session-persistence`): no session files, so nothing to resume, no exact usage "
+        "for a killed turn, and no check whether usage with subagents is complete.",
     )
     slash_command: bool = Field(
-        default=False, description="true: a prompt with a leading `/` is a command; otherwise it is text."
+        default=False, description="true: a prompt with a leading `/` is a command; otherwise, it is text."
     )
     max_api_retries: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="`CLAUDE_CODE_MAX_RETRIES`; Claude Code's own default is 10, about 185 s."
     )
 
     def check(self, session_id: str | None) -> None:
-        """Refuse combinations that cannot work; raises InvalidRequest."""
+        """Raise InvalidRequest for options that cannot be combined."""
         if session_id is not None and not self.session_persistence:
             raise InvalidRequest(
                 "false cannot be combined with session_id: a session without files cannot be resumed",
@@ -70,7 +75,7 @@ FLAGS: dict[str, str] = {
 
 
 def flags(options: ClaudeCodeOptions) -> list[str]:
-    """The options as arguments, each flag and its value in one, so that no value is taken for a flag."""
+    """Return the options as arguments of the form `flag=value`, so that no value is mistaken for a flag."""
     arguments = given_flags(options, FLAGS)
     if not options.session_persistence:
         arguments.append("--no-session-persistence")

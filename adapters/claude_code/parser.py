@@ -1,7 +1,7 @@
-"""Claude Code's `stream-json` output, line by line, as events.
+"""Parser of Claude Code's `stream-json` output: lines in, events out.
 
-One line is one JSON object. Known types become events, unknown ones are signs of life, and what is no JSON
-object or lacks what its type always has is `Malformed`. To read a new one: add a method, and its type to
+One line is one JSON object. Known types become events, unknown ones are signs of life, and a line that is not a
+JSON object or lacks a field of its type is `Malformed`. To read a new type: add a method, and its type to
 `_readers` or its subtype to `_system_readers`.
 """
 
@@ -20,7 +20,7 @@ from adapters.toolkit.json_lines import decode, malformed
 from adapters.toolkit.truncate import MAX_SUMMARY, summary_of_call
 from adapters.usage import ModelUsage, Tokens
 
-SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code makes up itself, such as API errors
+SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code creates itself, such as API errors
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _STREAM_EVENT = b'{"type":"stream_event","event":{"type":"'
@@ -35,16 +35,16 @@ Events = tuple[ev.Event, ...]
 
 
 class ClaudeCodeParser:
-    """See `adapters.turn_state.Parser`."""
+    """Parser of one attempt's output."""
 
     def __init__(self) -> None:
-        self._version: Version | None = None  # None: it has not told it
-        self._counted: set[str] = set()  # ids of the messages whose tokens were told
+        self._version: Version | None = None  # None: not reported
+        self._counted: set[str] = set()  # ids of the messages whose tokens were reported
         self._open: dict[str | None, tuple[str, Tokens]] = {}  # messages being streamed: model, tokens so far
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
-        self._shells: set[str] = set()  # tasks in the background that are no subagents
-        self._reported: Mapping[str, ModelUsage] = {}  # by the results so far
-        self._results: set[str] = set()  # their ids: each tells what is new, and may be read once only
+        self._shells: set[str] = set()  # background tasks other than subagents
+        self._reported: Mapping[str, ModelUsage] = {}  # usage in the results so far
+        self._results: set[str] = set()  # their ids: each has the usage since the last, so count it only once
         self._asked_at: dict[str | None, float] = {}  # requests to the model, by the Agent call they serve
         self._readers: dict[object, Callable[[Record, float | None], Events]] = {
             "assistant": self._assistant,
@@ -66,8 +66,8 @@ class ClaudeCodeParser:
         }
 
     def feed(self, line: bytes, at: float | None) -> Events:
-        """Read one line; see `adapters.turn_state.Parser`."""
-        # Text deltas are most lines of a stream with partial messages, and say nothing that we keep.
+        """Return the events of one line; never raises."""
+        # Most lines of a stream with partial messages are text deltas, which we do not need.
         if line.startswith(_STREAM_EVENT) and line.endswith(b"}") and not line.startswith(_STREAM_USAGE, _TYPE_AT):
             return _HEARTBEATS
         try:
@@ -104,13 +104,13 @@ class ClaudeCodeParser:
         return ev.ToolStarted(call, tool, summary_of_call(block.get("input"), _SUMMARY_KEYS), subagent)
 
     def _count(self, message: Record, call: str | None, at: float | None, happened: list[ev.Event]) -> None:
-        """The tokens of an API message, when it is first seen."""
+        """Append the token usage of an API message when it is first seen."""
         usage = message.get("usage")
         if not usage:
             return
         model, tokens = string(message["model"]), read_tokens(usage)
         self._counted.add(message["id"])
-        # A stop reason at once: it did not come as a stream, because that broke off and was given up.
+        # An immediate stop reason: the message was not streamed, because its stream broke off.
         whole = message.get("stop_reason") is not None
         if whole and tells_lost_answers(self._version):
             happened.append(ev.AnswerLost())
@@ -211,7 +211,7 @@ def _session_started(record: Record) -> ev.Event:
 
 
 def _lost_servers(record: Record) -> Iterator[ev.Event]:
-    """MCP servers that the turn has to do without: the agent goes on, and says nothing else of them."""
+    """Yield notifications of failed MCP servers: the agent continues without them and reports no more of them."""
     servers = record.get("mcp_servers")
     for server in servers if isinstance(servers, list) else ():
         if isinstance(server, dict) and server.get("status") == "failed":
@@ -221,7 +221,7 @@ def _lost_servers(record: Record) -> Iterator[ev.Event]:
 def _made_up(record: Record, message: Record, subagent: bool) -> ev.Event:
     text = "".join(string(block.get("text", "")) for block in message["content"])
     category = record.get("error")
-    # A subagent's failure is its caller's to deal with.
+    # A subagent's failure is handled by its caller.
     return ev.AssistantText(text, subagent) if subagent or not category else ev.ApiFailure(str(category), text)
 
 
@@ -244,7 +244,7 @@ def _model_fallback(record: Record) -> ev.Event:
 
 
 def _informational(record: Record) -> ev.Event:
-    """A prompt that a hook has blocked is one that the agent was told not to answer; it reports success."""
+    """Return Interrupted for a prompt blocked by a hook: the agent reports success without answering."""
     outcome = record.get("prompt_submit_outcome") or {}
     return ev.Interrupted() if outcome.get("kind") == "blocked_by_hook" else _notification(record)
 

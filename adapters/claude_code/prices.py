@@ -1,8 +1,8 @@
-"""What Anthropic's models cost, for turns that ended before Claude Code could say so itself.
+"""Prices of Anthropic's models, for turns that ended before Claude Code reported their cost.
 
-US dollars per million tokens: what Claude Code 2.1.330 charged on 2026-11-21 for messages of known size, model by
-model. A model that is not in the table has no price, so its cost is unknown, not zero. (Claude Code itself takes
-some price for models that it does not know.)
+US dollars per million tokens, as Claude Code 2.1.330 charged on 2026-11-21 for messages of known size, model by
+model. The cost of a model that is not in the table is unknown, not zero. (Claude Code itself assumes a price for
+unknown models.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Price:
     long_factor: float = 1.0
 
     def cost_usd(self, tokens: Tokens, long_lived_cache: int) -> float:
-        """What one message costs. Cache writes cost 1.25 times the input price, twice if kept for an hour."""
+        """Return the cost of one message. Cache writes cost 1.25 times the input price, twice if kept an hour."""
         short_lived = tokens.cache_creation_input_tokens - long_lived_cache
         inputs = tokens.input_tokens + 1.25 * short_lived + 2.0 * long_lived_cache
         cost = (
@@ -63,6 +63,6 @@ PRICES: dict[str, Price] = {
 
 
 def cost_usd(model: str, tokens: Tokens, long_lived_cache: int = 0) -> float | None:
-    """What one message cost; None for a model without a price. `long_lived_cache`: writes kept for an hour."""
+    """Return the cost of one message; None for an unknown model. `long_lived_cache`: writes kept for an hour."""
     price = PRICES.get(_DATE.sub("", _VARIANT.sub("", model)))
     return price.cost_usd(tokens, long_lived_cache) if price else None

@@ -1,7 +1,7 @@
-"""Claude Code's `result` line: its own final word on the turn.
+"""Claude Code's `result` line: its final report on the turn.
 
-A field that is missing, or has another shape, makes the report say less, and never makes it no report: what it
-calls a success has happened, and was paid for.
+A missing or malformed field leaves the report incomplete, but never invalid: a reported success has happened and
+was paid for.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _ODD = (KeyError, TypeError, ValueError, AttributeError)
 
 
 def read_report(record: dict[str, Any], before: Mapping[str, ModelUsage], version: Version | None) -> Report:
-    """Read a `result` line; never raises.
+    """Return the report of a `result` line; never raises.
 
-    `before` is what earlier results of the same process reported. Claude Code 2.1.330 counts `modelUsage` over the
-    whole session, earlier processes included, and says what is new beside it; 2.1.197 counts over the process.
+    `before` is the usage in earlier results of the same process. In Claude Code 2.1.330, `modelUsage` counts over
+    the whole session, including earlier processes, and another field has the usage since the last result; in
+    2.1.197, it counts over the process.
     """
     unread: list[str] = []
     has_news = record.get(_NEWS) is not None
@@ -63,7 +64,7 @@ def _subtype(record: dict[str, Any], unread: list[str]) -> str:
 
 
 def _cut_short(record: dict[str, Any], num_turns: int | None, version: Version | None) -> bool | None:
-    """Whether the last answer is a torso: then a version that tells stop reasons has none for it."""
+    """Return True if the last answer was cut: it has no stop reason, though the version reports them."""
     if isinstance(record.get("stop_reason"), str):
         return False
     told = "stop_reason" in record and num_turns is not None and tells_stop_reason(version)
@@ -80,7 +81,7 @@ def _denied(denials: object) -> tuple[str, ...]:
 
 
 def _by_model(record: dict[str, Any], name: str, unread: list[str]) -> dict[str, ModelUsage]:
-    """What of the account could be read."""
+    """Return the readable part of the usage by model; append unreadable fields to `unread`."""
     account = record.get(name)
     if not isinstance(account, dict):
         unread.append(name)
@@ -95,7 +96,7 @@ def _by_model(record: dict[str, Any], name: str, unread: list[str]) -> dict[str,
 
 
 def _own_tokens(record: dict[str, Any], unread: list[str]) -> Tokens:
-    """The other account: what it does not count cannot speak against the first one."""
+    """Return the main agent's tokens; none if unreadable, which contradicts no usage by model."""
     usage = record.get("usage")
     if isinstance(usage, dict) and usage.keys() >= _COUNTS:
         with suppress(*_ODD):
@@ -110,9 +111,10 @@ def _sum(first: Mapping[str, ModelUsage], second: Mapping[str, ModelUsage]) -> d
 
 
 def _contradict(own: Tokens, by_model: Mapping[str, ModelUsage]) -> bool:
-    """Compare the main agent's own tokens with those by model, where subagents' and earlier results' are, too.
+    """Return True if the main agent's tokens contradict those by model.
 
-    They fit badly where an answer broke off: 2.1.330 guesses its output in the one, or leaves it out of the other.
+    The latter include subagents and earlier results. The two contradict each other after an answer broke off:
+    2.1.330 guesses its output in one, or omits it from the other.
     """
     prompt = output = 0
     for used in by_model.values():

@@ -1,4 +1,4 @@
-"""Exact usage from the records that Claude Code keeps of a session.
+"""Exact usage from Claude Code's records of a session.
 
 `$CLAUDE_CONFIG_DIR/projects/<workspace>/<session>.jsonl`, and `<session>/subagents/agent-*.jsonl` for subagents.
 Every content block of a message is one line with the same `message.id`; the last line has the final usage.
@@ -23,7 +23,7 @@ _SYNTHETIC = "<synthetic>"
 
 
 def session_files(session_id: str) -> SessionFiles:
-    """Where the records of a session lie. The id is unique, so the workspace's directory need not be known."""
+    """Return the location of a session's records. The id is unique, so any workspace directory matches."""
     return SessionFiles(
         root_env="CLAUDE_CONFIG_DIR",
         root_default=".claude",
@@ -32,7 +32,7 @@ def session_files(session_id: str) -> SessionFiles:
 
 
 def subagent_files(session_id: str) -> SessionFiles:
-    """Those of its subagents alone."""
+    """Return the location of the records of a session's subagents."""
     return SessionFiles(
         root_env="CLAUDE_CONFIG_DIR",
         root_default=".claude",
@@ -42,16 +42,16 @@ def subagent_files(session_id: str) -> SessionFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """One message of the model, as its last record tells."""
+    """One message of the model, from its last record."""
 
     model: str
     billed: ModelUsage
-    finished: bool  # False: cut off, so that its output is a placeholder
-    asking: bool  # it called a tool that asks a model itself
+    finished: bool  # False: cut off, so its output is a placeholder
+    asking: bool  # called a tool that calls a model itself
 
 
 def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
-    """Sum up the usage of each message. Incomplete if one was cut off, or the stream saw more."""
+    """Return the sum of all messages; incomplete if one was cut off or the stream showed more."""
     messages: dict[str, _Message] = {}
     shortened = False
     for line in lines:
@@ -65,7 +65,7 @@ def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
     usage = Usage(_priced(by_model, state), UsageSource.SESSION_FILES)
     whole = all(message.finished for message in messages.values())
     cut = state.awaits_answer or state.answer_lost or any(report.contradictory for report in state.reports)
-    # A version that does not tell which it is has no finished messages here, by what they look like.
+    # A version that does not report itself never has finished messages here, judging by their fields.
     aside = state.agent_version is not None and asks_aside(read_version(state.agent_version))
     aside |= shortened or any(message.asking for message in messages.values())
     return replace(
@@ -79,7 +79,7 @@ def _collect(line: bytes, messages: dict[str, _Message]) -> None:
         message = record["message"]
         model = message["model"]
         if record["type"] == "assistant" and isinstance(model, str) and model != _SYNTHETIC:
-            # A message that was cut off may carry a made-up stop_reason; only a finished one has stop_details.
+            # A cut message may have an invented stop_reason; only a finished one has stop_details.
             number, finished = message["id"], "stop_details" in message
             asking = (number in messages and messages[number].asking) or _asks(message.get("content"))
             messages[number] = _Message(model, _billed(model, message["usage"]), finished, asking)
@@ -88,7 +88,7 @@ def _collect(line: bytes, messages: dict[str, _Message]) -> None:
 
 
 def _shortens(line: bytes) -> bool:
-    """Whether the conversation was made shorter there: by a summary of a model, whose bill no session file has."""
+    """Return True if the conversation was compacted there, by a model's summary that no session file bills."""
     try:
         record = decode(line)
         return bool(record["type"] == "system" and record["subtype"] == "compact_boundary")
@@ -97,7 +97,7 @@ def _shortens(line: bytes) -> bool:
 
 
 def _asks(content: object) -> bool:
-    """Whether a block of it calls a tool that asks a model itself."""
+    """Return True if a block calls a tool that calls a model itself."""
     blocks = content if isinstance(content, list) else ()
     return any(isinstance(block, dict) and block.get("name") in ASKING for block in blocks)
 
@@ -109,7 +109,7 @@ def _billed(model: str, usage: dict[str, Any]) -> ModelUsage:
 
 
 def _priced(by_model: dict[str, ModelUsage], state: TurnState) -> dict[str, ModelUsage]:
-    """Claude Code knows more prices than we do: where it counted the same tokens, its cost holds."""
+    """Return the usage with Claude Code's costs, if it counted the same tokens: it knows more prices."""
     reported = state.report.by_model if state.report else {}
     return {
         model: reported[model] if model in reported and reported[model].tokens == used.tokens else used

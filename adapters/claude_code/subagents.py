@@ -1,9 +1,9 @@
-"""Whether subagents have asked the model for more than it has answered.
+"""Checks whether all model requests of subagents were answered.
 
-Claude Code 2.1.330 asks again when a subagent's answer breaks off, by an error in the stream or a reset, and tells
-so nowhere in its output, nor counts what was billed. Its `agent-*.jsonl` has a record of every request, though. A
-request that the API refused looks the same there, so this may doubt an account that is whole. 2.1.197 has no such
-records: what it told is believed.
+Claude Code 2.1.330 repeats a request when a subagent's answer breaks off, by an error in the stream or a reset,
+but neither reports that in its output nor counts what was billed. Its `agent-*.jsonl` records every request,
+though. A request that the API refused looks the same there, so complete usage may be marked as incomplete. 2.1.197
+has no such records: its report is trusted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _TELLING = (b'"api-request"', b'"assistant"')
 
 
 def all_answered(lines: Iterable[bytes], subagents: Collection[str]) -> bool:
-    """Whether every request of these subagents has an answer or a refusal in what was added to session files.
+    """Return True if every request of these subagents has an answer or a refusal in the new session file lines.
 
-    False, too, where the records of a subagent were not found.
+    Return False if the records of a subagent are missing.
     """
     requests: Counter[str] = Counter()
     answers: dict[str, set[str]] = {}
@@ -34,13 +34,13 @@ def all_answered(lines: Iterable[bytes], subagents: Collection[str]) -> bool:
             agent = record.get("agentId")
             recorded |= record["type"] == "api-request"
             if not isinstance(agent, str):
-                continue  # the main agent's: its output tells of every try
+                continue  # the main agent: its output reports every try
             if record["type"] == "api-request":
                 requests[agent] += 1
             elif record["type"] == "assistant" and _is_answer(record):
                 answers.setdefault(agent, set()).add(record["message"]["id"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return False  # nobody knows what it would have told
+            return False  # the line may have recorded a request
     told = requests.keys() | answers.keys()
     if not recorded:
         return set(subagents) <= told
@@ -48,5 +48,5 @@ def all_answered(lines: Iterable[bytes], subagents: Collection[str]) -> bool:
 
 
 def _is_answer(record: dict[str, Any]) -> bool:
-    """Made-up messages stand for a failure; one that has a status was refused, and not billed."""
+    """Return True for an answer or an unbilled refusal; a synthetic message without a status is neither."""
     return bool(record["message"]["model"] != _SYNTHETIC or record.get("apiErrorStatus"))

@@ -1,6 +1,6 @@
-"""The tools that come with Claude Code: those of our recordings (2.1.330), and those of its documentation.
+"""Built-in tools of Claude Code: those of our recordings (2.1.330), and those of its documentation.
 
-Those of MCP servers are the user's: they can have any name.
+Tools of MCP servers are configured by users and can have any name.
 """
 
 from typing import Final
@@ -14,5 +14,5 @@ TOOLS: Final = frozenset({
     "Workflow", "Write",
 })  # fmt: skip
 
-# These ask a model on their own account. What they pay stands in the final report, but in no session file.
+# These tools call a model themselves. Their usage is in the final report, but in no session file.
 ASKING: Final = frozenset({"WebFetch", "WebSearch"})

@@ -1,5 +1,5 @@
-"""Claude Code as a live turn, led with the Claude Agent SDK.
+"""Claude Code as a live turn, driven by the Claude Agent SDK.
 
-`adapter` has the parts, `options` the options, `policy` who may use which tool, `conversation` the talk with the
-agent, `transport` how the SDK's words travel, `parser` the events of the control protocol.
+`adapter` has the parts, `options` the options, `policy` the tool permissions, `conversation` the conversation with
+the agent, `transport` the SDK's transport, `parser` the events of the control protocol.
 """

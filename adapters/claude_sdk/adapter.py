@@ -1,4 +1,4 @@
-"""The adapter `claude-sdk`: Claude Code, led by the Claude Agent SDK from the worker, on whatever host it runs."""
+"""The adapter `claude-sdk`: Claude Code on any host, driven by the Claude Agent SDK in the worker."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from adapters.turn_state import Parser
 _MCP_FILE = "mcp.json"
 _LIVE = {
     "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
-    "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",  # so that it says when nothing more is to be done
+    "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",  # makes it report when it is idle
 }
 
 
 class ClaudeSdk(ClaudeCode):
-    """See `adapters.live.LiveAdapter`. One instance serves all turns; it holds only configuration."""
+    """Adapter of the agent `claude-sdk`. One instance serves all turns; it contains only configuration."""
 
     name = "claude-sdk"
     _options_type = ClaudeSdkOptions
     capabilities = replace(ClaudeCode.capabilities, live=True, versions=VERSIONS)
 
     def __init__(self, config: AgentConfig = AgentConfig()) -> None:  # noqa: B008 - immutable
-        """Raises InvalidRequest for options that make no sense."""
+        """Raise InvalidRequest for invalid options."""
         super().__init__(config)
         self._toolbox = Toolbox.installed(config.tools)
 
     def check(self, request: TurnRequest) -> None:
-        """See `Adapter.check`."""
+        """Raise InvalidRequest if the agent cannot run the request."""
         super().check(request)
         self._toolbox.check(self._sdk_options(request).tools)
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """See `Adapter.build`. Raises AgentNotFound where the SDK is missing: no agent is to start then."""
+        """Return the command for this attempt. Raise AgentNotFound if the SDK is missing: no agent must start."""
         if find_spec("claude_agent_sdk") is None:
             raise _missing("there is no module claude_agent_sdk")
         options = self._sdk_options(request)
@@ -72,15 +72,15 @@ class ClaudeSdk(ClaudeCode):
         )
 
     def parser(self) -> Parser:
-        """See `Adapter.parser`."""
+        """Return a fresh parser."""
         return ClaudeSdkParser()
 
     def soft_stop(self, reason: str) -> bytes | None:
-        """See `Adapter.soft_stop`. Its gate asks the worker (`Desk.refusal`), so nothing need lie in the spool."""
+        """Return None: its hooks ask the worker (`Desk.refusal`), so it needs no stop file."""
         return None
 
     def converse(self, request: TurnRequest, wire: Wire, desk: Desk) -> Conversation:
-        """See `LiveAdapter.converse`. Imports the SDK, which takes half a second when it is the first time."""
+        """Return the attempt's conversation. The first call imports the SDK, which takes half a second."""
         options = self._sdk_options(request)
         try:
             from adapters.claude_sdk.conversation import ClaudeSdkConversation  # noqa: PLC0415 - 0.6 s and 50 MB
@@ -93,7 +93,7 @@ class ClaudeSdk(ClaudeCode):
         options = cast(ClaudeSdkOptions, self._options(request))
         if not request.plan or options.permissions is None:
             return options
-        # Rules that were written for work allow nothing to a plan; a producer who is asked may.
+        # Allow rules are meant for work and do not apply to a plan turn; the producer may still allow a tool.
         rules = options.permissions.model_copy(update={"allow": (), "default": "deny"})
         return options.model_copy(update={"permissions": rules})
 
@@ -106,7 +106,7 @@ def _missing(why: str) -> AgentNotFound:
 
 
 def _with_mode(options: ClaudeSdkOptions) -> ClaudeSdkOptions:
-    """With rules, and no mode of its own, a turn asks: `bypassPermissions` would ask nobody."""
+    """Return options whose rules take effect: without a mode set, `bypassPermissions` would ignore them."""
     if options.permissions is None or "permission_mode" in options.model_fields_set:
         return options
     return options.model_copy(update={"permission_mode": "default"})
@@ -122,5 +122,5 @@ def _servers(options: ClaudeSdkOptions) -> dict[str, JsonValue]:
 
 
 def create(config: AgentConfig) -> ClaudeSdk:
-    """The adapter as an operator has configured it. Raises InvalidRequest."""
+    """Create the adapter from the operator's configuration. Raise InvalidRequest for invalid options."""
     return ClaudeSdk(config)

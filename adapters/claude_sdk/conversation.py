@@ -1,4 +1,4 @@
-"""The talk with one agent. Importing this module imports the Claude Agent SDK."""
+"""Conversation with one agent. Importing this module imports the Claude Agent SDK."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODES = ("default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto
 
 
 class ClaudeSdkConversation:
-    """See `adapters.live.Conversation`."""
+    """Conversation of one attempt, led with the SDK's client."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class ClaudeSdkConversation:
         self._gates = Gates(options, desk)
         self._client: ClaudeSDKClient | None = None
         self._transport: WireTransport | None = None
-        self._led = anyio.Event()  # for good or ill: nobody need wait for it any longer
+        self._led = anyio.Event()  # set once the handshake has succeeded or failed
         self._ending = False
 
     async def run(self) -> None:
-        """See `Conversation.run`."""
+        """Run the conversation until the agent exits. Raise TurnError if it fails."""
         transport = WireTransport(self._wire)
         client = ClaudeSDKClient(self._sdk_options(), transport)
         try:
@@ -70,7 +70,7 @@ class ClaudeSdkConversation:
             await transport.end()
         except Exception as error:
             if transport.ended:
-                return  # how it has ended, its exit tells
+                return  # the exit status decides
             raise turn_error(error, old=transport.holds_gates is False) from error
         finally:
             self._client = None
@@ -78,19 +78,19 @@ class ClaudeSdkConversation:
             await client.disconnect()
 
     async def control(self, request: ControlRequest) -> Mapping[str, JsonValue]:
-        """See `Conversation.control`. Waits until the agent has answered the handshake."""
+        """Carry out a request, once the agent has answered the handshake, and return its answer."""
         await self._led.wait()
         client, value = self._client, request.value
         if client is None or self._ending:
-            raise InvalidRequest("the agent is about to end: it takes nothing more", field="control")
+            raise InvalidRequest("the agent is about to exit and accepts no more requests", field="control")
         try:
             return await self._controls[request.control](client, value)
-        except ValueError as error:  # what no line for an agent can hold
+        except ValueError as error:  # the value cannot be encoded as a line
             raise InvalidRequest(str(error), field="value") from error
         except Exception as error:
             raise turn_error(error) from error
 
-    # -- what it can be asked
+    # -- control requests
 
     @property
     def _controls(
@@ -111,7 +111,7 @@ class ClaudeSdkConversation:
 
     async def _send(self, client: ClaudeSDKClient, text: str | None) -> Mapping[str, JsonValue]:
         if not text or not text.strip():
-            raise InvalidRequest("is empty; say what the agent should do", field="text")
+            raise InvalidRequest("is empty; write what the agent should do", field="text")
         return {"message_id": await _say(client, prompt_text(text, self._options))}
 
     async def _set_model(self, client: ClaudeSDKClient, model: str | None) -> Mapping[str, JsonValue]:
@@ -131,10 +131,10 @@ class ClaudeSdkConversation:
     async def _context_usage(self, client: ClaudeSDKClient, _: str | None) -> Mapping[str, JsonValue]:
         return cast(dict[str, JsonValue], dict(await client.get_context_usage()))
 
-    # -- what the SDK is told
+    # -- configuration of the SDK
 
     def _sdk_options(self) -> ClaudeAgentOptions:
-        """Flags are no part of it: they are in the command."""
+        """Return the SDK's options without flags, which are in the command."""
         options = ClaudeAgentOptions(hooks=cast(Any, self._hooks()))
         if self._options.permissions is not None:
             options.can_use_tool = self._can_use_tool
@@ -160,7 +160,7 @@ class ClaudeSdkConversation:
         verdict = await self._gates.verdict(tool, arguments, context.tool_use_id or "")
         if verdict.allowed:
             return PermissionResultAllow()
-        return PermissionResultDeny(message=verdict.reason or "The producer denies it")
+        return PermissionResultDeny(message=verdict.reason or "The producer denied it")
 
     def _served(self, tool: ToolFunction) -> SdkMcpTool[Any]:
         async def handler(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the Claude Agent SDK raises, as errors of the turn: mapped here, once."""
+"""Maps exceptions of the Claude Agent SDK to errors of the turn, in this one place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from claude_agent_sdk import (
 from adapters import errors
 from adapters.errors import TurnError
 
-# The most specific first. The agent's process is not the SDK's, but its exceptions say what they say.
+# Most specific first. The SDK does not run the agent's process here, but may still raise errors about it.
 _FAULTS: tuple[tuple[type[Exception], type[TurnError]], ...] = (
     (CLINotFoundError, errors.AgentNotFound),
     (CLIConnectionError, errors.HostUnreachable),  # retried
@@ -24,12 +24,12 @@ _FAULTS: tuple[tuple[type[Exception], type[TurnError]], ...] = (
 
 
 def turn_error(error: Exception, *, old: bool = False) -> TurnError:
-    """The error of the turn. `old`: the agent has said that a hook which fails would not stop a tool."""
+    """Return the error of the turn. `old`: in this version, a failing hook would not block a tool."""
     if isinstance(error, TurnError):
         return error
     if old:
         return errors.AgentFailed(
-            "this Claude Code is too old for the agent claude-sdk: a hook that fails would not stop a tool; "
+            "this Claude Code is too old for the agent claude-sdk: a failing hook would not block a tool; "
             "update it on the host"
         )
     for foreign, ours in _FAULTS:

@@ -1,7 +1,7 @@
-"""What the agent is told before and after its tools: the hooks, and who may use what. All of them fail closed.
+"""Hooks and permission checks around the agent's tool calls. All of them fail closed.
 
-A hook's answer is a value of Claude Code's hook protocol. Nothing here lets a tool run because something went
-wrong: what raises is a denial, and while nobody answers, the agent waits until its lease ends it.
+A hook's answer is a value of Claude Code's hook protocol. No failure lets a tool run: an exception is a denial,
+and without an answer, the agent waits until its lease expires.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from adapters.claude_sdk.options import ClaudeSdkOptions, Permissions
 from adapters.claude_sdk.policy import Policy
 from adapters.live import Desk, Permission, Verdict
 
-Answer = dict[str, Any]  # of a hook
+Answer = dict[str, Any]  # a hook's answer
 
-# The hooks, and what it means when one fails. The agent knows them by their order, and a worker of another version
-# may take a turn over: never change it.
+# The hooks with their effect on failure. The agent refers to them by position, and a worker of another version may
+# take over a turn: never change their order.
 HOOKS: tuple[tuple[str, Literal["block"] | None], ...] = (
     ("PreToolUse", "block"),
     ("UserPromptSubmit", "block"),
     ("PostToolUse", None),
     ("Stop", None),
 )
-# Seconds. A hook must not run out before the lease does: Claude Code goes on without an answer then.
+# Seconds. A hook must not time out before the lease: Claude Code would continue without an answer.
 HOOK_TIMEOUT = 14 * 86_400.0
 
 _STRUCTURED_OUTPUT = "StructuredOutput"
-_NOT_TOOLS = (_STRUCTURED_OUTPUT,)  # how a turn gives its answer: no limit and no rule may be in its way
+_NOT_TOOLS = (_STRUCTURED_OUTPUT,)  # delivers the turn's answer: exempt from limits and rules
 _RULE = "A rule of this turn denies {}"
 
 
@@ -52,7 +52,7 @@ class Gates:
                 return self._before_prompt()
             if event == "PostToolUse":
                 return self._after_tool(happened["tool_name"])
-        except Exception as error:  # a gate that fails is closed
+        except Exception as error:  # fail closed
             reason = f"The gate of this turn failed ({type(error).__name__})"
             return _blocked(reason) if event == "UserPromptSubmit" else _denied(reason)
         return {}
@@ -62,11 +62,11 @@ class Gates:
             return {}
         reason = self._desk.refusal()
         if reason is not None:
-            return {**_denied(reason), "continue_": False, "stopReason": reason}  # and ends by itself
+            return {**_denied(reason), "continue_": False, "stopReason": reason}  # the agent stops itself
         return _denied(_RULE.format(tool)) if self._policy.denied(tool, arguments) else {}
 
     def _before_prompt(self) -> Answer:
-        """What is said to an agent that has to end is not taken up any more."""
+        """Block a prompt to an agent that must stop."""
         reason = self._desk.refusal()
         return {} if reason is None else _blocked(reason)
 
@@ -76,7 +76,7 @@ class Gates:
         return {}
 
     async def verdict(self, tool: str, arguments: Mapping[str, JsonValue], call_id: str) -> Verdict:
-        """Whether a tool may be used that Claude Code's own rules leave open."""
+        """Return the verdict on a tool that Claude Code's own rules leave undecided."""
         try:
             return await self._verdict(tool, arguments, call_id)
         except Exception as error:
@@ -92,7 +92,7 @@ class Gates:
         if asked.ask:
             answer = await self._desk.ask(Permission(tool, call_id, arguments), asked.ask_timeout_ms / 1000)
             if answer is not None:
-                objection = self._desk.refusal() if answer.allowed else None  # that may have taken its time
+                objection = self._desk.refusal() if answer.allowed else None  # the answer may have taken long
                 return answer if objection is None else Verdict(False, objection)
         return Verdict(asked.default == "allow", f"No rule of this turn allows {tool}")
 

@@ -1,7 +1,7 @@
-"""How a conversation opens: the handshake with the hooks, then the prompt.
+"""Opening of a conversation: the handshake with the hooks, then the prompt.
 
-Both are the first lines of the agent's input, so that they need no worker, and no length is too much. The SDK
-would ask for the same handshake; the transport answers it with the answer to this one.
+Both are the first lines of the agent's input, so they need no worker, and the prompt may have any length. The SDK
+requests the same handshake; the transport answers it with the answer to this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Record = dict[str, Any]  # a line of the control protocol
 
 
 def opening(options: ClaudeSdkOptions, prompt: str) -> bytes:
-    """The first lines of the agent's input."""
+    """Return the first lines of the agent's input."""
     lines = (
         {"type": "control_request", "request_id": "handshake", "request": handshake(options)},
         user_message(prompt, str(uuid.uuid4())),
@@ -28,7 +28,7 @@ def opening(options: ClaudeSdkOptions, prompt: str) -> bytes:
 
 
 def handshake(options: ClaudeSdkOptions) -> Record:
-    """What `ClaudeSDKClient` asks for, for equal options."""
+    """Return the handshake that `ClaudeSDKClient` requests for the same options."""
     hooks: dict[str, list[Record]] = {}
     for number, (event, failing) in enumerate(HOOKS):
         hook: Record = {"matcher": None, "hookCallbackIds": [f"hook_{number}"], "timeout": HOOK_TIMEOUT}
@@ -39,12 +39,12 @@ def handshake(options: ClaudeSdkOptions) -> Record:
 
 
 def subagents(options: ClaudeSdkOptions) -> dict[str, Record]:
-    """The subagents as the SDK takes them."""
+    """Return the subagents in the SDK's format."""
     return {name: agent.model_dump(mode="json", exclude_none=True) for name, agent in options.agents.items()}
 
 
 def user_message(text: str, message_id: str) -> Record:
-    """What a user says, under an id by which the agent tells when it is done with it."""
+    """Return a user message with an id, under which the agent reports that it has handled the message."""
     return {
         "type": "user",
         "message": {"role": "user", "content": text},

@@ -1,6 +1,6 @@
-"""The options of a `claude-sdk` turn: those of `claude-code`, and what only a live turn can have.
+"""Options of a `claude-sdk` turn: those of `claude-code`, and those of live turns.
 
-To add a flag: add a field here and its flag in `adapter`, and run `make docs`.
+To add one: add a field here and its flag in `adapter`, and run `make docs`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,25 @@ class _Part(BaseModel):
 class StdioServer(_Part):
     """An MCP server that the agent starts on its host."""
 
-    type: Literal["stdio"] = Field(default="stdio", description="Speaks on its standard input and output.")
+    type: Literal["stdio"] = Field(default="stdio", description="Communicates over standard input and output.")
     command: Text = Field(description="Its program on the host.")
     args: tuple[Text, ...] = Field(default=(), description="Its arguments.")
-    env: dict[EnvName, str] = Field(default={}, description="Its variables. Secrets stand in a file of the spool.")
+    env: dict[EnvName, str] = Field(
+        default={},
+        description="Its environment variables, kept in a file of the spool because they may be secret.",
+    )
 
 
 class RemoteServer(_Part):
     """An MCP server that the agent's host reaches over HTTP."""
 
-    type: Literal["sse", "http"] = Field(description="How it is spoken to.")
-    url: Text = Field(description="As the host reaches it.")
-    headers: dict[Text, str] = Field(default={}, description="Of each request; kept as `env` is.")
+    type: Literal["sse", "http"] = Field(description="Transport.")
+    url: Text = Field(description="URL as seen from the host.")
+    headers: dict[Text, str] = Field(default={}, description="HTTP headers of each request; kept like `env`.")
 
 
 def _kind(server: object) -> str | None:
-    """Which of the two is meant, so that only its faults are told; None: neither."""
+    """Return the tag of the intended model, so that only its errors are reported; None if it is neither."""
     kind = server.get("type", "stdio") if isinstance(server, Mapping) else getattr(server, "type", None)
     return {"stdio": "stdio", "sse": "remote", "http": "remote"}.get(str(kind))
 
@@ -60,41 +63,41 @@ McpServer = Annotated[
     Discriminator(
         _kind,
         custom_error_type="mcp_server",
-        custom_error_message="has to be a JSON object, its type stdio, sse or http",
+        custom_error_message="must be a JSON object whose type is stdio, sse or http",
     ),
 ]
 
 
 class Permissions(_Part):
-    """Who may use which tool."""
+    """Tool permissions."""
 
-    allow: Rules = Field(default=(), description="Tools that may be used unasked.")
+    allow: Rules = Field(default=(), description="Tools that may be used without approval.")
     deny: Rules = Field(default=(), description="Tools that are denied, in every permission mode.")
-    ask: bool = Field(default=False, description="Ask the producer about what the rules leave open.")
-    ask_timeout_ms: Milliseconds = Field(default=60_000, description="How long its answer is waited for.")
+    ask: bool = Field(default=False, description="Ask the producer about tools that the rules leave undecided.")
+    ask_timeout_ms: Milliseconds = Field(default=60_000, description="How long to wait for the producer's answer.")
     default: Literal["allow", "deny"] = Field(
-        default="deny", description="What holds where nobody is asked, or nobody answers."
+        default="deny", description="Decision if the producer is not asked or does not answer."
     )
 
 
 class Sandbox(_Part):
     """The agent's sandbox for shell commands (bubblewrap, seatbelt)."""
 
-    enabled: bool = Field(default=True, description="Whether commands run in it.")
+    enabled: bool = Field(default=True, description="Run commands in the sandbox.")
     allowed_domains: tuple[Text, ...] | None = Field(
-        default=None, description="An empty list: no network. Left out: as the host's own settings say."
+        default=None, description="An empty list means no network; if omitted, the host's own settings apply."
     )
     allow_unix_sockets: tuple[Text, ...] | None = Field(default=None, description="Sockets that may be used.")
     allow_unsandboxed_commands: bool | None = Field(
-        default=None, description="Whether the agent may ask for a command to run outside."
+        default=None, description="Let the agent request to run a command outside the sandbox."
     )
     excluded_commands: tuple[Text, ...] | None = Field(
-        default=None, description="Commands that run outside, such as `docker`."
+        default=None, description="Commands that run outside the sandbox, such as `docker`."
     )
 
     @property
     def settings(self) -> dict[str, JsonValue]:
-        """As Claude Code's settings have it."""
+        """Return the sandbox in the format of Claude Code's settings."""
         network = {"allowedDomains": self.allowed_domains, "allowUnixSockets": self.allow_unix_sockets}
         given: dict[str, JsonValue] = {name: list(value) for name, value in network.items() if value is not None}
         settings: dict[str, JsonValue] = {
@@ -107,50 +110,50 @@ class Sandbox(_Part):
 
 
 class Subagent(_Part):
-    """A subagent that the agent can hand work to."""
+    """A subagent to which the agent can delegate work."""
 
-    description: Text = Field(description="When it is to be used.")
+    description: Text = Field(description="When to use the subagent.")
     prompt: Text = Field(description="Its system prompt.")
-    tools: tuple[Text, ...] | None = Field(default=None, description="Its tools; left out: all.")
-    model: Text | None = Field(default=None, description="Left out: that of the turn.")
+    tools: tuple[Text, ...] | None = Field(default=None, description="Its tools; if omitted, all.")
+    model: Text | None = Field(default=None, description="Its model; if omitted, the turn's.")
 
 
 class ClaudeSdkOptions(ClaudeCodeOptions):
-    """What `options` of a request may hold for the agent `claude-sdk`. Left out: Claude Code's own default."""
+    """Request options of the agent `claude-sdk`. Unset options use Claude Code's own defaults."""
 
     mcp_servers: dict[Name, McpServer] = Field(
         default={}, description="MCP servers by name: `stdio`, `sse` or `http`."
     )
     tools: tuple[Name, ...] = Field(
-        default=(), description="In-process tools by name: functions that the worker's operator has registered."
+        default=(), description="In-process tools by name: functions registered by the worker's operator."
     )
     permissions: Permissions | None = Field(
         default=None,
         description="Rules `Tool` or `Tool(pattern)`. With them, `permission_mode` is `default` unless given.",
     )
     permission_prompt_tool_name: Text | None = Field(
-        default=None, description="An MCP tool that is asked instead; not together with `permissions`."
+        default=None, description="MCP tool to ask instead; mutually exclusive with `permissions`."
     )
     stop_on_structured_output: bool = Field(
-        default=True, description="End the turn as soon as the structured output was given."
+        default=True, description="End the turn as soon as the structured output is given."
     )
-    sandbox: Sandbox | None = Field(default=None, description="Of shell commands on the agent's host.")
+    sandbox: Sandbox | None = Field(default=None, description="Sandbox for shell commands on the agent's host.")
     agents: dict[Name, Subagent] = Field(default={}, description="Subagents by name.")
 
     @classmethod
     def parse(cls, options: Mapping[str, JsonValue]) -> Self:
-        """Validate; raises InvalidRequest with the option named."""
+        """Return the validated options. Raise InvalidRequest, naming the option, if one is invalid."""
         for name in _MODEL_PARAMETERS:
             if name in options:
-                raise InvalidRequest("is no parameter of Claude Code; leave it out", field=f"options.{name}")
+                raise InvalidRequest("is not a parameter of Claude Code; omit it", field=f"options.{name}")
         return super().parse(options)
 
     def check(self, session_id: str | None) -> None:
-        """Refuse combinations that cannot work; raises InvalidRequest."""
+        """Raise InvalidRequest for options that cannot be combined."""
         super().check(session_id)
         if self.permissions is not None and self.permission_prompt_tool_name is not None:
             raise InvalidRequest(
-                "and permissions are mutually exclusive: one of them answers the agent's questions",
+                "and permissions are mutually exclusive: only one can answer the agent's questions",
                 field="options.permission_prompt_tool_name",
             )
         if self.mcp_config is not None and (self.mcp_servers or self.tools):
@@ -159,11 +162,11 @@ class ClaudeSdkOptions(ClaudeCodeOptions):
             )
         if "runturn" in self.mcp_servers:
             raise InvalidRequest(
-                "is the server of the in-process tools; take another name",
+                "is the server of the in-process tools; choose another name",
                 field="options.mcp_servers.runturn",
             )
         if self.permissions is not None and self.permissions.ask and self._mode == "bypassPermissions":
-            raise InvalidRequest("bypassPermissions asks nobody", field="options.permission_mode")
+            raise InvalidRequest("bypassPermissions never asks the producer", field="options.permission_mode")
 
     @property
     def _mode(self) -> str | None:

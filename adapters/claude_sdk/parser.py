@@ -1,6 +1,7 @@
-"""The control protocol's lines as events, beside those that Claude Code prints in any turn.
+"""Parser of the control protocol's lines, in addition to those that Claude Code prints in any turn.
 
-They come from what the agent prints alone, so a worker that takes over tells the same ones under the same numbers.
+Events depend only on the agent's output, so a worker that takes over reports the same events with the same
+numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _HEARTBEATS: Events = (ev.HEARTBEAT,)
 
 
 class ClaudeSdkParser(ClaudeCodeParser):
-    """See `adapters.turn_state.Parser`."""
+    """Parser of one attempt's output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,10 +25,10 @@ class ClaudeSdkParser(ClaudeCodeParser):
         self._readers |= {"control_request": _control_request, "control_response": self._control_response}
 
     def _control_response(self, record: Record, _: float | None) -> Events:
-        """The answer to the first request, which is the handshake."""
+        """Read an answer; the first is that to the handshake."""
         response = record["response"]
         if self._greeted:
-            # Another model: its name is tried out, with a request that stands in no account.
+            # Set model: Claude Code tests the name with a model request that it reports nowhere.
             return (ev.AnswerLost(),) if set(response.get("response") or ()) == {"model"} else _HEARTBEATS
         self._greeted = True
         if response.get("subtype") == "error":
@@ -56,7 +57,7 @@ def _control_request(record: Record, _: float | None) -> Events:
 
 
 def _cut(value: object, depth: int = 0) -> object:
-    """A JSON value with long texts and lists cut, so that an event stays an event."""
+    """Return a JSON value with long texts and lists cut, to limit the size of an event."""
     if depth > _DEEPEST:
         return "…"
     if isinstance(value, str):

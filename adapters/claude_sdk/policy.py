@@ -1,10 +1,10 @@
-"""Who may use which tool: rules, then the producer, then a default.
+"""Tool permissions: rules, then the producer, then a default.
 
-A rule is `Tool` or `Tool(pattern)`, as Claude Code writes them, in a subset that can be read without knowing a
-shell: `*` stands for anything, also in the tool's name (`mcp__files__*`), and `prefix:*` for the prefix alone or
-with arguments. The pattern is compared with the call's main argument: the command, path, URL or pattern;
-of several commands and paths, an allow rule has to cover all, a deny rule any.
-A pattern never allows a command that a shell would take apart or fill in; deny rules look at each of its parts.
+A rule is `Tool` or `Tool(pattern)`, a subset of Claude Code's syntax that needs no knowledge of a shell: `*`
+matches anything, also in the tool's name (`mcp__files__*`), and `prefix:*` matches the prefix with or without
+arguments. The pattern is matched against the call's main argument: the command, path, URL or pattern; of several
+commands and paths, an allow rule must match all, a deny rule any. A pattern never allows a command that a shell
+would split or expand; deny rules check each of its parts.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _RULE = re.compile(r"(?P<tool>[A-Za-z_][\w.*-]*)(?:\((?P<pattern>.+)\))?", re.DO
 _ARGUMENTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "skill", "subagent_type")
 _PATHS = ("file_path", "notebook_path", "path")
 _ACTS = ("command", *_PATHS)
-_SHELL = re.compile(r"[;&|<>$`\n\\(){}]")  # what joins, redirects or fills in commands
+_SHELL = re.compile(r"[;&|<>$`\n\\(){}]")  # joins, redirects or expands commands
 _PARTS = re.compile(r"[;&|\n`(){}]|\$\(")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule."""
+    """One permission rule."""
 
     tool: str
     pattern: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """Read one; raises ValueError."""
+        """Return the rule in a text. Raise ValueError if it is invalid."""
         match = _RULE.fullmatch(text.strip())
         if match is None:
-            raise ValueError(f"is no rule like Tool or Tool(pattern): {text!r}")
+            raise ValueError(f"is not a rule like Tool or Tool(pattern): {text!r}")
         pattern = match["pattern"]
         return cls(match["tool"], None if pattern == "*" else pattern)
 
     def allows(self, tool: str, arguments: Mapping[str, JsonValue]) -> bool:
-        """Whether the whole call is covered."""
+        """Return True if the rule matches the whole call."""
         if not self._names(tool):
             return False
         if self.pattern is None:
@@ -55,7 +55,7 @@ class Rule:
         return self._matches(normpath(value) if key in _PATHS else value)
 
     def denies(self, tool: str, arguments: Mapping[str, JsonValue]) -> bool:
-        """Whether the call, or any command in it, is covered."""
+        """Return True if the rule matches the call or any command in it."""
         if not self._names(tool):
             return False
         if self.pattern is None:
@@ -87,19 +87,19 @@ class Policy:
 
     @classmethod
     def of(cls, allow: Sequence[str], deny: Sequence[str]) -> Policy:
-        """Read the rules; raises ValueError."""
+        """Return the policy of these rules. Raise ValueError if one is invalid."""
         return cls(tuple(map(Rule.parse, allow)), tuple(map(Rule.parse, deny)))
 
     def denied(self, tool: str, arguments: Mapping[str, JsonValue]) -> bool:
-        """Whether a deny rule covers the call; nothing allows it then."""
+        """Return True if a deny rule matches the call, which overrides everything else."""
         return any(rule.denies(tool, arguments) for rule in self.deny)
 
     def allowed(self, tool: str, arguments: Mapping[str, JsonValue]) -> bool:
-        """Whether an allow rule covers it."""
+        """Return True if an allow rule matches the call."""
         return any(rule.allows(tool, arguments) for rule in self.allow)
 
 
 def _compared(arguments: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
-    """The main argument, and all others that act: a third party's tool may take a second path or command."""
+    """Return the main argument and all others that name a command or path: third-party tools may have several."""
     given = [(key, value) for key in _ARGUMENTS if isinstance(value := arguments.get(key), str)]
     return given[:1] + [pair for pair in given[1:] if pair[0] in _ACTS] or [("", "")]

@@ -1,8 +1,7 @@
-"""How the SDK's words travel: over the wire of a live turn, in place of its own subprocess.
+"""Transport of the SDK over the wire of a live turn, instead of its own subprocess.
 
-It is shown the control protocol alone; the rest of the agent's lines are the parser's. For a worker that takes
-over, it rehearses: what the worker before has said is not said again, and what the agent has answered is found
-among its lines.
+The SDK receives only the control protocol; the parser reads the agent's other lines. After a takeover, the
+transport replays: it does not repeat what the previous worker sent, and finds the agent's answers among its lines.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ _OURS = re.compile(
     rb'"type":\s?"(?:control_request|control_response|control_cancel_request|command_lifecycle|result)"'
     rb'|"subtype":\s?"session_state_changed"'
 )
-_UNDER_WAY = ("queued", "started")  # of a message; anything else is its end
+_UNDER_WAY = ("queued", "started")  # states of a pending message; any other is final
 
 
 class WireTransport(Transport):
-    """See `claude_agent_sdk.Transport`. It belongs to the loop that leads the conversation."""
+    """Transport over a wire. Use it only in the event loop that runs the conversation."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._handshake: str | None = None  # id of the request that opened the conversation
-        self._answered: set[str] = set()  # requests of the agent that were answered before us
-        self._rehearsed: set[str] = set()  # those that the SDK is shown all the same: its answers go nowhere
+        self._answered: set[str] = set()  # requests of the agent answered by an earlier worker
+        self._rehearsed: set[str] = set()  # those that the SDK sees again; its answers are dropped
         self._aliases: dict[str, str] = {}
         self._asked: dict[str, anyio.Event] = {}
-        self._messages: dict[str, bool] = {}  # ours, by id: whether it is done with
+        self._messages: dict[str, bool] = {}  # our messages by id; True: handled
         self._told_of_messages = False
         self._results = 0
         self._state: str | None = None
         self._changed = anyio.Event()
-        self.ended = False  # the agent has
-        self._closed = False  # nobody reads what it says
-        self.holds_gates: bool | None = None  # whether a hook that fails blocks the tool; None: not known yet
+        self.ended = False  # the agent has exited
+        self._closed = False  # the agent's output is no longer read
+        self.holds_gates: bool | None = None  # True: a failing hook blocks the tool; None: not known yet
         for line in wire.said:
             self._recall(decode(line))
 
     @property
     def at_rest(self) -> bool:
-        """Whether the agent has answered all that it was told, and has nothing more to do."""
+        """Return True if the agent has answered all messages and is idle."""
         if not self._results or self._state not in (None, "idle"):
             return False
         if self._told_of_messages:
@@ -55,26 +54,26 @@ class WireTransport(Transport):
         return self._results >= len(self._messages)
 
     async def rest(self) -> None:
-        """Return when the agent is at rest, or has ended."""
+        """Wait until the agent is at rest or has exited."""
         while not (self.ended or self.at_rest):
             await self._changed.wait()
 
     async def end(self) -> None:
-        """Return when the agent has ended."""
+        """Wait until the agent has exited."""
         while not self.ended:
             await self._changed.wait()
 
-    # -- what the SDK calls
+    # -- called by the SDK
 
     async def connect(self) -> None:
-        """There is nothing to connect."""
+        """Do nothing: the wire is connected."""
 
     def is_ready(self) -> bool:
-        """Whether the agent is there."""
+        """Return True until the agent has exited."""
         return not self.ended
 
     async def write(self, data: str) -> None:
-        """Say a line. Of a request, wait for the answer here: the SDK itself is patient for a minute only."""
+        """Send a line. For a request, wait for the answer here: the SDK itself waits only a minute."""
         line = data.strip().encode()
         record = decode(line)
         if record["type"] == "control_request":
@@ -84,24 +83,24 @@ class WireTransport(Transport):
             await self._wire.write(line)
 
     async def read_messages(self) -> AsyncIterator[Record]:
-        """The agent's part of the control protocol."""
+        """Yield the agent's lines of the control protocol."""
         try:
             async for line in self._wire.lines():
                 if _OURS.search(line) and (shown := self._read(line)) is not None:
                     yield shown
             self.ended = True
-        finally:  # or the SDK has given up
+        finally:  # also if the SDK has given up
             self._closed = True
             self._tell()
 
     async def end_input(self) -> None:
-        """Nothing more follows."""
+        """Close the agent's input."""
         await self._wire.end_input()
 
     async def close(self) -> None:
-        """The agent lives on: its turn does not end with us."""
+        """Do nothing: the agent outlives this worker."""
 
-    # -- what was said before us
+    # -- input of earlier workers
 
     def _recall(self, record: Record) -> None:
         kind = record.get("type")
@@ -127,7 +126,7 @@ class WireTransport(Transport):
         if not self._closed:
             await answered.wait()
         if self._asked.pop(request_id, None) is not None:
-            raise CLIConnectionError("the agent has ended, or was left")
+            raise CLIConnectionError("the agent has exited, or the worker detached")
 
     # -- the agent's lines
 
@@ -136,7 +135,7 @@ class WireTransport(Transport):
             record: Record = decode(line)
             return self._reader(record)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return None  # the parser tells of what cannot be read
+            return None  # the parser reports unreadable lines
 
     def _reader(self, record: Record) -> Record | None:
         kind = record["type"]
@@ -172,7 +171,7 @@ class WireTransport(Transport):
             return record
         if request["subtype"] != "mcp_message" or request["message"].get("method") == "tools/call":
             return None
-        self._rehearsed.add(request_id)  # a server of ours has to know that it was greeted
+        self._rehearsed.add(request_id)  # our MCP server must see its handshake
         return record
 
     def _tell(self) -> None:

@@ -1,4 +1,4 @@
 """Codex: `adapter` has the parts, `options` the flags, `parser` the events, `rollout` the bill.
 
-`judge` tells success from failure, `faults` one failure from another.
+`judge` decides between success and failure, `faults` classifies failures.
 """

@@ -19,15 +19,15 @@ from adapters.toolkit.error_mapping import health_by_version
 from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
-# OPENAI_API_KEY counts where config.toml names it as the `env_key` of a provider, and only there.
+# Codex reads OPENAI_API_KEY only where config.toml names it as the `env_key` of a provider.
 _LOGIN = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
 _SCHEMA = "output-schema.json"
-# A Codex that finds these in its environment takes itself for a command of another one.
+# With these in its environment, Codex assumes that another Codex started it.
 _NESTED = ("CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_SESSION_ID", "CODEX_THREAD_ID")
 
 
 class Codex:
-    """See `adapters.contract.Adapter`. One instance serves all turns; it holds only configuration."""
+    """Adapter of the agent `codex`. One instance serves all turns; it contains only configuration."""
 
     name = "codex"
     capabilities = Capabilities(
@@ -47,21 +47,21 @@ class Codex:
         self.command = config.command or "codex"
         self.defaults = CodexOptions.parse(config.options)
         self.prices = config.prices
-        # SIGINT has it end its tools and write down that it was interrupted; SIGTERM ends it as it is.
+        # On SIGINT, Codex stops its tools and records the interruption; SIGTERM ends it at once.
         grace = config.stop_grace_s
         self.stop = (Signal("INT", grace), Signal("TERM", grace), Signal("KILL", grace))
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """See `Adapter.credentials`."""
+        """Return the names of its login variables."""
         return _LOGIN
 
     def check(self, request: TurnRequest) -> None:
-        """See `Adapter.check`."""
+        """Raise InvalidRequest if Codex cannot run the request."""
         self._options(request)
         refuse_limits(request.max_total_tokens, request.max_cost_usd)
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """See `Adapter.build`."""
+        """Return the command for this attempt."""
         options = self._options(request)
         if request.plan:
             options = options.model_copy(update={"sandbox": "read-only"})
@@ -78,31 +78,31 @@ class Codex:
         )
 
     def parser(self) -> Parser:
-        """See `Adapter.parser`."""
+        """Return a fresh parser."""
         return CodexParser()
 
     def judgement(self, state: TurnState, end: Exit) -> Judgement:
-        """See `Adapter.judgement`."""
+        """Judge a finished attempt."""
         return judge(state, end)
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """See `Adapter.session_usage`."""
+        """Return the attempt's usage from its rollouts."""
         return read_usage(lines, state, self.prices)
 
     def price(self, model: str, tokens: Tokens) -> float | None:
-        """See `Adapter.price`."""
+        """Return the cost of these tokens in US dollars; None if unknown."""
         return self.prices.cost_usd(model, tokens)
 
     def soft_stop(self, reason: str) -> bytes | None:
-        """See `Adapter.soft_stop`."""
+        """Return None: Codex has no soft stop."""
         return None
 
     def probe(self) -> tuple[str, ...]:
-        """See `Adapter.probe`."""
+        """Return the version command."""
         return (self.command, "--version")
 
     def health(self, end: Exit, stdout: str) -> Health:
-        """See `Adapter.health`."""
+        """Return the health read from the probe's outcome."""
         return health_by_version(end, stdout, self.command, "Codex")
 
     def _options(self, request: TurnRequest) -> CodexOptions:
@@ -110,7 +110,7 @@ class Codex:
 
 
 def create(config: AgentConfig) -> Codex:
-    """The adapter, as an operator has configured it. Raises InvalidRequest for options that make no sense."""
+    """Create the adapter from the operator's configuration. Raise InvalidRequest for invalid options."""
     return Codex(config)
 
 
@@ -118,5 +118,5 @@ def _arguments(request: TurnRequest, options: CodexOptions, session: Session) ->
     given = ["exec", "--json", "--skip-git-repo-check", f"--cd={request.workspace}", *arguments(options)]
     if request.output_schema is not None:
         given.append(f"--output-schema={SPOOL}/{_SCHEMA}")
-    # A lone dash: the prompt is what comes on stdin.
+    # A lone dash: read the prompt from stdin.
     return [*given, *(["resume", session.session_id, "-"] if session.resume else ["-"])]

@@ -1,8 +1,8 @@
-"""What a thread's own count of tokens tells of its answers, for versions whose rollouts have no bill an answer.
+"""Derives answers from a thread's token counts, for versions whose rollouts lack the usage of each answer.
 
-Up to 0.150.1 at least, a rollout has a `token_count` alone: what the thread has used in its whole life, its copied
-beginning and earlier processes included, and what the last answer has used. 0.128.0 writes one when an answer
-begins, too, with the numbers of the one before; the others one after each try, the calls of its tools done.
+Up to at least 0.150.1, a rollout has only `token_count`: the thread's usage since its creation, including its
+copied beginning and earlier processes, and the usage of the last answer. 0.128.0 also writes one when an answer
+begins, with the previous numbers; the others write one after each try, once its tool calls have finished.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from typing import Any
 from adapters.codex.tokens import read_tokens, tells_cache_writes
 from adapters.usage import NO_TOKENS, Tokens
 
-_MILLISECONDS = 13  # characters of an id that begins with its time, as those of turns and threads do
+_MILLISECONDS = 13  # leading characters of a turn's or thread's id that encode its time
 
 
 @dataclass(slots=True)
 class Counts:
-    """One thread, in what was read of it. Nothing is taken for an answer that may be an earlier one's."""
+    """Token counts of one thread in the lines read. A count that may be an earlier answer's adds no answer."""
 
     thread: str
-    total: Tokens | None = None  # None: nobody has told what it had used before
+    total: Tokens | None = None  # None: earlier usage is unknown
     answers: list[tuple[str, Tokens]] = field(default_factory=list)  # with their turns
-    forked: bool = False  # it begins with a copy of another one
-    copied: bool = False  # what is read now is of that copy
-    said: bool = False  # the model has said something since the turn began
-    gap: bool = False  # an answer is in no count, or a count not understood
-    repeats: int = 0  # counts without an answer: each may be of a try that broke off
-    kinds_told: bool = True  # False: what was written to the cache is among the input
+    forked: bool = False  # begins with a copy of another thread
+    copied: bool = False  # the current lines belong to that copy
+    said: bool = False  # the model has produced output since the turn began
+    gap: bool = False  # an answer is not counted, or a count was not understood
+    repeats: int = 0  # counts without an answer: each may belong to a try that broke off
+    kinds_told: bool = True  # False: cache writes are included in the input
     _turn: str = ""
 
     def begin(self) -> None:
-        """Its rollout was read from its first line."""
+        """Note that the rollout was read from its first line."""
         if self.total is None:
             self.total = NO_TOKENS
 
     def begin_turn(self, turn: str) -> None:
-        """A turn of it begins: one that is older than the thread was copied."""
+        """Note that a turn begins; a turn older than the thread was copied."""
         self._turn = turn
         self.copied = self.forked and turn[:_MILLISECONDS] < self.thread[:_MILLISECONDS]
         self.said = False
 
     def compacted(self, summary: object) -> None:
-        """Note that it was made shorter: without a summary by a model, the API did it, and nobody counts that."""
+        """Note a compaction: without a summary by a model, the API did it, and it is not counted."""
         self.gap |= not summary and not self.copied
 
     def count(self, info: object, *, retried: bool) -> bool:
-        """Take a `token_count` in; returns whether it tells of an answer.
+        """Process a `token_count`; return True if it reports an answer.
 
-        Whoever has tried again may have had half an answer: then a first count may be that of an earlier process.
+        After a retry, which may follow a partial answer, a first count may be that of an earlier process.
         """
         try:
             return self._count(info, retried=retried)

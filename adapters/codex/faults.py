@@ -1,6 +1,6 @@
-"""What Codex's words for a failure mean: it has no codes for them (0.169.0).
+"""Classifies Codex's failures by their messages: Codex has no error codes (0.169.0).
 
-To read another one: add its words to `_KINDS`, the more specific first.
+To recognize another failure: add its words to `_KINDS`, more specific ones first.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _BROKEN = re.compile(r"stream disconnected|Connection failed|[Nn]etwork error|er
 
 
 def status_of(text: str) -> int | None:
-    """The HTTP status in a message; None: it tells none, so that an answer may have been under way."""
+    """Return the HTTP status in a message; None if it has none: an answer may have been in progress."""
     status = _STATUS.search(text)
     if status is not None:
         return int(status[1])
-    # Codex says so instead of any status of 500 and above.
+    # Codex prints this instead of any status of 500 and above.
     return _OVERLOADED if "high demand" in text else None
 
 
 def broke_off(text: str) -> bool:
-    """Whether an answer ended in its middle, so that nobody tells what it cost."""
+    """Return True if an answer broke off in the middle, so that its cost is unknown."""
     return "stream disconnected" in text and status_of(text) is None
 
 
 def fault(text: str) -> TurnError:
-    """The error that a message of Codex means."""
+    """Return the error for a message of Codex."""
     for words, kind in _KINDS:
         if words in text:
             return kind(text)

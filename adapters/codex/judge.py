@@ -1,7 +1,7 @@
-"""Whether a Codex turn succeeded. The rules were measured on Codex 0.169.0.
+"""Judges Codex turns. The rules were measured on Codex 0.169.0.
 
-It exits with 0 after `turn.completed`, with 1 after any failure, with or without an event, with 2 for arguments
-that it does not know. While it cannot reach its API it does not end at all.
+It exits with 0 after `turn.completed`, with 1 after any failure, with or without an event, and with 2 for unknown
+arguments. While it cannot reach its API, it does not exit at all.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NO_SUCH_THREAD = "no rollout found for thread"
 
 
 def judge(state: TurnState, end: Exit) -> Judgement:
-    """Judge a turn that has ended. The bill stands in the rollouts; the stream has none that names a model."""
+    """Judge a finished attempt. Usage by model is only in the rollouts, not in the stream."""
     return Judgement(
         _error(state, end), _usage(state), read_session_files=state.started, next_files=next_files(state)
     )
 
 
 def _usage(state: TurnState) -> Usage:
-    """What the stream tells: the thread's count, which is the turn's in a new thread, without its subagents."""
+    """Return the stream's usage: the thread's count, which is the turn's in a new thread, without subagents."""
     report = state.report
     if report is not None and not report.is_error and not state.resumed:
         return Usage(report.by_model, UsageSource.STREAM if report.by_model else UsageSource.NONE, complete=False)
@@ -60,7 +60,7 @@ def _because(end: Exit) -> str:
 
 
 def _complaint(stderr: str) -> str:
-    """What it says of the failure: a stack of calls may follow."""
+    """Return the line of stderr that explains the failure; a stack trace may follow it."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     complaints = [line for line in lines if line[:6].lower() == "error:"]
     return (complaints or lines or [""])[-1][:500]

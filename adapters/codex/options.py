@@ -1,4 +1,4 @@
-"""The options of a Codex turn, and the arguments that they become.
+"""Options of a Codex turn and their conversion to arguments.
 
 To add one: add a field here, its argument in `arguments`, and run `make docs`.
 """
@@ -16,7 +16,7 @@ from adapters.errors import InvalidRequest
 from adapters.toolkit.options import MAX_ARGUMENT_BYTES, AgentOptions
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-# Arguments can be read by everybody on a host. Names of variables that hold secrets are none.
+# Every user of a host can read arguments. Names of variables that contain secrets are allowed.
 _SECRET = re.compile(r"(?i)key|token|secret|passw|credential|authorization|bearer|cookie|headers|^env$|^set$")
 _NO_SECRET = re.compile(
     r"(?i)^(env_key|env_key_instructions|env_http_headers|env_vars|bearer_token_env_var)$|_limit$|_tokens$"
@@ -26,11 +26,11 @@ _OWN = {
     "model_reasoning_effort": "effort",
     "sandbox_mode": "sandbox",
 }
-# Beside a turn, it would ask models about earlier sessions, and keep no account of that (0.128.0 to 0.169.0).
+# With memories, Codex also asks models about earlier sessions and does not record that usage (0.128.0 to 0.169.0).
 _WITHOUT: dict[str, JsonValue] = {"features.memories": False}
-_MEMORIES = "false, always: what it asks models beside a turn, nobody could book"
+_MEMORIES = "always false: its model requests outside the turn could not be booked"
 _FIXED = {
-    "approval_policy": "`never` in codex exec, always",
+    "approval_policy": "always `never` in codex exec",
     "features.memories": _MEMORIES,
     "features.memory_tool": _MEMORIES,  # its older name
 }
@@ -38,20 +38,20 @@ _FIXED = {
 
 def _printable(text: str) -> str:
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise ValueError("holds a control character; remove it")
+        raise ValueError("contains a control character; remove it")
     return text
 
 
 def _vetted(config: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name in config:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no dotted name of Codex's configuration")
+            raise ValueError(f"{name!r} is not a dotted name of Codex's configuration")
         if name in _OWN or name in _FIXED:
             raise ValueError(f"{name} is " + (f"the option {_OWN[name]}" if name in _OWN else _FIXED[name]))
     for name in _names(config):
         if _SECRET.search(name) and not _NO_SECRET.search(name):
             raise ValueError(
-                f"{name} may hold a secret, and arguments can be read by all: put it into config.toml on the host"
+                f"{name} may contain a secret, and any user can read arguments: put it in config.toml on the host"
             )
     if sum(len(argument.encode(errors="surrogatepass")) for argument in _overrides(config)) > MAX_ARGUMENT_BYTES:
         raise ValueError(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes")
@@ -59,7 +59,7 @@ def _vetted(config: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _names(value: JsonValue) -> Iterator[str]:
-    """All names in it, at any depth, each part of a dotted one by itself."""
+    """Yield all names at any depth, with dotted names split into parts."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from name.split(".")
@@ -70,32 +70,33 @@ def _names(value: JsonValue) -> Iterator[str]:
 
 
 class CodexOptions(AgentOptions):
-    """What `options` of a request may hold for the agent `codex`. Left out: Codex's own default."""
+    """Request options of the agent `codex`. Unset options use Codex's own defaults."""
 
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = Field(
         default="workspace-write",
-        description="What its commands may touch. By default they write in the workspace only, without a network; "
-        "nobody is there to be asked for more, so what is not allowed fails. On a host where Codex's sandbox "
-        "cannot work (some containers), or is one too many: `danger-full-access`.",
+        description="Access of its commands. By default, they write only in the workspace and have no network; "
+        "Codex cannot ask for more, so anything else fails. Use `danger-full-access` on hosts where Codex's "
+        "sandbox cannot work (some containers) or is redundant.",
     )
     model: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)] | None = Field(
-        default=None, description="A name, as `codex -m` takes it."
+        default=None, description="Model name, as for `codex -m`."
     )
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"] | None = Field(
-        default=None, description="`model_reasoning_effort`: how much the model thinks."
+        default=None, description="Reasoning effort (`model_reasoning_effort`)."
     )
     config: Annotated[dict[str, JsonValue], AfterValidator(_vetted)] = Field(
         default={},
         description='Overrides of `config.toml` by dotted name: `{"tools.web_search": true}`. Secrets are '
-        "refused: arguments can be read by everybody on a host.",
+        "refused: every user of a host can read arguments.",
     )
     analytics: bool = Field(
-        default=False, description="false: Codex reports nothing home, which costs 5 s a turn where it cannot."
+        default=False,
+        description="false: Codex sends no analytics, which cost 5 s per turn where they cannot be sent.",
     )
 
 
 def arguments(options: CodexOptions) -> list[str]:
-    """The options as arguments, each flag and its value in one, so that no value is taken for a flag."""
+    """Return the options as arguments of the form `flag=value`, so that no value is mistaken for a flag."""
     given = [f"--sandbox={options.sandbox}"]
     if options.model is not None:
         given.append(f"--model={options.model}")
@@ -103,7 +104,7 @@ def arguments(options: CodexOptions) -> list[str]:
     if options.effort is not None:
         config["model_reasoning_effort"] = options.effort
     config.setdefault("analytics.enabled", options.analytics)
-    # The last of them counts, whatever a table of features, or the host's config.toml, says.
+    # The last override wins over a `features` table and the host's config.toml.
     return [*given, *_overrides(config), *_overrides(_WITHOUT)]
 
 
@@ -112,22 +113,22 @@ def _overrides(config: Mapping[str, JsonValue]) -> list[str]:
 
 
 def _toml(value: JsonValue) -> str:
-    """A value as TOML writes it, in one line. Raises ValueError for what TOML cannot say."""
+    """Return a value as one line of TOML. Raise ValueError if TOML cannot express it."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_toml(name)} = {_toml(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if value is None:
-        raise ValueError("null has no place in Codex's configuration; leave it out")
+        raise ValueError("null is invalid in Codex's configuration; omit it")
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return json.dumps(value)
 
 
 def refuse_limits(max_total_tokens: int | None, max_cost_usd: float | None) -> None:
-    """Codex tells what it used when it is over: nobody could end it at such a limit. Raises InvalidRequest."""
+    """Raise InvalidRequest for a usage limit: Codex reports usage only at the end, so no limit could stop it."""
     for field, limit in (("max_total_tokens", max_total_tokens), ("max_cost_usd", max_cost_usd)):
         if limit is not None:
             raise InvalidRequest(
-                "codex tells what it used only when it is over; use turn_timeout_ms or a budget", field=field
+                "codex reports its usage only at the end; use turn_timeout_ms or a budget", field=field
             )

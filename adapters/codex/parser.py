@@ -1,10 +1,10 @@
-"""Codex's `exec --json` output, line by line, as events.
+"""Parser of Codex's `exec --json` output: lines in, events out.
 
-One line is one JSON object. Known types become events, unknown ones are signs of life, and what is no JSON object
-or lacks what its type always has is `Malformed`. To read a new one: add a method, and its type to `_readers`, or
-the type of its item to `_items`.
+One line is one JSON object. Known types become events, unknown ones are signs of life, and a line that is not a
+JSON object or lacks a field of its type is `Malformed`. To read a new type: add a method, and its type to
+`_readers` or the type of its item to `_items`.
 
-The stream names no model, and counts tokens over a thread's whole life: see `rollout` for the bill.
+The stream names no model and counts tokens over a thread's whole life: `rollout` reads the usage of a turn.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from adapters.toolkit.truncate import beginning, shorten, strip_ansi, summary, t
 from adapters.usage import ModelUsage
 
 _HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
-_THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")  # it becomes part of a file's name and of an argument
+_THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")  # becomes part of a file name and of an argument
 _RETRY = re.compile(r"Reconnecting\.\.\. (?:(\d{1,9})/(\d{1,9})|waiting for network) ?(.*)", re.DOTALL)
 _FAILED = ("failed", "declined")
-# Its complaint of the older name of `features.memories`, which counts more: then it may ask models about earlier
-# sessions, and keeps no account of that.
+# Part of its warning about the older name of `features.memories`, which takes precedence: Codex may then ask
+# models about earlier sessions without recording the usage.
 _REMEMBERS = "[features].memory_tool"
 
 Record = dict[str, Any]  # a decoded line; every access below is checked or caught
@@ -37,11 +37,11 @@ Events = tuple[ev.Event, ...]
 
 
 class CodexParser:
-    """See `adapters.turn_state.Parser`."""
+    """Parser of one attempt's output."""
 
     def __init__(self) -> None:
-        self._text = ""  # the latest that the model wrote
-        self._tools: dict[str, float | None] = {}  # calls in flight, and since when
+        self._text = ""  # the model's latest text
+        self._tools: dict[str, float | None] = {}  # start times of calls in flight
         self._readers: dict[object, Callable[[Record, float | None], Events]] = {
             "thread.started": _thread_started,
             "item.started": self._item_started,
@@ -58,7 +58,7 @@ class CodexParser:
         }
 
     def feed(self, line: bytes, at: float | None) -> Events:
-        """Read one line; see `adapters.turn_state.Parser`."""
+        """Return the events of one line; never raises."""
         try:
             record = decode(line)
             reader = self._readers.get(record.get("type"))
@@ -104,7 +104,7 @@ class CodexParser:
         return ev.AssistantText(self._text)
 
     def _completed(self, record: Record, _: float | None) -> Events:
-        """Its `usage` is that of the thread's whole life, of which this turn may be a part."""
+        """Read the success; its `usage` covers the thread's whole life, of which this turn may be a part."""
         by_model, unread = _account(record)
         report = ev.Report(
             "completed",
@@ -118,20 +118,20 @@ class CodexParser:
     def _failed(self, record: Record, _: float | None) -> Events:
         error = record.get("error")
         said = error.get("message") if isinstance(error, dict) else None
-        text = optional_string(said) or "the agent reported a failure, and no reason"
+        text = optional_string(said) or "the agent reported a failure without a reason"
         failed = ev.TurnFailed(ev.Report("failed", is_error=True, text=text, api_status=status_of(text)))
         return (ev.AnswerLost(), failed) if broke_off(text) else (failed,)
 
 
 def _account(record: Record) -> tuple[dict[str, ModelUsage], tuple[str, ...]]:
-    """What the thread has used, and what of that could not be read: a success without it is one."""
+    """Return the thread's usage and its unreadable fields; a success without usage is still a success."""
     try:
         return {UNKNOWN_MODEL: ModelUsage(read_tokens(record["usage"]))}, ()
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}, ("usage",)
 
 
-# -- items that are calls of tools: one line of what is done
+# -- one-line summaries of tool calls
 
 
 def _command(item: Record) -> str:
@@ -192,12 +192,12 @@ def _output(item: Record) -> str:
 def _thread_started(record: Record, _: float | None) -> Events:
     thread = string(record["thread_id"])
     if not _THREAD.fullmatch(thread):
-        raise ValueError("no id of a thread")
+        raise ValueError("not a thread id")
     return (ev.SessionStarted(thread),)
 
 
 def _error(record: Record, _: float | None) -> Events:
-    """Mere notices that it connects again; what ends a turn stands in `turn.failed`, too."""
+    """Read a notice, mostly of a reconnect; a fatal error is also in `turn.failed`."""
     message = string(record["message"])
     retry = _RETRY.fullmatch(message)
     if retry is None:
@@ -212,7 +212,7 @@ def _todo_list(item: Record) -> ev.Event:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The structured output, if the last message is one: a JSON object."""
+    """Return the structured output if the text is a JSON object."""
     try:
         value = nesting.read(text) if text.lstrip().startswith("{") else None
     except ValueError:

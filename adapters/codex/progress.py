@@ -1,4 +1,4 @@
-"""How far the answers to one thread have come, by the records of its rollout."""
+"""Progress of the answers to one thread, followed in its rollout."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any
 
 _CALLS = ("function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
-# In the place of a result: the turn ended, and asked nobody what to make of it.
+# Replaces a result: the turn ended without another request to the model.
 _ABORTED = re.compile(r"(?:^|\n)aborted by user(?: after [0-9.]+s)?$")
-# A thread is made shorter by a summary, an answer as any other, and counted as that starts and when it is done; or
-# by the API, whose answer has a bill and no count of its own, and counted when it is done.
+# A thread is compacted by a summary, which is an ordinary answer and counted at its start and its end; or by the
+# API, whose answer has a usage record but no count, and is counted at its end.
 _COUNTED_BY_SUMMARY = 2
 
 
 @dataclass(slots=True)
 class Progress:
-    """One thread, in what was read of it."""
+    """Progress of one thread in the lines read."""
 
-    calls: int = 0  # of tools that have given nothing yet
-    called: bool = False  # since its last bill: tool calls come before the bill of their answer
-    asking: bool = False  # it waited for an answer when it ended
-    working: bool = False  # tools that its last bill had called for were running then, or were broken off
-    unbilled: int = 0  # tries to get an answer, less the answers that have a bill
+    calls: int = 0  # tool calls without a result
+    called: bool = False  # tools were called since the last usage record, which follows its answer's tool calls
+    asking: bool = False  # the thread is waiting for an answer
+    working: bool = False  # tools called by the last recorded answer are running, or were aborted
+    unbilled: int = 0  # tries to get an answer, minus answers with a usage record
 
     @property
     def waiting(self) -> bool:
-        """Whether an answer may have been under way at the end, or has a bill that nobody told."""
+        """Return True if an answer may have been in progress at the end, or has no usage record."""
         return self.asking or self.called
 
     @property
     def lost(self) -> bool:
-        """Whether an answer broke off, or has a bill that nobody told."""
+        """Return True if an answer broke off or has no usage record."""
         return self.waiting or self.unbilled > 0
 
     def counted(self) -> None:
-        """Note that an answer was counted. Its calls may have given results by then, which ask for another one."""
+        """Note that an answer was counted. Results of its calls may already have requested another answer."""
         self.called = False
 
     def take(self, kind: str, payload: dict[str, Any]) -> None:
-        """Follow one record."""
+        """Process one record."""
         if kind == "token_usage_record":
             self.working, self.called, self.asking = self.called, False, False
             self.unbilled -= 1

@@ -1,10 +1,10 @@
-"""The exact bill of a turn, from the rollouts that Codex keeps: one file a thread.
+"""Exact usage of a turn from Codex's rollouts: one file per thread.
 
 `$CODEX_HOME/sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl`. A `token_usage_record` follows every answer of the
-model, also in turns that fail or are killed; `turn_context` names the model. A subagent is a thread of its own,
-which the rollout of the one that called it names, and which the stream counts nowhere. A `token_count` follows
-every try to get an answer, too, so that one without a bill tells of an answer that broke off. Older versions write
-down nothing else: `counts` makes the answers of it.
+model, also in turns that fail or are killed; `turn_context` names the model. A subagent is a separate thread,
+named in the rollout of its caller and not counted in the stream. A `token_count` also follows every try to get an
+answer, so one without a usage record indicates an answer that broke off. Older versions record nothing else:
+`counts` derives the answers from it.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 
 _THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")
-# What of a rollout matters here, so that not all of its megabytes are decoded.
+# Only lines with one of these are decoded: a rollout may have megabytes.
 _USED = (
     b'"token_usage_record"', b'"turn_context"', b'"session_meta"', b'"SubAgentActivity"', b"_call",
     b'"token_count"', b'"compacted"', b'"task_started"', b'"task_complete"', b'"role":"assistant"',
     b'"type":"reasoning"',
 )  # fmt: skip
-_SPAWN = "spawn_agent"  # gives the id of the new thread
-_GO_ON = ("send_input", "resume_agent")  # take that of one, which an earlier turn may have started
+_SPAWN = "spawn_agent"  # returns the id of the new thread
+_GO_ON = ("send_input", "resume_agent")  # take the id of a thread, which an earlier turn may have started
 
 
 def session_files(*threads: str) -> SessionFiles:
-    """Where the rollouts of threads lie. The ids are unique, so the days need not be known."""
+    """Return the location of the threads' rollouts. Ids are unique, so any day matches."""
     patterns = tuple(f"sessions/*/*/*/rollout-*-{thread}.jsonl" for thread in threads)
     return SessionFiles(root_env="CODEX_HOME", root_default=".codex", patterns=patterns)
 
 
 def next_files(state: TurnState) -> NextFiles:
-    """The rollout of the turn's thread, then those of the subagents that it names, and so on."""
+    """Return a function that chooses the rollouts to read: the turn's thread, then its subagents, and so on."""
 
     def following(lines: Sequence[bytes]) -> SessionFiles | None:
         if state.session_id is None:
@@ -62,7 +62,7 @@ def next_files(state: TurnState) -> NextFiles:
 
 
 def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> Usage:
-    """Sum up all answers to the turn and its subagents. Incomplete if one may have been under way."""
+    """Return the sum of all answers to the turn and its subagents; incomplete if one may have been in progress."""
     rollouts = _Rollouts(state.session_id or "", retried=state.answer_lost)
     rollouts.read(lines)
     by_model: dict[str, ModelUsage] = {}
@@ -75,15 +75,15 @@ def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> 
 
 
 def _all_billed(rollouts: _Rollouts, state: TurnState) -> bool:
-    """Whether the main thread had all its answers, and each has a bill."""
+    """Return True if the main thread got all its answers and each has a usage record."""
     if state.report is None:
-        # The stream may end before it has told of a tool.
+        # The stream may end before it reports a tool.
         return (bool(state.tools) or rollouts.progress[rollouts.main].working) and not rollouts.asked
     return state.report.is_error or not rollouts.main_lost
 
 
 def _all_counted(rollouts: _Rollouts, state: TurnState) -> bool:
-    """The same, where there are only counts: a turn that succeeds tells the last one itself."""
+    """Like `_all_billed`, for rollouts with counts only: a successful turn reports the last count itself."""
     counts, progress = rollouts.counts[rollouts.main], rollouts.progress[rollouts.main]
     if counts.gap:
         return False
@@ -98,22 +98,22 @@ class _Answer:
     """One answer of the model."""
 
     turn: str
-    root_turn: str  # the turn of the main thread that it served
+    root_turn: str  # the main thread's turn that it belongs to
     tokens: Tokens
 
 
 @dataclass(slots=True)
 class _Rollouts:
-    """What the lines of several rollouts tell, those of the main thread first."""
+    """Contents of several rollouts, the main thread's first."""
 
     main: str
-    retried: bool = False  # the main thread may have had half an answer
-    threads: set[str] = field(default_factory=set)  # that have been read
+    retried: bool = False  # the main thread may have received a partial answer
+    threads: set[str] = field(default_factory=set)  # threads that have been read
     subagents: set[str] = field(default_factory=set)
-    own_turns: set[str] = field(default_factory=set)  # of the main thread, in what was read of it
+    own_turns: set[str] = field(default_factory=set)  # turns of the main thread in the lines read
     models: dict[str, str] = field(default_factory=dict)  # by turn
-    answers: dict[str, _Answer] = field(default_factory=dict)  # by the response's id: a fork repeats its parent's
-    recorded: set[str] = field(default_factory=set)  # threads whose answers have bills
+    answers: dict[str, _Answer] = field(default_factory=dict)  # by response id: a fork repeats its parent's
+    recorded: set[str] = field(default_factory=set)  # threads with usage records
     progress: dict[str, Progress] = field(default_factory=dict)  # by thread
     counts: dict[str, Counts] = field(default_factory=dict)  # by thread
     _thread: str = ""
@@ -121,35 +121,35 @@ class _Rollouts:
 
     @property
     def asked(self) -> bool:
-        """Whether the last answer of some thread is not in the books: its tool calls came before its bill."""
+        """Return True if a thread's last answer has tool calls but no usage record, which would follow them."""
         return any(thread.called for thread in self.progress.values())
 
     @property
     def main_lost(self) -> bool:
-        """Whether the main thread, which has ended, got an answer without a bill."""
+        """Return True if the finished main thread got an answer without a usage record."""
         return self.main in self.progress and self.progress[self.main].unbilled > 0
 
     @property
     def subagent_lost(self) -> bool:
-        """Whether some answer to a subagent is not in the books. The stream says nothing of those."""
+        """Return True if usage of a subagent's answer may be missing; the stream does not report subagents."""
         return any(self._lost(thread) for thread in self.progress if thread != self.main)
 
     @property
     def kinds_told(self) -> bool:
-        """Whether what was written to the cache is told apart wherever answers are only counted."""
+        """Return True if all counts used for answers report cache writes separately."""
         return all(counts.kinds_told for counts in self._counted())
 
     def billed(self) -> Iterator[tuple[str, Tokens]]:
-        """What each answer was billed, and which model gave it."""
+        """Yield the model and the billed tokens of each answer."""
         for answer in self.answers.values():
-            if answer.root_turn in self.own_turns:  # others are of a subagent of an earlier turn
+            if answer.root_turn in self.own_turns:  # others belong to subagents of earlier turns
                 yield self.models.get(answer.turn, UNKNOWN_MODEL), answer.tokens
         for counts in self._counted():
             for turn, tokens in counts.answers:
                 yield self.models.get(turn, UNKNOWN_MODEL), tokens
 
     def read(self, lines: Iterable[bytes]) -> None:
-        """Take lines in; those that cannot be read are passed over: a killed process may leave half a line."""
+        """Process lines, skipping unreadable ones: a killed process may leave half a line."""
         self._enter(self.main)
         for line in lines:
             if any(part in line for part in _USED):
@@ -165,7 +165,7 @@ class _Rollouts:
         self.progress[thread], self.counts[thread] = Progress(), Counts(thread)
 
     def _counted(self) -> Iterator[Counts]:
-        """Those of the threads whose answers have no bills."""
+        """Yield the counts of threads without usage records."""
         return (counts for thread, counts in self.counts.items() if thread not in self.recorded)
 
     def _lost(self, thread: str) -> bool:
@@ -178,7 +178,7 @@ class _Rollouts:
         if kind == "session_meta":
             self._begin(string(payload["id"]))
         elif kind == "turn_context":
-            # A long thread is made shorter first, and the turn's model told then.
+            # In a long thread, compaction precedes this record.
             self.models[string(payload["turn_id"])] = string(payload["model"])
         elif kind == "token_usage_record":
             self._answered(payload)
@@ -191,7 +191,7 @@ class _Rollouts:
         self.progress[self._thread].take(kind, payload)
 
     def _begin(self, thread: str) -> None:
-        """The first line of a rollout. That of a thread that is known is a fork's copy of its parent's."""
+        """Process a rollout's first line. For a thread already seen, it is a fork's copy of its parent's line."""
         if thread not in self.threads:
             self._enter(thread)
         if thread == self._thread:
@@ -233,8 +233,8 @@ class _Rollouts:
             self._names(payload.get("output"), "agent_id")
 
     def _names(self, text: object, *keys: str) -> None:
-        """Note the subagents that a JSON object in a text names."""
-        with suppress(ValueError, TypeError, AttributeError, RecursionError):  # no JSON: it refused to
+        """Record the subagents named in a text that is a JSON object."""
+        with suppress(ValueError, TypeError, AttributeError, RecursionError):  # not JSON: the call was refused
             said = orjson.loads(string(text))
             for key in keys:
                 self._subagent(said.get(key))

@@ -1,6 +1,6 @@
-"""The tools that come with Codex, by the type of their items in its stream (0.169.0).
+"""Built-in tools of Codex, by the type of their items in its stream (0.169.0).
 
-Those of MCP servers are the user's: they can have any name.
+Tools of MCP servers are configured by users and can have any name.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The versions of the Codex CLI, and what is known of them."""
+"""Tested versions of the Codex CLI."""
 
 from adapters.versions import Versions
 
@@ -13,6 +13,6 @@ VERSIONS = Versions(
         "cut stream",
         "cancel",
         "kill of agent and worker",
-        "requests beside the conversation",
+        "requests outside the conversation",
     ),
 )

@@ -1,1 +1,1 @@
-"""Gemini CLI: `adapter` has the parts, `options` the flags, `parser` the events, `judge` success and failure."""
+"""Gemini CLI: `adapter` has the parts, `options` the flags, `parser` the events, `judge` the outcome."""

@@ -20,7 +20,7 @@ from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
 
 _LOGIN = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")
-# With these switches it logs in elsewhere; without them, a worker's cloud credentials are no business of its own.
+# These switches select another login; only then does it get the worker's cloud credentials.
 _PROVIDERS: dict[str, tuple[str, ...]] = {
     "GOOGLE_GENAI_USE_VERTEXAI": (
         "GOOGLE_APPLICATION_CREDENTIALS",
@@ -32,13 +32,13 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
     "GEMINI_CLI_USE_COMPUTE_ADC": ("GOOGLE_CLOUD_PROJECT",),
 }
 _ENVIRONMENT = {
-    "GEMINI_CLI_TRUST_WORKSPACE": "true",  # nobody is there to be asked; it refuses to start elsewhere
-    "GEMINI_CLI_NO_RELAUNCH": "true",  # else a parent swallows the signals that are meant for it
+    "GEMINI_CLI_TRUST_WORKSPACE": "true",  # headless, it refuses to start in an untrusted workspace
+    "GEMINI_CLI_NO_RELAUNCH": "true",  # otherwise a parent process swallows our signals
 }
 
 
 class Gemini:
-    """See `adapters.contract.Adapter`. One instance serves all turns; it holds only configuration."""
+    """Adapter of the agent `gemini`. One instance serves all turns; it contains only configuration."""
 
     name = "gemini"
     capabilities = Capabilities(
@@ -58,30 +58,30 @@ class Gemini:
         self.command = config.command or "gemini"
         self.defaults = GeminiOptions.parse(config.options)
         self._prices = config.prices
-        # On SIGINT as on SIGTERM it leaves at once, without a result, and its tools stay behind: TERM is sent to
-        # them, too. Its session files tell what was billed.
+        # On SIGINT and SIGTERM it exits at once, without a result, and leaves its tools running: they receive
+        # SIGTERM, too. Its session files record what was billed.
         self.stop = (Signal("TERM", config.stop_grace_s), Signal("KILL", config.stop_grace_s))
 
     def credentials(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """See `Adapter.credentials`."""
+        """Return the names of its login variables."""
         chosen = [switch for switch in _PROVIDERS if environ.get(switch)]
         return (*_LOGIN, *chosen, *(name for switch in chosen for name in _PROVIDERS[switch]))
 
     def check(self, request: TurnRequest) -> None:
-        """See `Adapter.check`."""
+        """Raise InvalidRequest if the Gemini CLI cannot run the request."""
         options = self._options(request)
         if request.output_schema is not None:
-            raise InvalidRequest("the Gemini CLI knows no structured output", field="output_schema")
+            raise InvalidRequest("the Gemini CLI does not support structured output", field="output_schema")
         size = len(_prompt(request, options))
         if size > MAX_BYTES:
             raise InvalidRequest(
-                f"is {size:,} bytes long, the Gemini CLI reads {MAX_BYTES:,}; put it in a file", field="prompt"
+                f"is {size:,} bytes long; the Gemini CLI reads {MAX_BYTES:,}; put it in a file", field="prompt"
             )
 
     def build(self, request: TurnRequest, session: Session) -> Command:
-        """See `Adapter.build`."""
+        """Return the command for this attempt."""
         options = self._options(request)
-        if request.plan:  # without tools that write; those of its own plan mode want a plan in a file
+        if request.plan:  # no tools that write; its own plan mode would write the plan to a file
             options = options.model_copy(update={"approval_mode": "default", "allowed_tools": None})
         entering = f"--{'resume' if session.resume else 'session-id'}={session.session_id}"
         return Command(
@@ -95,31 +95,31 @@ class Gemini:
         )
 
     def parser(self) -> Parser:
-        """See `Adapter.parser`."""
+        """Return a fresh parser."""
         return GeminiParser()
 
     def judgement(self, state: TurnState, end: Exit) -> Judgement:
-        """See `Adapter.judgement`."""
+        """Judge a finished attempt."""
         return judge(state, end, self._prices)
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """See `Adapter.session_usage`."""
+        """Return the attempt's usage from its report and its session files."""
         return read_usage(lines, state, self._prices, told_usage(state, Exit(None), self._prices))
 
     def price(self, model: str, tokens: Tokens) -> float | None:
-        """See `Adapter.price`."""
+        """Return the cost of these tokens in US dollars; None if unknown."""
         return self._prices.request_cost_usd(model, tokens)
 
     def soft_stop(self, reason: str) -> bytes | None:
-        """See `Adapter.soft_stop`."""
+        """Return None: the Gemini CLI has no soft stop."""
         return None
 
     def probe(self) -> tuple[str, ...]:
-        """See `Adapter.probe`."""
+        """Return the version command."""
         return (self.command, "--version")
 
     def health(self, end: Exit, stdout: str) -> Health:
-        """See `Adapter.health`."""
+        """Return the health read from the probe's outcome."""
         return health_by_version(end, stdout, self.command, "the Gemini CLI")
 
     def _options(self, request: TurnRequest) -> GeminiOptions:
@@ -127,7 +127,7 @@ class Gemini:
 
 
 def create(config: AgentConfig) -> Adapter:
-    """The adapter, configured. Raises InvalidRequest for options that make no sense."""
+    """Create the adapter from the operator's configuration. Raise InvalidRequest for invalid options."""
     return Gemini(config)
 
 

@@ -1,11 +1,11 @@
-"""Whether a Gemini CLI turn succeeded, and where its tokens stand.
+"""Judges Gemini CLI turns and reads the usage that they report.
 
-The rules were measured on Gemini CLI 0.61.0, and compared with 0.41.0, 0.45.2 and 0.52.0. Its exit code is the
-HTTP status of a failure, cut to eight bits, or one of its own; it is 0, too, for a turn that was ended by SIGINT
-or SIGTERM, and for an answer that was refused. Success is a result that says so, and no error before it.
+The rules were measured on Gemini CLI 0.61.0 and compared with 0.41.0, 0.45.2 and 0.52.0. Its exit code is the
+HTTP status of a failure, cut to eight bits, or one of its own; it is also 0 after SIGINT or SIGTERM and for an
+answer that was refused. Success is a result that says so without an error before it.
 
-To read another failure: `_PHRASES` for what the result or stderr says, `_EXITS` for an exit code of its own,
-`adapters.toolkit.error_mapping` for an HTTP status.
+To recognize another failure: use `_PHRASES` for texts of the result or stderr, `_EXITS` for its own exit codes,
+`adapters.toolkit.error_mapping` for HTTP statuses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from adapters.turn_state import TurnState
 from adapters.usage import ModelUsage, Usage, UsageSource
 
 _STATUS_OF_EXIT = {status % 256: status for status in (400, 401, 402, 403, 413, 429, 500, 502, 503, 504)}
-# Its texts in the place of the API's, and those of the API that one status has for several failures.
+# Its own texts that replace the API's, and the API's texts that distinguish failures with the same status.
 _PHRASES: tuple[tuple[str, type[TurnError]], ...] = (
     ("API key not valid", errors.AuthenticationFailed),
     ("API_KEY_INVALID", errors.AuthenticationFailed),
@@ -49,33 +49,33 @@ _PHRASES: tuple[tuple[str, type[TurnError]], ...] = (
 )
 _EXITS: dict[int, type[TurnError]] = {
     41: errors.AuthenticationFailed,
-    42: errors.InvalidRequest,  # of its arguments or the prompt
-    44: errors.AgentFailed,  # its sandbox
-    52: errors.AgentFailed,  # its settings
-    55: errors.InvalidWorkspace,  # which it does not trust
+    42: errors.InvalidRequest,  # invalid arguments or prompt
+    44: errors.AgentFailed,  # sandbox failure
+    52: errors.AgentFailed,  # invalid settings
+    55: errors.InvalidWorkspace,  # untrusted workspace
 }
-# What it says of sessions, on stderr alone and before any event. One that exists may be one that no model has ever
-# answered in, which cannot be resumed either: the next attempt takes another session.
+# Its messages about sessions, on stderr only and before any event. An existing session may lack any answer, and
+# then it cannot be resumed, either: the next attempt uses another session.
 _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
     ("Error resuming session", errors.SessionNotFound, Retry.NEVER),
     ("already exists", errors.SessionInUse, Retry.BACKOFF),
 )
 _API_ERROR = "[API Error:"
-_LOOP = "Loop detected"  # it broke an answer off, and has left it out of its account
-# What it says on stderr whatever happens.
+_LOOP = "Loop detected"  # it broke off an answer and left it out of its report
+# Irrelevant lines on stderr.
 _NOISE = ("YOLO mode", "Warning:", "Ripgrep is not", "[STARTUP]", "Loaded cached credentials")
 
 
 def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
-    """Judge a turn that has ended."""
+    """Judge a finished attempt."""
     error = _error(state, end)
     usage = told_usage(state, end, prices)
-    # Even in its own report, what broke off may be missing, and one kind of tokens be taken for another.
+    # Even its own report may lack an answer that broke off, or confuse kinds of tokens.
     return Judgement(error, usage, read_session_files=state.started or state.report is not None)
 
 
 def told_usage(state: TurnState, end: Exit, prices: PriceTable) -> Usage:
-    """The account that the agent's output gives. Its session files tell some things better; see there."""
+    """Return the usage that the agent's output reports. `session_files` describes what it lacks."""
     report = state.report
     if report is None:
         return state.estimate
@@ -83,16 +83,16 @@ def told_usage(state: TurnState, end: Exit, prices: PriceTable) -> Usage:
         model: ModelUsage(used.tokens, prices.cost_usd(model, used.tokens))
         for model, used in report.by_model.items()
     }
-    # Where one long prompt would have another price, only the single requests tell.
+    # If a long prompt would have another price, the cost is known only from the single requests.
     unclear = {
         model for model, used in by_model.items() if used.cost_usd != prices.request_cost_usd(model, used.tokens)
     }
     by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
-    refused = _status(report, end) is not None  # what has a status was no answer
+    refused = _status(report, end) is not None  # an HTTP error status means no answer
     broke_off = isinstance(_error(state, end), errors.ApiUnreachable) and not refused
     known = not report.unread and report.subtype in (SUCCESS, ERROR)
     whole = known and not broke_off and not any(_LOOP in text for text in report.errors)
-    # Without an account, the session files are all there is.
+    # Without a readable report, only the session files remain.
     source = UsageSource.NONE if report.unread and not by_model else UsageSource.RESULT
     return Usage(by_model, source, complete=whole)
 
@@ -129,17 +129,17 @@ def _reported(report: Report, end: Exit) -> TurnError:
 
 
 def _status(report: Report, end: Exit) -> int | None:
-    """The HTTP status of the API's refusal, wherever it is told."""
+    """Return the HTTP status of the API's refusal, from any source."""
     return report.api_status or _STATUS_OF_EXIT.get(end.code or 0) or _refusal(report, end).status
 
 
 def _refusal(report: Report, end: Exit) -> Refusal:
-    """What stderr says of the failure, if the report has it that the API was the reason."""
+    """Return the API's refusal from stderr, if the report names the API as the cause."""
     of_api = any(_API_ERROR in text for text in report.errors)
     return last_refusal(end.stderr if of_api else "")
 
 
-# -- the agent ended without a word
+# -- the agent exited without a report
 
 
 def _without_report(state: TurnState, end: Exit) -> TurnError:
@@ -149,18 +149,18 @@ def _without_report(state: TurnState, end: Exit) -> TurnError:
     if end.code in _EXITS and not state.started:
         return _EXITS[end.code](f"the agent exited with status {end.code}" + _because(end))
     if end.code == 0 and state.started and not state.answering and not state.malformed:
-        # At work on a tool, or waiting for the model, it leaves so on SIGINT and SIGTERM, and never by itself. If
-        # it was not us who sent them, the turn must not be lost by that. A version that nobody knows may have
-        # another reason: so this is no `turn_cancelled`, which is repeated at any price.
-        amid = "amid a tool" if state.tools else "before its model had answered"
-        return errors.PortExit(f"the agent ended {amid}, as it does on SIGINT and SIGTERM (exit status 0)")
-    if end.code == 0:  # what it was about to say may have been said
+        # During a tool call or while waiting for the model, it exits like this on SIGINT and SIGTERM, never by
+        # itself. A signal that we did not send must not lose the turn. An unknown version may have another reason,
+        # so this is not `turn_cancelled`, which is retried at any price.
+        amid = "during a tool call" if state.tools else "before its model answered"
+        return errors.PortExit(f"the agent exited {amid}, as it does on SIGINT and SIGTERM (exit status 0)")
+    if end.code == 0:  # its answer may have been complete
         return without_result(state, _because(end))
     return exit_error(state, end, _because(end))
 
 
 def _because(end: Exit) -> str:
-    """The first line of stderr that has something to say: advice, its usage or a stack follow."""
+    """Return the first relevant line of stderr; advice, usage help or a stack trace may follow."""
     lines = (line.strip() for line in end.stderr.splitlines())
     said = next((line for line in lines if line and not line.startswith(_NOISE)), "")
     return f": {said[:500]}" if said else ""

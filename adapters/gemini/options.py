@@ -1,7 +1,8 @@
-"""The options of a Gemini CLI turn, and the flag that each of them becomes.
+"""Options of a Gemini CLI turn and their flags.
 
-To add a flag: add a field here, its flag in `FLAGS`, and run `make docs`. What the CLI takes from its settings
-alone is not here: it reads only those of root, its user and the workspace (0.61.0), so they are the host's own.
+To add one: add a field here, its flag to `FLAGS`, and run `make docs`. Options that the CLI takes only from its
+settings are not here: it reads only those of root, its user and the workspace (0.61.0), so they belong to the
+host.
 """
 
 from __future__ import annotations
@@ -14,32 +15,32 @@ from adapters.toolkit.options import AgentOptions, Text, given_flags
 
 
 class GeminiOptions(AgentOptions):
-    """What `options` of a request may hold for the agent `gemini`. Left out: the Gemini CLI's own default."""
+    """Request options of the agent `gemini`. Unset options use the Gemini CLI's own defaults."""
 
     approval_mode: Literal["default", "auto_edit", "yolo", "plan"] = Field(
         default="yolo",
-        description="By default it acts unasked: nobody is there to be asked. In the other modes, tools that it "
-        "would have to ask for are not there.",
+        description="By default, it acts without approval: a headless agent cannot ask. In the other modes, tools "
+        "that need approval are unavailable.",
     )
-    model: Text | None = Field(default=None, description="A name, as `gemini --model` takes it.")
+    model: Text | None = Field(default=None, description="Model name, as for `gemini --model`.")
     sandbox: bool | None = Field(
-        default=None, description="Run its tools in its sandbox; the host has to have one."
+        default=None, description="Run its tools in its sandbox, which the host must provide."
     )
     allowed_tools: Text | None = Field(
-        default=None, description="Comma-separated: these run unasked in any approval mode."
+        default=None, description="Comma-separated tools that run without approval in any mode."
     )
-    allowed_mcp_servers: Text | None = Field(default=None, description="Comma-separated; left out, all.")
-    extensions: Text | None = Field(default=None, description="Comma-separated; `none` for none; left out, all.")
+    allowed_mcp_servers: Text | None = Field(default=None, description="Comma-separated; if omitted, all.")
+    extensions: Text | None = Field(default=None, description="Comma-separated; `none` for none; if omitted, all.")
     include_directories: Text | None = Field(
-        default=None, description="Comma-separated directories on the host, beside the workspace."
+        default=None, description="Comma-separated directories on the host, in addition to the workspace."
     )
     slash_command: bool = Field(
-        default=False, description="true: a prompt with a leading `/` is a command; otherwise it is text."
+        default=False, description="true: a prompt with a leading `/` is a command; otherwise, it is text."
     )
     file_references: bool = Field(
         default=False,
-        description="true: `@path` in a prompt stands for what the file holds; otherwise a backslash before it "
-        "keeps it text.",
+        description="true: `@path` in a prompt inserts the file's content; otherwise, it is escaped with a "
+        "backslash and stays text.",
     )
 
 
@@ -54,7 +55,7 @@ FLAGS: dict[str, str] = {
 
 
 def flags(options: GeminiOptions) -> list[str]:
-    """The options as arguments, each flag and its value in one, so that no value is taken for a flag."""
+    """Return the options as arguments of the form `flag=value`, so that no value is mistaken for a flag."""
     arguments = given_flags(options, FLAGS)
     if options.sandbox is not None:
         arguments.append(f"--sandbox={str(options.sandbox).lower()}")

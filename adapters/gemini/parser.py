@@ -1,9 +1,9 @@
-"""The Gemini CLI's `stream-json` output, line by line, as events.
+"""Parser of the Gemini CLI's `stream-json` output: lines in, events out.
 
-One line is one JSON object. Known types become events, and what is no JSON object or lacks what its type always
-has is `Malformed`. A line of an unknown type may be the answer in another version's form, and is taken for its
-beginning: an attempt that may have been answered is not repeated. An answer comes in pieces; it becomes one event
-when something else follows. To read a new type: add a method, and its type to `_readers`.
+One line is one JSON object. Known types become events; a line that is not a JSON object or lacks a field of its
+type is `Malformed`. A line of an unknown type may be the answer in another version's form and counts as its
+beginning: an attempt that may have been answered is not repeated. An answer arrives in pieces and becomes one
+event when something else follows. To read a new type: add a method, and its type to `_readers`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Events = tuple[ev.Event, ...]
 
 
 class GeminiParser:
-    """See `adapters.turn_state.Parser`."""
+    """Parser of one attempt's output."""
 
     def __init__(self) -> None:
-        self._answer: list[str] = []  # pieces of the one under way
-        self._answering = False  # since the last tool call, something was said
-        self._stopped = ""  # why it has given up, unless it goes on after all
+        self._answer: list[str] = []  # pieces of the current answer
+        self._answering = False  # the model has written text since the last tool call
+        self._stopped = ""  # why it gave up, unless it continues after all
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
         self._readers: dict[object, Callable[[Record, float | None], Events]] = {
             "init": self._init,
@@ -42,7 +42,7 @@ class GeminiParser:
         }
 
     def feed(self, line: bytes, at: float | None) -> Events:
-        """Read one line; see `adapters.turn_state.Parser`."""
+        """Return the events of one line; never raises."""
         try:
             record = decode(line)
             kind = record.get("type")
@@ -65,14 +65,14 @@ class GeminiParser:
         return self._begun()
 
     def _begun(self) -> Events:
-        """Tell once that an answer has begun, or may have."""
+        """Report once that an answer has begun, or may have."""
         if self._answering:
             return _HEARTBEATS
         self._answering = True
         return (ev.AnswerBegun(),)
 
     def _answered(self) -> Events:
-        """The answer that has come to its end."""
+        """Return the finished answer, if any."""
         text = "".join(self._answer)
         self._answer.clear()
         return (ev.AssistantText(text),) if text else ()

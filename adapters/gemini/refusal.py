@@ -1,8 +1,8 @@
-"""What the Gemini CLI writes to stderr of a request that the model's API refused.
+"""Reads from the Gemini CLI's stderr why the model's API refused a request.
 
-Measured: 0.45.2 and 0.52.0 report an unknown error, and exit with 1, where the API has limited the rate, was
-overloaded or did not know the model; 0.41.0 and 0.61.0 name the failure, and not always its status. All four write
-the error and its status to stderr.
+Measured: 0.45.2 and 0.52.0 report an unknown error and exit with 1 if the API limits the rate, is overloaded or
+does not have the model; 0.41.0 and 0.61.0 name the failure, but not always its status. All four write the error
+and its status to stderr.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LONGEST = 300  # characters of a message
 class Refusal:
     """The API's answer to the last request."""
 
-    message: str  # blank: none that could be read
+    message: str  # blank: unreadable
     status: int | None  # HTTP
 
 
 def last_refusal(stderr: str) -> Refusal:
-    """Return what stderr says of the last request that failed; blank where it says nothing."""
+    """Return the refusal of the last failed request, as far as stderr has it."""
     _, _, said = stderr.rpartition(_BEGINS)
     first, _, rest = said.partition("\n")
     message, status = _ERROR.search(first), _STATUS.search(rest)

@@ -1,6 +1,6 @@
-"""The Gemini CLI's `result` line: its own final word on the turn.
+"""The Gemini CLI's `result` line: its final report on the turn.
 
-A field that is missing, or has another shape, makes the report say less, and never makes it no report.
+A missing or malformed field leaves the report incomplete, but never invalid.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from adapters.gemini.tokens import of_stats
 from adapters.toolkit.json_fields import integer, optional_string
 from adapters.usage import ModelUsage
 
-SUCCESS, ERROR = "success", "error"  # the statuses that are known
-_STATUS = re.compile(r'"code"\s*:\s*([1-5]\d\d)\b')  # the API's answer stands in the message, as JSON
+SUCCESS, ERROR = "success", "error"  # known statuses
+_STATUS = re.compile(r'"code"\s*:\s*([1-5]\d\d)\b')  # the message contains the API's answer as JSON
 
 
 def read_report(record: dict[str, Any], stopped: str) -> Report:
-    """Read a `result` line; never raises.
+    """Return the report of a `result` line; never raises.
 
-    `stopped` is why it had given up before; it may call that a success, or say no more of it. Models that were
-    asked and did not answer are left out.
+    `stopped` is why it gave up before the result, which may call that a success or not mention it. Models that did
+    not answer are left out.
     """
     unread: list[str] = []
     stats, error = _object(record, "stats"), _object(record, "error")
@@ -49,7 +49,7 @@ def _object(record: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _by_model(stats: dict[str, Any], unread: list[str]) -> dict[str, ModelUsage]:
-    """What of the account could be read."""
+    """Return the readable part of the usage by model; append unreadable fields to `unread`."""
     models = stats.get("models")
     if not isinstance(models, dict):
         unread.append("stats.models")

@@ -1,15 +1,14 @@
-"""Exact usage from the records that the Gemini CLI keeps of a session.
+"""Exact usage from the Gemini CLI's records of a session.
 
 `$GEMINI_CLI_HOME/.gemini/tmp/<workspace>/chats/session-<minute>-<first eight of the id>.jsonl`, and
-`chats/<id>/<agent>.jsonl` for subagents; records are only ever added. Every answer of the model is a line with its
-tokens, written when it is complete and again when its tools have ended; the last line with an id holds.
+`chats/<id>/<agent>.jsonl` for subagents; the files are append-only. Every answer of the model is a line with its
+tokens, written when it is complete and again when its tools have finished; the last line with an id is valid.
 
-The agent's own report counts more: what it has asked beside the conversation, too, to choose a model, to make the
-conversation shorter, for its tools, or whether it is done. None of that has a record: of a turn that was killed,
-only what came of it tells (0.41.0 to 0.61.0, see `_Records.asked_beside`). The report does not tell what the API's
-own tools have read from what the model has thought, and takes both for output; and it leaves out an answer that
-was broken off because it repeated itself. No record has that one's bill, but there is one of what the model was
-told then.
+The agent's own report counts more: it includes requests outside the conversation, which choose a model, compress
+the conversation, serve tools or check whether the model is done. Those are not recorded: in a killed turn, only
+their effects show them (0.41.0 to 0.61.0, see `_Records.asked_beside`). The report counts input of the API's own
+tools as output, like thoughts, and omits an answer that was broken off because it repeated itself. That answer's
+usage is not recorded, either, but the message that the model received then is.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource
 
 
 def session_files(session_id: str) -> SessionFiles:
-    """Where the records of a session lie. The workspace's directory has a name that the CLI chooses."""
+    """Return the location of a session's records. The CLI chooses the name of the workspace's directory."""
     chats = ".gemini/tmp/*/chats"
     return SessionFiles(
         root_env="GEMINI_CLI_HOME",
@@ -39,33 +38,33 @@ def session_files(session_id: str) -> SessionFiles:
 
 
 _LOOP = "System: Potential loop detected"
-_CONTINUE = ("Please continue.", "System: Please continue.")  # it has asked whether the model was done
-_CHECKED = 30  # answers to a prompt, after which it asks whether they repeat themselves
-_LONG = 2**19  # tokens of a prompt: half of what a model takes, from which on it makes a conversation shorter
-_SEARCHING = frozenset({"google_web_search", "web_fetch"})  # ask a model with tools of the API's
-_CHOSEN = "auto"  # as the name of a model, and the beginning of some: a small model says which one shall answer
+_CONTINUE = ("Please continue.", "System: Please continue.")  # sent after it asked whether the model was done
+_CHECKED = 30  # answers to a prompt, after which it asks a model whether they repeat themselves
+_LONG = 2**19  # tokens of a prompt: half a model's context, from which it compresses the conversation
+_SEARCHING = frozenset({"google_web_search", "web_fetch"})  # call a model with the API's own tools
+_CHOSEN = "auto"  # a model's name or prefix: a small model chooses which one answers
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One answer of a model, as its last record tells."""
+    """One answer of a model, from its last record."""
 
     model: str
     tokens: Tokens
-    misplaced: int  # tokens of input that the report takes for output
+    misplaced: int  # input tokens that the report counts as output
     tools: frozenset[str]
     prompt: int  # tokens
 
 
 class _Records:
-    """What was added to a session's files."""
+    """Records appended to a session's files."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self.answers: dict[str, _Answer] = {}
-        self.ends_with_answer = False  # False: the model was being asked
+        self.ends_with_answer = False  # False: an answer was pending
         self.found = False
         self.looped = False  # an answer was broken off
-        self._chats = 0  # that began in the session it goes on in
+        self._chats = 0  # chats that began in the continued session
         self._shortened = False
         self._continued = False
         for line in lines:
@@ -76,7 +75,7 @@ class _Records:
 
     @property
     def asked_beside(self) -> bool:
-        """Whether models were asked beside the conversation, or may have been."""
+        """Return True if models were or may have been asked outside the conversation."""
         answers = self.answers.values()
         long = len(answers) >= _CHECKED or any(answer.prompt >= _LONG for answer in answers)
         used = any(answer.tools & ASKING for answer in answers)
@@ -99,13 +98,13 @@ class _Records:
             prompt = count(tokens["input"])
             self.answers[number] = _Answer(model, of_message(tokens), _misplaced(tokens), tools, prompt)
             self.ends_with_answer = True
-        elif "sessionId" in record.get("$set", ()):  # once as it goes on, and whenever the chat was made shorter
+        elif "sessionId" in record.get("$set", ()):  # once when it continues, and after each compression
             self._chats += 1
             self._shortened |= bool(self.answers) or self._chats > 1
 
 
 def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable, told: Usage) -> Usage:
-    """Sum up the answers, or correct the account that the agent has `told` by them, if it has told one."""
+    """Return the sum of the answers or, if there is a report, its usage (`told`) corrected by them."""
     records = _Records(lines)
     by_model: dict[str, ModelUsage] = {}
     for answer in records.answers.values():
@@ -117,24 +116,22 @@ def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable, tol
 
 
 def _corrected(told: Usage, records: _Records, read: Mapping[str, ModelUsage], prices: PriceTable) -> Usage:
-    """The agent's account, with what tools of the API have read as input, and every request by its own price."""
+    """Return the reported usage with input of the API's tools counted as input and each request priced alone."""
     misplaced = Counter[str]()
     for answer in records.answers.values():
         misplaced[answer.model] += answer.misplaced
     by_model = {model: _moved(model, used, misplaced[model], prices) for model, used in told.by_model.items()}
     rest = {model: used.tokens - _tokens(read, model) for model, used in by_model.items()}
     by_model |= {model: read[model] for model, left in rest.items() if model in read and left == NO_TOKENS}
-    found = records.found or not told.by_model  # what was refused at once need not be there
+    found = records.found or not told.by_model  # requests refused at once may leave no record
     fits = found and read.keys() <= rest.keys() and all(map(_is_count, rest.values()))
     searched = any(answer.tools & _SEARCHING for answer in records.answers.values())
-    unclear = searched and any(
-        left.output_tokens for left in rest.values()
-    )  # what the search read may be in there
+    unclear = searched and any(left.output_tokens for left in rest.values())  # may include input of the search
     return replace(told, by_model=by_model, complete=told.complete and fits and not records.looped and not unclear)
 
 
 def _moved(model: str, used: ModelUsage, misplaced: int, prices: PriceTable) -> ModelUsage:
-    """One model's part with these tokens as input instead of output."""
+    """Return one model's usage with these tokens moved from output to input."""
     if not 0 < misplaced <= used.tokens.output_tokens:
         return used
     tokens = used.tokens + Tokens(misplaced, -misplaced)
@@ -151,24 +148,24 @@ def _is_count(tokens: Tokens) -> bool:
 
 
 def _misplaced(tokens: Mapping[str, Any]) -> int:
-    """What the API's tools have read, where the answer's total, and with it the report's, has it."""
+    """Return the input tokens of the API's tools, if the answer's total, and thus the report's, includes them."""
     read = count(tokens.get("tool"))
     known = count(tokens["input"]) + count(tokens["output"]) + count(tokens.get("thoughts"))
     return read if count(tokens.get("total")) >= known + read else 0
 
 
 def _texts(content: object) -> Iterator[str]:
-    """The texts of a message; its other parts are of no interest."""
+    """Yield the texts of a message."""
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict) and isinstance(part.get("text"), str):
             yield part["text"]
 
 
 def _is_whole(records: _Records, state: TurnState) -> bool:
-    """Whether nothing was billed that is not in the files: the model had answered, and its tools were at work.
+    """Return True if the files contain all that was billed: the model had answered, and its tools were running.
 
-    An answer in the middle is billed and not written down, and so is one that repeated itself, and all that models
-    are asked beside the conversation.
+    Unfinished answers, answers that repeated themselves, and requests outside the conversation are billed but not
+    recorded.
     """
     if (state.model or "").startswith(_CHOSEN):
         return False

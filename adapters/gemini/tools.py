@@ -1,6 +1,6 @@
-"""The tools that come with the Gemini CLI: those that 0.61.0 offers a model, and those of its documentation.
+"""Built-in tools of the Gemini CLI: those that 0.61.0 offers a model, and those of its documentation.
 
-Those of MCP servers are the user's: they can have any name.
+Tools of MCP servers are configured by users and can have any name.
 """
 
 from typing import Final
@@ -12,6 +12,6 @@ TOOLS: Final = frozenset({
     "update_topic", "web_fetch", "write_file", "write_todos",
 })  # fmt: skip
 
-# These ask a model on their own account. What they pay stands in the final report, but in no session file; a
-# subagent's session file may be missing an answer, too.
+# These tools call a model themselves. Their usage is in the final report, but in no session file; a subagent's
+# session file may also lack an answer.
 ASKING: Final = frozenset({"google_web_search", "invoke_agent", "replace", "web_fetch", "write_file"})

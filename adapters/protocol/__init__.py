@@ -1,1 +1,1 @@
-"""The documents that producers write and read."""
+"""The documents that producers send and receive."""

@@ -1,7 +1,7 @@
-"""The arguments of a turn's task: its request, and before it the result of the task that it follows on.
+"""The arguments of a turn's task: its request, preceded by the result of the preceding task if there is one.
 
-Celery puts the result of a task before the arguments of whatever follows on it, unless the signature of that is
-immutable. The body of a chord gets the list of all results of the header.
+Celery prepends a task's result to the arguments of the tasks that follow it, unless their signatures are
+immutable. A chord's body gets the list of all results of its header.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from adapters.protocol.validation_errors import invalid
 
 Document = Mapping[str, object]
 
-_OF_ANY_RESULT = frozenset(("status", "error", "usage"))  # and of no request
+_OF_ANY_RESULT = frozenset(("status", "error", "usage"))  # in every result, and in no request
 _KINDS = {
     type(None): "null",
     bool: "a boolean",
@@ -33,23 +33,23 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a task asks for."""
+    """The request in a task's arguments."""
 
-    document: object  # the request, with what it takes from the result; without it if that does not fit
-    fault: InvalidRequest | None = None  # of the arguments; the request itself has not been validated
+    document: object  # the request, completed from the result unless that failed
+    fault: InvalidRequest | None = None  # in the arguments; the request itself is not validated yet
 
     @property
     def turn(self) -> object:
-        """The request of the turn, or of the first turn of a session."""
+        """The turn's request; for a session, its first turn's."""
         document = self.document
         return document.get("turn", document) if isinstance(document, Mapping) else document
 
 
 def asked(positional: Sequence[object], named: Mapping[str, object]) -> Asked:
-    """Return the request that a turn's task is called with, completed by the result before it if there is one."""
+    """Return the request in a turn task's arguments, completed from the preceding result if there is one."""
     request = positional[-1] if positional else None
     if isinstance(request, Mapping) and request.keys() >= _OF_ANY_RESULT:
-        why = "is missing, only the result of the task before came; add one that says what it takes, in `after`"
+        why = "is missing (got only the preceding task's result); add one that says in `after` what to take"
         return Asked(None, InvalidRequest(why, field="request"))
     try:
         _check(positional, named)
@@ -59,7 +59,7 @@ def asked(positional: Sequence[object], named: Mapping[str, object]) -> Asked:
 
 
 def check_after(document: Document) -> None:
-    """Refuse a request that no result of a task before it could complete. Raises InvalidRequest."""
+    """Raise InvalidRequest if no result of a preceding task could complete the request."""
     said = asked([_any_result(Asked(document).turn), document], {})
     if said.fault is not None:
         raise said.fault
@@ -70,7 +70,7 @@ def check_after(document: Document) -> None:
 
 
 def _any_result(turn: object) -> Document:
-    """A result with all that a turn may take from it, in no contradiction to what its request says itself."""
+    """Return a result with all that the turn takes from it, and no conflict with its request."""
     fields = turn if isinstance(turn, Mapping) else {}
     after = fields.get("after")
     path = after.get("prompt") if isinstance(after, Mapping) else None
@@ -84,9 +84,9 @@ def _any_result(turn: object) -> Document:
 
 def _check(positional: Sequence[object], named: Mapping[str, object]) -> None:
     if named:
-        raise InvalidRequest("has to be empty; send the request as a positional argument", field="kwargs")
+        raise InvalidRequest("must be empty; send the request as a positional argument", field="kwargs")
     if not 1 <= len(positional) <= 2:
-        why = "has to be the only positional argument, or to follow the result of the task before"
+        why = "must be the only positional argument, or follow the preceding task's result"
         raise InvalidRequest(f"{why}; got {len(positional)}", field="request")
 
 
@@ -100,10 +100,10 @@ def _joined(request: object, result: object) -> object:
 
 
 def _completed(request: Document, result: object, name: str) -> Document:
-    """The request with what its `after`, called by that `name`, takes from the result."""
+    """Return the request with what its `after` takes from the result; `name` is that of `after` in errors."""
     if request.get("after") is None:
         raise InvalidRequest(
-            "is missing, and the result of the task before came along: say what the turn takes from it, "
+            "is missing, but the arguments include the preceding task's result; say what the turn takes from it, "
             "or make the signature immutable",
             field=name,
         )
@@ -122,15 +122,15 @@ def _completed(request: Document, result: object, name: str) -> Document:
 
 
 def _in_its_place(fields: Document, result: object, needed: str, name: str) -> Document:
-    """With that field of the result, which it needs to have, and with the workspace that was kept if one was."""
+    """Return the fields with the `needed` one of the result, and with its kept workspace if there is one."""
     if not isinstance(result, Mapping):
-        raise InvalidRequest(f"needs the result of one turn, and got {_kind(result)}", field=name)
+        raise InvalidRequest(f"needs the result of one turn, got {_kind(result)}", field=name)
     if not isinstance(result.get(needed), str):
         raise InvalidRequest(f"there is no {needed} in the result", field=name)
     taken = {each: result[each] for each in (needed, "workspace") if result.get(each) is not None}
     for each, value in taken.items():
         if fields.get(each) not in (None, "", value):
-            raise InvalidRequest(f"brings another {each} than the request names; leave that out", field=name)
+            raise InvalidRequest(f"conflicts with the request's {each}; leave that out", field=name)
     return {**fields, **taken}
 
 
@@ -139,17 +139,17 @@ def _with_prompt(fields: Document, texts: Sequence[str], name: str) -> Document:
     added = _section(texts)
     if isinstance(task, Mapping):
         context = task.get("attached_context") or []
-        filled = [*context, added] if isinstance(context, list) else context  # or else it is refused
+        filled = [*context, added] if isinstance(context, list) else context  # else validation refuses it
         fields = {**fields, "task": {**task, "attached_context": filled}}
     elif prompt is None:
         added = texts[0] if len(texts) == 1 else added
         fields = {**fields, "prompt": added}
-    elif isinstance(prompt, str) and prompt.strip():  # or else it is refused
+    elif isinstance(prompt, str) and prompt.strip():  # else validation refuses it
         added = f"{prompt}\n\n{added}"
         fields = {**fields, "prompt": added}
     size = len(added.encode(errors="replace"))
     if size > MAX_PROMPT_BYTES:
-        why = f"makes the prompt {size:,} bytes long, the limit is {MAX_PROMPT_BYTES:,}"
+        why = f"makes the prompt {size:,} bytes long; the limit is {MAX_PROMPT_BYTES:,}"
         raise InvalidRequest(why, field=name)
     return fields
 
@@ -163,16 +163,16 @@ def _section(texts: Sequence[str]) -> str:
 
 
 def _texts(result: object, path: str, name: str) -> list[str]:
-    """What goes into the prompt: one text, or one for each result that a chord has collected."""
+    """Return the texts to add to the prompt: one, or one for each result of a chord."""
     if not isinstance(result, list):
         return [_text(result, path, name, "the result")]
     if not result:
-        raise InvalidRequest("needs results, and got an empty list", field=name)
+        raise InvalidRequest("needs results, got an empty list", field=name)
     return [_text(each, path, name, f"result {number} of {len(result)}") for number, each in enumerate(result, 1)]
 
 
 def _text(result: object, path: str, name: str, which: str) -> str:
-    """The field of one result as text; how a turn failed comes before that."""
+    """Return the field of one result as text, preceded by the turn's error if it failed."""
     value = result if isinstance(result, str) and path == "text" else _at(result, path)
     text = value if isinstance(value, str) or value is None else json.dumps(value, ensure_ascii=False, indent=2)
     said = "\n\n".join(each for each in (_failure(result), text) if each and each.strip())
@@ -189,7 +189,7 @@ def _at(value: object, path: str) -> object:
 
 
 def _failure(result: object) -> str | None:
-    """How a turn failed whose request has `failure: return`."""
+    """Return the error of a failed turn whose request has `failure: return`, or None."""
     error = result.get("error") if isinstance(result, Mapping) else None
     if not isinstance(error, Mapping):
         return None

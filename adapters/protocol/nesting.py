@@ -1,4 +1,4 @@
-"""How deep JSON may be nested. The interpreters' own limits differ from one version to the next: ours do not.
+"""A limit on the depth of JSON that is the same on every Python; the interpreters' own limits differ.
 
 Python 3.11 reads, writes and prints up to about 990 levels, 3.12 about 1,500, and 3.13 more than 5,000.
 """
@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-_MOST_READ: Final = 500  # levels; less than what any Python reads
+_MOST_READ: Final = 500  # levels; every Python reads more
 
 
 def read(text: str) -> Any:
-    """Decode JSON; raises ValueError if it is none, or nested more than 500 levels deep."""
+    """Decode JSON. Raise ValueError if it is invalid, or nested more than 500 levels deep."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -24,7 +24,7 @@ def read(text: str) -> Any:
 
 
 def is_deeper(value: object, levels: int) -> bool:
-    """Return whether there are more than so many objects and arrays within each other."""
+    """Return whether objects and arrays are nested more than `levels` deep."""
     found = _containers([value])
     for _ in range(levels):
         if not found:

@@ -1,6 +1,6 @@
-"""Structured output and its JSON Schema, a producer's: what it costs to apply is not known before.
+"""Structured output and its JSON Schema. The schema is a producer's: the cost of applying it is unpredictable.
 
-Imports little: it is what a process of its own runs, see `workers.agents.output_validation`.
+Imports little, because it runs in a separate process: see `workers.agents.output_validation`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from adapters.protocol.nesting import is_deeper
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-_DATA = ("const", "default", "enum", "examples")  # what looks like a $ref there is none
+_DATA = ("const", "default", "enum", "examples")  # a $ref within these is data
 _DEFINITIONS = ("#/$defs", "#/definitions")
-MOST_LEVELS = (
-    90  # of a schema, and of an output: with fewer than 100, a validator needs more frames than Python allows
-)
+# Of a schema, and of an output. Before 100 levels, a validator needs more frames than Python allows.
+MOST_LEVELS = 90
 TOO_DEEP = "it is nested too deeply"
 _MOST_PARTS = 3_000  # of a plain schema
-# Regular expressions may never come to an end, and hold up all threads of a process; comparing each with each, and
-# references that are not counted below, may take for ever, too.
+# A regular expression may never finish, and blocks all threads of a process. Comparing all items with each other,
+# and references that are not counted below, may take forever, too.
 _COSTLY = frozenset(("patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"))
 _COSTLY_TEXTS = frozenset(("pattern", "$dynamicRef", "$recursiveRef", "$anchor", "$id", "id"))
 
 
 def checked_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The schema. Raises ValueError for one that cannot be applied."""
+    """Return the schema. Raise ValueError if it cannot be applied."""
     if not isinstance(schema.get("$schema", ""), str):
         raise ValueError("is not a JSON Schema: its $schema is not a string")  # noqa: TRY004  # pydantic wants this one
     if is_deeper(schema, MOST_LEVELS):
@@ -42,19 +41,19 @@ def checked_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
         jsonschema.validators.validator_for(schema).check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {error.message}") from error
-    except OverflowError as error:  # a pattern that repeats something too often
+    except OverflowError as error:  # a pattern with too high a repeat count
         raise ValueError(f"is not a JSON Schema: {error}") from error
     except RecursionError as error:  # the caller's own stack is deep
         raise ValueError("is nested too deeply") from error
     if (reference := _leads_nowhere(schema)) is not None:
-        raise ValueError(f"has a $ref that leads nowhere: {reference[:100]}; put what it means into $defs")
+        raise ValueError(f"has a $ref that cannot be resolved: {reference[:100]}; put its target into $defs")
     if schema.get("type", "object") != "object":
         raise ValueError('must describe an object ("type": "object")')
     return schema
 
 
 def _leads_nowhere(schema: dict[str, JsonValue]) -> str | None:
-    """A reference that is neither to a part of the schema nor to a standard. Below an $id, none is looked at."""
+    """Return a reference to neither a part of the schema nor a standard, or None. Skips what is below an $id."""
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
     resolver = REGISTRY.resolver_with_root(root)
     for reference in _references(schema, top=True):
@@ -78,7 +77,7 @@ def _references(part: JsonValue, *, top: bool = False) -> Iterator[str]:
 
 
 def is_plain(schema: Mapping[str, JsonValue]) -> bool:
-    """Whether applying it takes no longer than its size says: no regular expression, few references, no circle."""
+    """Return whether its size bounds the time to apply it: no regular expression, few references, no cycle."""
     left, waiting = _MOST_PARTS, [cast("JsonValue", schema)]
     while waiting and left:
         part, left = waiting.pop(), left - 1
@@ -100,9 +99,9 @@ def is_plain(schema: Mapping[str, JsonValue]) -> bool:
 
 
 def output_fault(schema: Mapping[str, JsonValue], output: object) -> str | None:
-    """What is wrong with a structured output; None: it is as the schema wants it. See `is_plain` before."""
+    """Return what is wrong with a structured output, or None if it is valid. Check `is_plain` first."""
     try:
-        # With a registry of its own, it fetches nothing from the network.
+        # Given a registry, it fetches nothing from the network.
         jsonschema.validators.validator_for(schema)(schema, registry=REGISTRY).validate(cast(Any, output))
     except jsonschema.ValidationError as error:
         where = ".".join(str(part) for part in error.absolute_path) or "the whole"
@@ -110,7 +109,7 @@ def output_fault(schema: Mapping[str, JsonValue], output: object) -> str | None:
     except RecursionError:
         return TOO_DEEP
     except Unresolvable as error:
-        return f"{str(error.ref)[:100]}, to which output_schema refers, is not there"
-    except Exception as error:  # such as a pattern that an old draft of JSON Schema has let pass
+        return f"{str(error.ref)[:100]}, to which output_schema refers, does not exist"
+    except Exception as error:  # such as a pattern that an old draft of JSON Schema accepts
         return f"output_schema cannot be applied: {str(error)[:300] or type(error).__name__}"
     return None

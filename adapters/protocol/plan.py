@@ -1,6 +1,6 @@
-"""Plan turns: an agent is asked for a plan instead of work, and its answer is read into tasks.
+"""Plan turns: the agent is asked for a plan instead of work, and its answer is parsed into tasks.
 
-Agents that know structured output get `SCHEMA`; what the others write is searched for the same JSON.
+Agents that support structured output get `SCHEMA`; the answers of the others are searched for the same JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FENCED = re.compile(r"^[ \t]*```[A-Za-z]*[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
-    "additionalProperties": False,  # some APIs take no other schema
+    "additionalProperties": False,  # some APIs accept no other schema
     "required": ["tasks"],
     "properties": {
         "tasks": {
@@ -43,11 +43,11 @@ SCHEMA: dict[str, JsonValue] = {
         }
     },
 }
-_PROMPT = """Plan the following, and do not do it: read whatever you need, change nothing.
+_PROMPT = """Plan the following, but do not do it: read whatever you need, change nothing.
 
 Answer with one JSON object and no other text: {{"tasks": [{{"id": "t1", "title": "…", "description": "…", \
 "complexity": "low", "dependencies": []}}]}}. The complexity is low, medium or high. The dependencies are ids \
-of tasks that have to be done before. Order the tasks so that each comes after those it depends on.
+of tasks that must be done first. Order the tasks so that each comes after those it depends on.
 
 {goal}"""
 
@@ -73,11 +73,11 @@ class PlannedTask(BaseModel):
     title: str = Field(min_length=1)
     description: str = ""
     complexity: Complexity = "medium"
-    dependencies: tuple[Id, ...] = ()  # ids of tasks that have to be done before
+    dependencies: tuple[Id, ...] = ()  # ids of tasks that must be done first
 
 
 class Plan(BaseModel):
-    """What a plan turn has come to."""
+    """The result of a plan turn."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -85,7 +85,7 @@ class Plan(BaseModel):
 
 
 def instructed(request: TurnRequest, *, structured_output: bool) -> TurnRequest:
-    """What a plan turn's agent is really asked; another turn's request as it is."""
+    """Return the request that a plan turn's agent gets; any other request unchanged."""
     if not request.plan:
         return request
     asked: dict[str, object] = {"prompt": _PROMPT.format(goal=request.prompt)}
@@ -95,11 +95,11 @@ def instructed(request: TurnRequest, *, structured_output: bool) -> TurnRequest:
 
 
 def read_plan(structured: object, text: str) -> Plan:
-    """Read an agent's answer. Raises StructuredOutputMissing with what is wrong with it."""
+    """Parse an agent's answer. Raise StructuredOutputMissing, saying what is wrong, if it is not a plan."""
     document = structured if structured is not None else _json_in(text)
     tasks = document.get("tasks") if isinstance(document, Mapping) else None
     if not isinstance(tasks, list):
-        raise StructuredOutputMissing("Missing tasks array: the plan is no JSON object with a list of tasks")
+        raise StructuredOutputMissing("Missing tasks array: the plan is not a JSON object with a list of tasks")
     named = [{"id": f"t{n}", **task} if isinstance(task, dict) else task for n, task in enumerate(tasks, 1)]
     try:
         plan = _with_ids(Plan.model_validate({"tasks": named}))
@@ -110,7 +110,7 @@ def read_plan(structured: object, text: str) -> Plan:
 
 
 def _json_in(text: str) -> object:
-    """The JSON in an answer: in a fence, the whole, or from the first brace to the last; what has tasks, first."""
+    """Return the JSON of an answer: in a fence, all of it, or from first to last brace; preferably with tasks."""
     fenced = [block.strip() for block in _FENCED.findall(text)]
     found: list[object] = []
     for candidate in (*reversed(fenced), text.strip(), text[text.find("{") : text.rfind("}") + 1]):
@@ -118,13 +118,13 @@ def _json_in(text: str) -> object:
             found.append(orjson.loads(candidate))
     if not found:
         raise StructuredOutputMissing(
-            "Invalid JSON: the answer to a plan turn holds no JSON; its text has all of it"
+            "Invalid JSON: the answer to a plan turn contains no JSON; see the result's text"
         )
     return next((each for each in found if isinstance(each, dict) and "tasks" in each), found[0])
 
 
 def _with_ids(plan: Plan) -> Plan:
-    """The plan with ids where a dependency is told by the title of its task."""
+    """Return the plan with ids in place of dependencies given by title."""
     ids = {task.id for task in plan.tasks}
     titles = Counter(task.title for task in plan.tasks)
     by_title = {task.title: task.id for task in plan.tasks if titles[task.title] == 1}
@@ -144,10 +144,10 @@ def _check_references(plan: Plan) -> None:
         unknown = [name for name in task.dependencies if name not in ids]
         if unknown:
             raise StructuredOutputMissing(
-                f"the plan is not valid: task {task.id!r} depends on {unknown[0]!r}, and there is no such task"
+                f"the plan is not valid: task {task.id!r} depends on {unknown[0]!r}, which does not exist"
             )
     try:
         TopologicalSorter({task.id: task.dependencies for task in plan.tasks}).prepare()
     except CycleError as error:
         circle = " → ".join(error.args[1])
-        raise StructuredOutputMissing(f"the plan is not valid: its tasks wait for one another: {circle}") from None
+        raise StructuredOutputMissing(f"the plan is not valid: its dependencies form a cycle: {circle}") from None

@@ -1,4 +1,4 @@
-"""What a producer asks for: one JSON document, validated field by field."""
+"""A producer's request for a turn: one JSON document, validated field by field."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from adapters.protocol.validation_errors import read_document
 from adapters.protocol.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
 from adapters.requirements import Needs
 
-AUTO = "auto"  # in the place of an agent's name
-MAX_PROMPT_BYTES = 10 * 1024 * 1024  # what Claude Code reads from stdin (measured)
+AUTO = "auto"  # instead of an agent's name
+MAX_PROMPT_BYTES = 10 * 1024 * 1024  # the most that Claude Code reads from stdin (measured)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-TURN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$"  # a spool is named after it and the number of the attempt
+TURN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$"  # a spool is named after it and the attempt's number
 TurnId = Annotated[str, StringConstraints(pattern=TURN_ID)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
 _TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"  # https://www.w3.org/TR/trace-context/
-_MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact
+_MOST = 2**53 - 1  # the largest integer that every JSON reader represents exactly
 Milliseconds = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 def _encoded(text: str) -> bytes:
-    """The text as a process gets it."""
+    """Return the text as a process receives it. Raise ValueError if that is impossible."""
     if "\0" in text:
-        raise ValueError("holds a NUL character, which no process can be given; remove it")
+        raise ValueError("contains a NUL character, which cannot be passed to a process; remove it")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -76,7 +76,7 @@ _TRACEPARENT_HEADER: TypeAdapter[str] = TypeAdapter(Traceparent)
 
 
 def read_traceparent(header: object) -> str | None:
-    """What a producer's tracing has put into a header; None for what is no traceparent: that is to be ignored."""
+    """Return the traceparent of a header, or None if it is not valid: it must be ignored then."""
     try:
         return _TRACEPARENT_HEADER.validate_python(header)
     except ValidationError:
@@ -85,12 +85,12 @@ def read_traceparent(header: object) -> str | None:
 
 def _nothing_before(after: After | None) -> After | None:
     if after is not None:
-        raise ValueError("takes from the result of the task before, and none came: is the signature immutable?")
+        raise ValueError("needs the preceding task's result, but there is none: is the signature immutable?")
     return after
 
 
 def _what_and_where(schema: dict[str, Any]) -> None:
-    """Have the JSON Schema ask for a prompt or a task, and for a workspace or what makes one."""
+    """Make the JSON Schema require a prompt or a task, and a workspace or what makes one."""
     del schema["required"]
     either = [{"required": [name]} for name in ("prompt", "task")]
     schema["oneOf"] = [*either, {"required": ["after"], "not": {"anyOf": either}}]
@@ -98,116 +98,112 @@ def _what_and_where(schema: dict[str, Any]) -> None:
 
 
 class TurnRequest(BaseModel):
-    """One turn of a coding agent. Limits that are left out are the worker's defaults."""
+    """One turn of a coding agent. Omitted limits default to the worker's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_what_and_where)
 
-    version: Literal[1] = Field(default=1, description="Of this document.")
+    version: Literal[1] = Field(default=1, description="Version of this document format.")
     turn_id: TurnId = Field(
         default_factory=lambda: str(uuid.uuid4()),
-        description="Idempotency key: sent twice, the turn runs once. Left out, it is the Celery task's id.",
+        description="Idempotency key: a turn that is sent twice runs once. Default: the Celery task's id.",
     )
     prompt: Annotated[str, AfterValidator(_readable_prompt)] = Field(
-        description="What to do. Reaches the agent on its standard input, at most 10 MiB of UTF-8."
+        description="What to do. Passed to the agent on stdin; at most 10 MiB of UTF-8."
     )
     task: Task | None = Field(
-        default=None, exclude=True, description="In the place of `prompt`, which is made of it: see below."
+        default=None, exclude=True, description="Replaces `prompt`, which is built from it; see below."
     )
     after: Annotated[After | None, AfterValidator(_nothing_before)] = Field(
         default=None,
         exclude=True,
-        description="What it takes from the result of the task before it in a chain; see above.",
+        description="What to take from the result of the preceding task in a chain; see above.",
     )
     workspace: Annotated[str, AfterValidator(_absolute_or_none)] = Field(
         default="",
         description="Absolute path of an existing directory on the host, the agent's working directory; "
-        "left out if the turn brings one, with `mounts` or `worktree`.",
+        "omitted if the turn brings one, with `mounts` or `worktree`.",
     )
     mounts: Annotated[Mounts, AfterValidator(distinct)] = Field(
-        default=(), description="Make a workspace for this turn: copies of these files of the worker's machine."
+        default=(), description="Make a workspace for this turn: copies of these files from the worker's machine."
     )
     worktree: Worktree | None = Field(
         default=None, description="Make a workspace for this turn: a git worktree of a repository on the host."
     )
     collect: Collect | None = Field(
-        default=None, description="What of a workspace that the turn brings goes into its result."
+        default=None, description="What to return in the result from a workspace that the turn brings."
     )
     keep_workspace: bool = Field(
         default=False,
-        description="Keep the workspace that the turn brings, for turns that go on in its session; "
-        "`workspace` of the result says where. Else it is removed when the turn is settled.",
+        description="Keep the workspace that the turn brings, for later turns in its session; `workspace` of the "
+        "result is its path. Otherwise it is removed when the turn is settled.",
     )
     agent: Name = Field(
         default="claude-code",
-        description="Which adapter runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
+        description="Adapter that runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
     )
     needs: Needs | None = Field(
-        default=None, description="What the agent has to be able to do, and who may be billed; see below."
+        default=None, description="What the agent must be able to do, and the accepted billing modes; see below."
     )
     plan: bool = Field(
         default=False,
-        description="true: the agent changes nothing, and plans what the prompt asks for; the result has `plan`.",
+        description="true: the agent plans what the prompt asks for, and changes nothing; the result has `plan`.",
     )
-    host: Name | None = Field(default=None, description="Where to run; left out, the worker chooses.")
+    host: Name | None = Field(default=None, description="Host to run on. Default: the worker chooses.")
     host_labels: dict[Name, Label] = Field(
-        default={}, description="Run on a host that has all of these labels; left out, on any."
+        default={}, description="Run on a host that has all of these labels. Default: any host."
     )
     failure: Literal["raise", "return"] = Field(
         default="raise",
-        description="What a failed turn is to Celery: a failed task, or one that returns its result.",
+        description="How a failed turn appears to Celery: as a failed task, or as one that returns its result.",
     )
     on_host_lost: Literal["same_host", "any_host", "never"] = Field(
         default="same_host",
-        description="Where the next attempt runs after a host was lost: out of reach until it had ended the turn.",
+        description="Where the next attempt runs after losing a host (unreachable until it terminated the agent).",
     )
-    session_id: Name | None = Field(
-        default=None, description="Continue this session. It must be known to the ledger."
-    )
+    session_id: Name | None = Field(default=None, description="Session to continue. It must be in the ledger.")
     labels: dict[Name, Label] = Field(default={}, description="For accounting: project, team, …")
     producer: Name = Field(
-        default="default", description="Who asks: turns that wait are shared out evenly over producers."
+        default="default", description="Who sends the turn: waiting turns are scheduled evenly across producers."
     )
     priority: Annotated[int, Field(ge=-9, le=9)] = Field(
-        default=0, description="Of the turns of one producer that wait, those with a higher one start first."
+        default=0, description="Of one producer's waiting turns, those with a higher priority start first."
     )
     env: tuple[EnvName, ...] = Field(
-        default=(), description="Names of the worker's environment variables that this turn may see."
+        default=(), description="Names of the worker's environment variables to pass to this turn."
     )
-    options: dict[str, JsonValue] = Field(default={}, description="The agent's own options; see its docs.")
+    options: dict[str, JsonValue] = Field(default={}, description="The agent's options; see its documentation.")
     output_schema: Annotated[dict[str, JsonValue], AfterValidator(checked_schema)] | None = Field(
-        default=None, description="JSON Schema of the structured output that the agent has to give."
+        default=None, description="JSON Schema of the structured output that the agent must return."
     )
-    turn_timeout_ms: Milliseconds | None = Field(default=None, description="For one attempt.")
-    read_timeout_ms: Milliseconds | None = Field(default=None, description="Until the first event.")
+    turn_timeout_ms: Milliseconds | None = Field(default=None, description="Limit for one attempt.")
+    read_timeout_ms: Milliseconds | None = Field(default=None, description="Limit until the first event.")
     stall_timeout_ms: Annotated[int, Field(ge=0, le=_MOST)] | None = Field(
-        default=None, description="Between two events; 0 turns it off."
+        default=None, description="Limit between two events; 0 disables it."
     )
     deadline: AwareDatetime | None = Field(
         default=None,
-        description="The turn ends by then, attempts and waits included; with a UTC offset. An agent that can is "
-        "asked to end by itself a little earlier (`agent.soft_stop_ms`).",
+        description="The turn ends by then, including all attempts and waits; needs a UTC offset. An agent that "
+        "supports it is asked to finish a little earlier (`agent.soft_stop_ms`).",
     )
     max_total_tokens: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
-        default=None, description="All billed tokens of an attempt, cached ones included."
+        default=None, description="Limit on an attempt's billed tokens, including cached ones."
     )
     max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="Cost of an attempt in US dollars."
+        default=None, description="Limit on an attempt's cost in US dollars."
     )
     traceparent: Traceparent | None = Field(
         default=None,
-        description="The producer's span (W3C Trace Context); left out, the Celery header of that name.",
+        description="The producer's span (W3C Trace Context). Default: the Celery header of that name.",
     )
     max_attempts: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        default=None, description="How often it is tried at most."
+        default=None, description="Maximum number of attempts."
     )
     max_paid_retries: Annotated[int, Field(ge=0, le=100)] | None = Field(
         default=None,
-        description="How often it is tried again after attempts that were billed and failed in the same way; "
-        "0: never after one that was billed.",
+        description="Maximum number of retries after attempts that were billed and failed in the same way; "
+        "0: no retry after a billed attempt.",
     )
-    max_retry_backoff_ms: Milliseconds | None = Field(
-        default=None, description="Ceiling of the delays between attempts."
-    )
+    max_retry_backoff_ms: Milliseconds | None = Field(default=None, description="Maximum delay between attempts.")
 
     @model_validator(mode="before")
     @classmethod
@@ -223,45 +219,45 @@ class TurnRequest(BaseModel):
         return self
 
     def _workspace_fault(self) -> tuple[str, str] | None:
-        """Which field speaks against another one, and how."""
+        """Return the field at fault and what is wrong with it, or None."""
         if not self.brings_workspace:
             return self._fault_of_existing_workspace()
         if self.workspace:
-            return "workspace", "is made by mounts or a worktree; leave either out"
+            return "workspace", "conflicts with mounts or worktree, which make one; give only one of them"
         if self.mounts and self.worktree is not None:
-            return "mounts", "cannot be given with a worktree; leave either out"
+            return "mounts", "cannot be combined with worktree; give only one of them"
         if self.session_id is not None:
-            return "session_id", "a session goes on in its own workspace only: name that one as workspace"
+            return "session_id", "a session continues only in its own workspace; set workspace to that"
         return None
 
     def _fault_of_existing_workspace(self) -> tuple[str, str] | None:
         if not self.workspace:
-            return "workspace", "is required, unless mounts or a worktree bring one"
+            return "workspace", "is required unless mounts or worktree make one"
         if self.keep_workspace:
-            return "keep_workspace", "is for a workspace that the turn brings, with mounts or a worktree"
+            return "keep_workspace", "applies only to a workspace that the turn brings, with mounts or worktree"
         if self.collect is not None and not was_made(self.workspace):
-            return "collect", "is for a workspace that the turn brings, or that an earlier one has brought"
+            return "collect", "applies only to a workspace that this turn or an earlier one brought"
         return None
 
     @property
     def brings_workspace(self) -> bool:
-        """Whether its workspace is to be made."""
+        """True if the worker must make its workspace."""
         return bool(self.mounts) or self.worktree is not None
 
     @property
     def directory(self) -> str:
-        """What has to be on its host before: its workspace, or the repository of its worktree; blank: nothing."""
+        """Directory that must exist on its host: its workspace, or its worktree's repository; blank if none."""
         return self.workspace if self.worktree is None else self.worktree.repository
 
     def working_in(self, workspace: str) -> Self:
-        """The request, with the workspace that was made for it, and with a prompt that says so."""
+        """Return the request with the workspace made for it, and with a prompt that describes it."""
         section = prompt_section(workspace, self.mounts, self.worktree, self.collect)
         return self.model_copy(update={"workspace": workspace, "prompt": f"{self.prompt}\n\n{section}"})
 
     @model_validator(mode="after")
     def _one_kind_of_output(self) -> Self:
         if self.plan and self.output_schema is not None:
-            raise ValueError("plan and output_schema cannot be combined: a plan has a form of its own")
+            raise ValueError("plan and output_schema cannot be combined: a plan has its own schema")
         return self
 
     @property
@@ -271,8 +267,8 @@ class TurnRequest(BaseModel):
 
     @classmethod
     def parse(cls, document: object, *, turn_id: str | None = None) -> Self:
-        """Validate a producer's document; `turn_id` fills in for a missing one.
+        """Validate a producer's document. `turn_id` is used if it has none.
 
-        Raises InvalidRequest with every faulty field named.
+        Raise InvalidRequest, naming every invalid field.
         """
         return read_document(cls, document, turn_id=turn_id)

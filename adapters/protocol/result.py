@@ -1,4 +1,4 @@
-"""What a producer gets back: one JSON document a turn."""
+"""The result of a turn, as producers get it: one JSON document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adapters.usage import Usage, UsageSource
 
 
 class Status(StrEnum):
-    """How a turn ended."""
+    """Outcome of a turn."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -21,7 +21,7 @@ class Status(StrEnum):
 
 
 class ErrorInfo(BaseModel):
-    """Why a turn did not complete."""
+    """The error that kept a turn from completing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,7 +31,7 @@ class ErrorInfo(BaseModel):
 
     @classmethod
     def of(cls, error: TurnError) -> Self:
-        """The error as a value."""
+        """Return the error as a value."""
         return cls(kind=error.kind, message=error.message, retryable=error.retryable)
 
 
@@ -47,9 +47,9 @@ class TokenCounts(BaseModel):
 
 
 class ModelBill(TokenCounts):
-    """One model's part of the bill."""
+    """One model's share of the bill."""
 
-    cost_usd: float | None = None  # None: no price is known for it
+    cost_usd: float | None = None  # None: its price is unknown
 
 
 class UsageTotals(TokenCounts):
@@ -59,29 +59,29 @@ class UsageTotals(TokenCounts):
 
 
 class CollectedFile(BaseModel):
-    """A file of the workspace: its text, or its bytes in base64 where they are none."""
+    """A file of the workspace: its text, or its bytes in base64 if they are not text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str | None = None
-    base64: str | None = None  # both are null: there was no room for it, or it could not be read
-    size: int | None = None  # bytes in the workspace; null: it could not be read
-    truncated: bool = False  # it goes on: there was no room for more
+    base64: str | None = None  # both are null: over the size limit, or unreadable
+    size: int | None = None  # bytes in the workspace; null: unreadable
+    truncated: bool = False  # cut off at the size limit
 
 
 class Collected(BaseModel):
-    """What was asked for of the workspace that a turn had brought."""
+    """Requested contents of a workspace that a turn brought."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    patch: str | None = None  # blank: nothing was changed
-    files: dict[str, CollectedFile] = {}  # by their paths in the workspace
-    truncated: bool = False  # there was more than collect.max_bytes
-    problem: str | None = None  # why it is not all there
+    patch: str | None = None  # blank: no changes
+    files: dict[str, CollectedFile] = {}  # by path in the workspace
+    truncated: bool = False  # there were more than collect.max_bytes
+    problem: str | None = None  # why it is incomplete
 
 
 class TurnResult(BaseModel):
-    """The outcome of a turn. Its repr is short and holds nothing that the agent wrote."""
+    """The outcome of a turn. Its repr is short and contains nothing that the agent wrote."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -91,21 +91,21 @@ class TurnResult(BaseModel):
     error: ErrorInfo | None = None
     text: str = ""
     structured_output: JsonValue = None
-    plan: Plan | None = None  # of a plan turn
+    plan: Plan | None = None  # only of a plan turn
     usage: UsageTotals = UsageTotals()
     usage_source: UsageSource = UsageSource.NONE
-    usage_complete: bool = True  # False: a message was in flight when the agent ended; its bill is missing
-    cost_usd: float | None = None  # None: not known, or not for every model
-    not_understood: tuple[str, ...] = ()  # of the agent's final word: missing, or in no known form
+    usage_complete: bool = True  # False: a message was in flight when the agent ended; its usage is missing
+    cost_usd: float | None = None  # None: unknown for at least one model
+    not_understood: tuple[str, ...] = ()  # parts of the agent's final report that are missing or unrecognized
     num_turns: int | None = None  # agentic steps of the last attempt
     duration_ms: int | None = None  # wall-clock time of the last attempt
     duration_api_ms: int | None = None
     host: str | None = None
-    agent_version: str | None = None  # of the last attempt, as its agent told it, else as its host had it
+    agent_version: str | None = None  # of the last attempt: as reported by the agent, else as found on its host
     attempts: int = 0
     exit_code: int | None = None
     denied_tools: tuple[str, ...] = ()  # tools that the permission mode denied
-    workspace: str | None = None  # made for it or for a turn before, and kept: its path on the host
+    workspace: str | None = None  # path on the host if made for this or an earlier turn, and kept
     collected: Collected | None = None
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class TurnResult(BaseModel):
 
 
 def totals(usage: Usage) -> UsageTotals:
-    """Usage as it stands in a result."""
+    """Return usage in the form of a result."""
     sums = usage.tokens
     return UsageTotals(
         input_tokens=sums.input_tokens,

@@ -1,4 +1,4 @@
-"""What became of a session of turns: one JSON document."""
+"""The result of a session of turns: one JSON document."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from adapters.usage import ModelUsage, Tokens, Usage, UsageSource, combine
 
 
 class SessionStatus(StrEnum):
-    """How it ended."""
+    """Outcome of a session of turns."""
 
     DONE = "done"
-    GAVE_UP = "gave_up"  # a limit ended it
-    FAILED = "failed"  # a turn failed in a way that another one would not mend
+    GAVE_UP = "gave_up"  # a limit was reached
+    FAILED = "failed"  # a turn failed in a way that another turn would not fix
     CANCELLED = "cancelled"
 
 
@@ -28,35 +28,35 @@ MAX_SESSIONS = "max_sessions"
 
 
 class Check(BaseModel):
-    """One test command, after one turn."""
+    """One run of a test command, after a turn."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     command: str
-    exit: int | None  # None: it did not end in time; 128 + n after signal n
+    exit: int | None  # None: timed out; 128 + n after signal n
     duration_ms: int
-    tail: str = ""  # the end of what it printed, at most 4 KiB
+    tail: str = ""  # end of its output, at most 4 KiB
 
     @property
     def passed(self) -> bool:
-        """Whether it succeeded."""
+        """True if it succeeded."""
         return self.exit == 0
 
 
 class Spent(BaseModel):
-    """What the turns have used so far."""
+    """Usage of all turns so far."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     usage: UsageTotals = UsageTotals()
     usage_source: UsageSource = UsageSource.NONE
     usage_complete: bool = True
-    cost_usd: float | None = None  # None: not known, or not for every model
-    seen_tokens: int = 0  # with estimates, for the limits
+    cost_usd: float | None = None  # None: unknown for at least one model
+    seen_tokens: int = 0  # including estimates; for the limits
     seen_cost_usd: float = 0.0  # as far as prices are known
 
     def and_of(self, turn: TurnResult) -> Spent:
-        """With another turn."""
+        """Return it with another turn's usage added."""
         usage = combine(
             (
                 _usage(self.usage, self.usage_source, self.usage_complete),
@@ -75,7 +75,7 @@ class Spent(BaseModel):
 
 
 class SessionResult(BaseModel):
-    """The outcome of a session of turns. Its repr is short and holds nothing that the agent wrote."""
+    """The outcome of a session of turns. Its repr is short and contains nothing that the agent wrote."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -86,14 +86,14 @@ class SessionResult(BaseModel):
     )
     error: ErrorInfo | None = None  # of the last turn, or of the request
     turns: tuple[str, ...] = ()  # their ids
-    sessions: int = 0  # agent sessions that were begun
+    sessions: int = 0  # number of agent sessions started
     session_id: str | None = None  # the last one
     host: str | None = None  # of the last turn
-    workspace: str | None = None  # one that was made for all turns, and is kept: where it is on that host
-    text: str = ""  # of the last turn, as is the structured output
+    workspace: str | None = None  # path on that host if made for all turns, and kept
+    text: str = ""  # of the last turn, like the structured output
     structured_output: JsonValue = None
-    checks: tuple[Check, ...] = ()  # after the last turn; empty: none were run
-    usage: UsageTotals = UsageTotals()  # of all turns, as are the next three
+    checks: tuple[Check, ...] = ()  # after the last turn; empty: none ran
+    usage: UsageTotals = UsageTotals()  # of all turns, like the next three
     usage_source: UsageSource = UsageSource.NONE
     usage_complete: bool = True
     cost_usd: float | None = None
@@ -106,7 +106,7 @@ class SessionResult(BaseModel):
 
     @classmethod
     def refused(cls, run_id: str, error: TurnError) -> SessionResult:
-        """Of a request that cannot be run."""
+        """Return the result of a request that cannot run."""
         return cls(run_id=run_id, status=SessionStatus.FAILED, reason=error.kind, error=ErrorInfo.of(error))
 
 

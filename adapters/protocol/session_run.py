@@ -1,4 +1,4 @@
-"""What follows on a turn of a session: another turn, or the end. A function of what was asked and has happened."""
+"""The next step of a session of turns: another turn, or the end. A pure function of its request and progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from adapters.protocol.session_result import (
     Spent,
 )
 
-# The agent, or its session, is the fault: a fresh one may do better.
+# The agent or its session is at fault: a fresh one may succeed.
 _FRESH = frozenset(
     error.kind
     for error in (
@@ -39,38 +39,38 @@ _FRESH = frozenset(
 )
 _LIMITS = (errors.BudgetExceeded.kind, errors.DeadlineExceeded.kind)
 
-# What brought a workspace that is there by now.
+# Changes to a request whose workspace has been made.
 _IN_THE_SAME: Mapping[str, object] = {"mounts": (), "worktree": None, "keep_workspace": False}
 N = TypeVar("N", int, float)
 
 
 class Progress(BaseModel):
-    """What has happened so far. The last turn's end is not in it yet."""
+    """Progress of a session so far, without the turn that just ended."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    turns: int = 0  # that have ended
-    in_session: int = 0  # of these, in the agent session that is running
-    sessions: int = 1  # agent sessions, the one that is running included
+    turns: int = 0  # finished
+    in_session: int = 0  # of these, in the current agent session
+    sessions: int = 1  # agent sessions, including the current one
     spent: Spent = Spent()
-    workspace: str | None = None  # that the first turn has brought, and that the next ones work in
+    workspace: str | None = None  # brought by the first turn, used by the next ones
 
 
 @dataclass(frozen=True, slots=True)
 class NextTurn:
-    """It goes on."""
+    """The next turn of a session that continues."""
 
     request: TurnRequest
     progress: Progress
 
 
 def turn_id(run_id: str, number: int) -> str:
-    """What a turn of it is called, from 1 on."""
+    """Return the id of a session's turn; numbers start at 1."""
     return f"{run_id}.{number}"
 
 
 def first_turn(request: SessionRequest) -> TurnRequest:
-    """How it begins."""
+    """Return the request of the first turn."""
     return _turn(request, Progress(), {"prompt": request.turn.prompt})
 
 
@@ -83,9 +83,9 @@ def after_turn(
     *,
     cancelled: bool,
 ) -> NextTurn | SessionResult:
-    """What follows on a turn that has ended, with the outcome of the test commands if these were run.
+    """Return the turn that follows a finished one, or the session's result.
 
-    `cancelled`: somebody wants all of it ended.
+    `checks`: outcome of the test commands, if they ran. `cancelled`: cancellation of the session was requested.
     """
     so_far = progress.model_copy(
         update={
@@ -102,7 +102,7 @@ def after_turn(
         goes_on = {"prompt": _feedback(request, turn, checks), "session_id": turn.session_id}
         return NextTurn(_turn(request, so_far, goes_on), so_far)
     place = _place(request, turn)
-    workspace = so_far.workspace if place else None  # what another host had is gone: it is brought once more
+    workspace = so_far.workspace if place else None  # another host has no copy: make it again
     anew = so_far.model_copy(update={"in_session": 0, "sessions": so_far.sessions + 1, "workspace": workspace})
     fresh = {"prompt": _fresh_prompt(request, turn, checks), "session_id": None, **place}
     return NextTurn(_turn(request, anew, fresh), anew)
@@ -117,7 +117,7 @@ def _end(
     *,
     cancelled: bool,
 ) -> tuple[SessionStatus, str] | None:
-    """How it ends, and why; None: it goes on."""
+    """Return how the session ends, and why; None if it continues."""
     done = _done(request, turn, checks)
     if done is not None:
         return SessionStatus.DONE, done
@@ -135,7 +135,7 @@ def _end(
 
 
 def _done(request: SessionRequest, turn: TurnResult, checks: Sequence[Check]) -> str | None:
-    """Why the task is done; None: it is not."""
+    """Return why the task is done, or None if it is not."""
     if turn.error is not None:
         return None
     if checks and all(check.passed for check in checks):
@@ -163,13 +163,13 @@ def _limit_reached(request: SessionRequest, so_far: Progress, now: float) -> str
 
 
 def _same_session(request: SessionRequest, so_far: Progress, turn: TurnResult) -> bool:
-    """Whether the next turn goes on in the session of the last one."""
+    """Return whether the next turn continues the last one's session."""
     failed = turn.error is not None and turn.error.kind in _FRESH
     return not failed and turn.session_id is not None and so_far.in_session < request.max_turns
 
 
 def _turn(request: SessionRequest, so_far: Progress, changes: Mapping[str, object]) -> TurnRequest:
-    """The next turn, which may use what is left. Nothing here can be refused: its parts were validated."""
+    """Return the next turn, limited to what is left. Needs no validation: its parts have been validated."""
     asked, spent = request.turn, so_far.spent
     left_tokens = None if request.max_total_tokens is None else request.max_total_tokens - spent.seen_tokens
     left_cost = None if request.max_cost_usd is None else request.max_cost_usd - spent.seen_cost_usd
@@ -191,7 +191,7 @@ def _least(one: N | None, other: N | None) -> N | None:
 
 
 def _place(request: SessionRequest, turn: TurnResult) -> dict[str, str]:
-    """Where a fresh session begins: where the workspace is as the last one left it, unless that host was lost."""
+    """Return the host for a fresh session: the one with the last session's workspace, unless it was lost."""
     lost = turn.error is not None and turn.error.kind == errors.HostLost.kind
     if turn.host is None or (lost and request.turn.on_host_lost == "any_host"):
         return {}
@@ -228,20 +228,20 @@ def _result(
 
 
 def _feedback(request: SessionRequest, turn: TurnResult, checks: Sequence[Check]) -> str:
-    """What a session is told that is not done yet."""
+    """Return the prompt for a session that is not done yet."""
     failures = _failures(checks)
     if failures:
-        return f"The task is not done yet: test commands fail. Mend that.\n\n{failures}"
+        return f"The task is not done yet: test commands fail. Fix that.\n\n{failures}"
     if turn.error is not None:
-        return "You ended without the structured output that was asked for. Finish the task and give it."
-    return f"The task is not done yet: your output says {request.done_field} is not true. Go on with it."
+        return "You finished without the structured output that was requested. Finish the task and return it."
+    return f"The task is not done yet: your output says {request.done_field} is not true. Continue."
 
 
 def _fresh_prompt(request: SessionRequest, turn: TurnResult, checks: Sequence[Check]) -> str:
-    """What a fresh session is told: the task, and where the one before it has left off."""
-    how = f"; it ended ({turn.error.kind})" if turn.error else ", and was not done"
-    why = f"Another session has worked on this before you{how}."
-    parts = [request.turn.prompt, f"## So Far\n{why} Look at what is there already, and continue from that."]
+    """Return the prompt for a fresh session: the task, and where the previous session left off."""
+    how = f" and failed ({turn.error.kind})" if turn.error else " but did not finish"
+    why = f"A previous session worked on this{how}."
+    parts = [request.turn.prompt, f"## So Far\n{why} Check what is already there, and continue from that."]
     prompt = "\n\n".join(filter(None, [*parts, _failures(checks)]))
     return prompt if len(prompt.encode()) <= MAX_PROMPT_BYTES else request.turn.prompt
 
@@ -251,7 +251,7 @@ def _failures(checks: Sequence[Check]) -> str:
 
 
 def _failure(check: Check) -> str:
-    how = "did not end in time" if check.exit is None else f"exit code {check.exit}"
+    how = "timed out" if check.exit is None else f"exit code {check.exit}"
     fence = "```"
     while fence in check.tail:
         fence += "`"

@@ -1,4 +1,4 @@
-"""A task in parts, and the prompt that it becomes."""
+"""A task in parts, and the prompt built from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 def _said(text: str) -> str:
     if not text.strip():
-        raise ValueError("is empty; leave it out, or say something")
+        raise ValueError("is empty; fill it in or leave it out")
     return text
 
 
@@ -18,20 +18,20 @@ Text = Annotated[str, AfterValidator(_said)]
 
 
 class Task(BaseModel):
-    """What a `task` may hold: what is to be done, and how it is known to be done."""
+    """A task in parts: what to do, and how to tell that it is done."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    description: Text = Field(description="What to do: the prompt begins with it.")
-    acceptance_criteria: tuple[Text, ...] = Field(default=(), description="What has to be so in the end.")
+    description: Text = Field(description="What to do; the prompt begins with it.")
+    acceptance_criteria: tuple[Text, ...] = Field(default=(), description="Conditions that the result must meet.")
     test_commands: tuple[Text, ...] = Field(
-        default=(), description="Commands that have to succeed. A session of turns runs them itself."
+        default=(), description="Commands that must succeed. A session of turns runs them itself."
     )
-    attached_context: tuple[Text, ...] = Field(default=(), description="What else the agent should know.")
+    attached_context: tuple[Text, ...] = Field(default=(), description="Additional context for the agent.")
 
     @property
     def prompt(self) -> str:
-        """The description, then a section for each list that is not empty."""
+        """The description, then a section for each non-empty list."""
         sections = (
             _section("Acceptance Criteria", self.acceptance_criteria),
             _section("Test Commands", [f"`{command}`" for command in self.test_commands]),
@@ -41,13 +41,13 @@ class Task(BaseModel):
 
 
 class _Asked(BaseModel):
-    """For errors that name the field of the task within the request."""
+    """Wrapper that makes errors name the task's field within the request."""
 
     task: Task
 
 
 def with_prompt(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A request with the prompt in the place of its task; one without a task as it is. Raises ValueError."""
+    """Return the request with its task, if any, replaced by a prompt. Raise ValueError if that is invalid."""
     fields = dict(document)
     task = fields.pop("task", None)
     if task is None:

@@ -1,4 +1,4 @@
-"""Reading a document that somebody else wrote, and saying in one line what is wrong with which field of it."""
+"""Validation of external documents, with one-line errors that name each invalid field."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from pydantic import BaseModel, ValidationError
 from adapters.errors import InvalidRequest
 from adapters.suggestions import meant_field
 
-UNKNOWN = "extra_forbidden"  # what pydantic calls the fault of a field that is not there
-_GUESSES = 5  # at what was meant: whoever sends a document of nothing but unknown fields is not served sooner
-_DEPTH = 6  # of a faulty field's name, in dots
-# What pydantic says in words of Python, by its type of fault.
+UNKNOWN = "extra_forbidden"  # pydantic's error type for an unknown field
+_GUESSES = 5  # suggestions at most, so that a document full of unknown fields costs little
+_DEPTH = 6  # parts of an invalid field's dotted name
+# Replacements for pydantic's messages that use Python's terms, by error type.
 _SAID = {
-    UNKNOWN: "is no known field",
+    UNKNOWN: "is not a known field",
     "missing": "is missing",
-    **dict.fromkeys(
-        ("dict_type", "mapping_type", "model_type", "model_attributes_type"), "has to be a JSON object"
-    ),
-    **dict.fromkeys(("tuple_type", "list_type"), "has to be a JSON list"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "must be a JSON object"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a JSON list"),
 }
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def read_document(kind: type[M], document: object, **missing: str | None) -> M:
-    """Validate a producer's document; `missing` fills in for fields that it leaves out, where it is not None.
+    """Validate a producer's document. Values of `missing` that are not None are used for omitted fields.
 
-    Raises InvalidRequest with every faulty field named.
+    Raise InvalidRequest, naming every invalid field.
     """
     if not isinstance(document, Mapping):
         raise InvalidRequest("must be one JSON object", field="request")
@@ -41,7 +39,7 @@ def read_document(kind: type[M], document: object, **missing: str | None) -> M:
 
 
 def invalid(error: ValidationError, prefix: str = "", *, kind: type[BaseModel] | None = None) -> InvalidRequest:
-    """Say in one line what is wrong with which field; of a `kind` of document also which may have been meant."""
+    """Return an error that says in one line what is wrong with each field. `kind` adds suggestions for names."""
     faults = []
     for number, fault in enumerate(error.errors(include_url=False, include_context=False, include_input=False)):
         name = ".".join([prefix] * bool(prefix) + [str(part) for part in fault["loc"][:_DEPTH]]) or "request"

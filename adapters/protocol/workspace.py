@@ -1,4 +1,4 @@
-"""The workspace that a turn brings: what it is made of, what its prompt says of it, and what of it comes back."""
+"""The workspace that a turn brings: what it is made of, how the prompt describes it, what is collected from it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 MIB = 1024 * 1024
-MAX_COLLECTED_BYTES = 16 * MIB  # of one turn: it travels in its result
+MAX_COLLECTED_BYTES = 16 * MIB  # per turn: it travels in the result
 
 
 def _path(text: str) -> str:
-    """A path that a file can have. Raises ValueError."""
+    """Return the path. Raise ValueError if no file can have it."""
     if "\0" in text:
-        raise ValueError("holds a NUL character, which no path can")
+        raise ValueError("contains a NUL character, which no path can")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -27,7 +27,7 @@ def _path(text: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """An absolute path. Raises ValueError."""
+    """Return the path. Raise ValueError if it is not absolute."""
     if not PurePosixPath(_path(path)).is_absolute():
         raise ValueError("must be an absolute path on the host")
     return path
@@ -44,7 +44,7 @@ def _below_the_workspace(path: str) -> str:
     if not parts or parts[0] == "/" or ".." in parts:
         raise ValueError("must be a relative path below the workspace, without ..")
     if ".git" in parts:
-        raise ValueError("must not lead into a .git")
+        raise ValueError("must not lead into a .git directory")
     return str(PurePosixPath(path))
 
 
@@ -58,51 +58,54 @@ class _Part(BaseModel):
 
 
 class HostMount(_Part):
-    """Files of the worker's machine that are copied into the workspace."""
+    """Files on the worker's machine that are copied into the workspace."""
 
     host_path: Annotated[str, AfterValidator(_absolute_here)] = Field(
-        description="A file or directory on the worker's machine, below one of its `mount_roots`."
+        description="File or directory on the worker's machine, below one of its `mount_roots`."
     )
     mount_path: Annotated[str, AfterValidator(_below_the_workspace)] | None = Field(
-        default=None, description="Where it goes, relative to the workspace; left out: its own name."
+        default=None, description="Target path, relative to the workspace. Default: its own name."
     )
-    include_glob: Globs = Field(default=(), description="Only what matches one of these; left out: everything.")
-    exclude_glob: Globs = Field(default=(), description="Nothing that matches one of these.")
+    include_glob: Globs = Field(
+        default=(), description="Copy only what matches one of these. Default: everything."
+    )
+    exclude_glob: Globs = Field(default=(), description="Copy nothing that matches one of these.")
     max_bytes: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Refused, before anything is copied, if it is more than this."
+        default=None, description="Refuse the mount, before copying anything, if it is larger than this."
     )
     follow_symlinks: bool = Field(
-        default=False, description="Copy what symbolic links lead to, below `mount_roots`; else they are left out."
+        default=False,
+        description="Copy what symbolic links lead to, below `mount_roots`. Default: leave links out.",
     )
 
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.mount_path is None and posixpath.basename(posixpath.normpath(self.host_path)) in ("", "/", ".git"):
-            raise ValueError("has no name of its own to go by; give a mount_path")
+            raise ValueError("has no name that can be used; set mount_path")
         return self
 
     @property
     def place(self) -> str:
-        """Where it goes, relative to the workspace."""
+        """Its target path, relative to the workspace."""
         return self.mount_path or posixpath.basename(posixpath.normpath(self.host_path))
 
 
 class Worktree(_Part):
-    """A git worktree with a commit checked out, for this turn alone."""
+    """A git worktree with a commit checked out, for this turn only."""
 
     repository: Annotated[str, AfterValidator(absolute)] = Field(
         description="Absolute path of a git repository on the host."
     )
-    ref: Ref = Field(default="HEAD", description="The commit to check out: a branch, a tag, a hash.")
+    ref: Ref = Field(default="HEAD", description="Commit to check out: a branch, a tag or a hash.")
 
 
 class Collect(_Part):
-    """What of the workspace goes into the result, when the agent has ended."""
+    """Parts of the workspace to return in the result once the agent has ended."""
 
-    patch: bool = Field(default=False, description="All changes, as a patch that `git apply` takes.")
-    files: Globs = Field(default=(), description="The files that match one of these, as they are then.")
+    patch: bool = Field(default=False, description="Return all changes, as a patch for `git apply`.")
+    files: Globs = Field(default=(), description="Return the files that match one of these, in their final state.")
     max_bytes: Annotated[int, Field(ge=1, le=MAX_COLLECTED_BYTES)] = Field(
-        default=MIB, description="Of all that; the patch comes first, and the rest is left out."
+        default=MIB, description="Total limit; the patch comes first, and the rest is left out."
     )
 
 
@@ -110,7 +113,7 @@ Mounts = Annotated[tuple[HostMount, ...], Field(max_length=64)]
 
 
 def distinct(mounts: tuple[HostMount, ...]) -> tuple[HostMount, ...]:
-    """Mounts of which none lies in another one. Raises ValueError."""
+    """Return the mounts. Raise ValueError if one lies within another."""
     places = [PurePosixPath(mount.place) for mount in mounts]
     for index, place in enumerate(places):
         for other in places[:index]:
@@ -120,15 +123,15 @@ def distinct(mounts: tuple[HostMount, ...]) -> tuple[HostMount, ...]:
 
 
 def was_made(workspace: str) -> bool:
-    """Whether a path looks like that of a workspace that was made for a turn."""
+    """Return whether a path looks like a workspace made for a turn."""
     path = PurePosixPath(workspace)
     return path.name == "workspace" and len(path.parts) > 3
 
 
 def matcher(globs: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a relative path matches one of these, from any of its directories on.
+    """Return a predicate for relative paths that match one of these, starting at any of their directories.
 
-    `*` and `?` match a slash, too. What matches a directory, matches all that is in it.
+    `*` and `?` match a slash, too. A glob that matches a directory matches everything in it.
     """
     if not globs:
         return lambda _: False
@@ -138,19 +141,19 @@ def matcher(globs: Sequence[str]) -> Callable[[str], bool]:
 
 
 def _forms(glob: str) -> Iterable[str]:
-    """All ways a path can match a glob."""
+    """Return the patterns by which a path can match a glob."""
     return (glob, f"*/{glob}", f"{glob}/*", f"*/{glob}/*")
 
 
 def prompt_section(
     workspace: str, mounts: Sequence[HostMount], worktree: Worktree | None, collect: Collect | None
 ) -> str:
-    """What the agent is told of the workspace that was made for its turn."""
+    """Return the part of the prompt that describes the workspace made for the turn."""
     lines = ["# Workspace", "", f"Your working directory, {workspace}, was made for this task."]
     if worktree is not None:
         lines.append(f"It is a git worktree of {worktree.repository} at {worktree.ref}, with a detached HEAD.")
     if mounts:
-        lines += ["It holds copies; changes to them do not reach the originals:", ""]
+        lines += ["It contains copies; changes to them do not affect the originals:", ""]
         lines += [f"- {mount.place}: from {mount.host_path}{_filtered(mount)}" for mount in mounts]
         lines.append("")
     lines.append(_kept(collect))
@@ -167,5 +170,5 @@ def _kept(collect: Collect | None) -> str:
     kept = ["all changes, as a patch"] if collect is not None and collect.patch else []
     kept += [f"files that match {', '.join(collect.files)}"] if collect is not None and collect.files else []
     if not kept:
-        return "Leave what you make in it."
-    return f"When you have ended, these are collected from it: {'; '.join(kept)}."
+        return "Leave your results in it."
+    return f"When you finish, these are collected from it: {'; '.join(kept)}."

@@ -1,1 +1,1 @@
-"""What adapters share: reading lines and fields, options, error mapping."""
+"""Helpers shared by adapters: reading lines and fields, options, error mapping."""

@@ -1,4 +1,4 @@
-"""What failures mean, whichever agent has them: an HTTP status, an exit code, a program that does not start."""
+"""Maps failures of any agent to errors: an HTTP status, an exit code, a program that does not start."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _STATUSES: dict[int, type[TurnError]] = {
     413: errors.InvalidRequest,
     429: errors.RateLimited,
     503: errors.Overloaded,
-    529: errors.Overloaded,  # Anthropic's own
+    529: errors.Overloaded,  # Anthropic only
 }
-_NOT_STARTED = (126, 127)  # what shells exit with then
+_NOT_STARTED = (126, 127)  # exit status of a shell that cannot start a program
 
 
 def kind_of_status(status: int) -> type[TurnError]:
-    """The error that an HTTP status of a model's API means."""
+    """Return the error class for an HTTP status of a model's API."""
     return _STATUSES.get(status, errors.ApiUnreachable if status >= 500 else errors.AgentFailed)
 
 
 def exit_after_success(state: TurnState, end: Exit, because: str) -> TurnError | None:
-    """Why a turn failed after all whose agent has reported success; None: it did not.
+    """Return the error of a turn whose agent reported success and then failed; None if it did not fail.
 
-    Such an attempt is paid for, and what it has answered stands in the result: it is not worth another one.
+    Such an attempt is paid, and its answer is in the result, so it is not retried.
     """
     if end.code in (0, None):
         return None
     if end.signalled:
-        # Whoever ended it came too late to change anything, unless it had gone on.
+        # The signal came too late to change anything, unless the agent had continued.
         return exit_error(state, end, because) if state.awaits_answer or state.tools else None
     return errors.PortExit(
         f"the agent reported success, and then exited with status {end.code}{because}", retry=Retry.NEVER
@@ -43,42 +43,42 @@ def exit_after_success(state: TurnState, end: Exit, because: str) -> TurnError |
 
 
 def exit_error(state: TurnState, end: Exit, because: str) -> TurnError:
-    """Why an agent failed of which only its end tells; `because` is what it has said of it, or blank."""
+    """Return the error of an agent that exited without a report; `because` is its own explanation, or ""."""
     if end.code is None:
         return errors.HostLost()
     if end.signalled:
-        return errors.TurnCancelled(f"the agent was ended by a signal (exit status {end.code})")
+        return errors.TurnCancelled(f"the agent was terminated by a signal (exit status {end.code})")
     if end.code in _NOT_STARTED and not state.started:
         return errors.AgentNotFound(f"the agent could not be started (exit status {end.code})" + because)
-    # Before its first event it complains of its arguments or its surroundings: no use in trying again.
+    # A failure before the first event is due to arguments or environment: a retry would fail, too.
     retry = Retry.BACKOFF if state.started else Retry.NEVER
     return errors.PortExit(f"the agent exited with status {end.code}" + because, retry=retry)
 
 
 def without_result(state: TurnState, because: str) -> TurnError:
-    """Why a turn failed whose agent exited with 0, as after a success, and reported none."""
+    """Return the error of a turn whose agent exited with 0 without reporting a result."""
     if not state.started and not state.text and not state.malformed:
-        return errors.AgentFailed("the agent ended without a result" + because)
-    return not_understood(state, "it ended with exit status 0 and without a result" + because)
+        return errors.AgentFailed("the agent exited without a result" + because)
+    return not_understood(state, "it exited with exit status 0 and without a result" + because)
 
 
 def not_understood(state: TurnState, what: str) -> errors.AgentNotUnderstood:
-    """The error of a turn that may be a success; `what` says what of its end was not understood."""
+    """Return the error of a turn that may have succeeded; `what` says what was not understood."""
     agent = f"agent's version {state.agent_version}" if state.agent_version else "agent"
     unread = ""
     if state.malformed:
-        unread = f"; {state.malformed} of its lines could not be read, the last begins: {state.unread[:200]}"
+        unread = f"; {state.malformed} of its lines were unreadable, the last begins: {state.unread[:200]}"
     return errors.AgentNotUnderstood(
-        f"the {agent} is not understood: {what}{unread}. Its work may be done, so it was not tried again; "
-        "see its text and its workspace"
+        f"the {agent} is not understood: {what}{unread}. Its work may be done, so it was not retried; "
+        "check its text and its workspace"
     )
 
 
 def health_by_version(end: Exit, stdout: str, command: str, product: str) -> Health:
-    """Read what `command --version` came to; `product` is what to install where there is no such command."""
+    """Return the health read from the outcome of `command --version`; `product` is what to install if missing."""
     version = find_version(stdout)
     if end.code == 0 and version is not None:
         return Health(True, version)
     if end.code in _NOT_STARTED:
-        return Health(False, problem=f"{command} is not there or not executable; install {product}")
+        return Health(False, problem=f"{command} not found or not executable; install {product}")
     return Health(False, problem=f"{command} --version failed: {end.stderr.strip()[:200]}")

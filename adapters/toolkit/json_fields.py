@@ -1,29 +1,29 @@
-"""Checked reading of what stands in a decoded line: another program wrote it."""
+"""Checked access to fields of decoded lines, which another program wrote."""
 
 from __future__ import annotations
 
-_LIMIT = 2**53  # no JSON reader keeps greater integers exact, and no agent counts so far
+_LIMIT = 2**53  # many JSON readers lose precision beyond this; no agent counts that far
 
 
 def string(value: object) -> str:
-    """The string; raises TypeError for anything else."""
+    """Return the string. Raise TypeError for anything else."""
     if type(value) is not str:
         raise TypeError("not a string")
     return value
 
 
 def optional_string(value: object) -> str | None:
-    """The string, or None for anything else."""
+    """Return the string, or None for anything else."""
     return value if isinstance(value, str) else None
 
 
 def number(value: object) -> float | None:
-    """The number, or None for anything else and for absurd ones."""
+    """Return the number, or None for anything else and for numbers out of range."""
     return value if isinstance(value, int | float) and -_LIMIT < value < _LIMIT else None
 
 
 def integer(value: object) -> int | None:
-    """The number, rounded, or None."""
+    """Return the number, rounded, or None."""
     if type(value) is int:
         return value if -_LIMIT < value < _LIMIT else None
     read = number(value)
@@ -31,7 +31,7 @@ def integer(value: object) -> int | None:
 
 
 def count(value: object) -> int:
-    """The number, rounded; raises TypeError if it is none."""
+    """Return the number, rounded. Raise TypeError for anything else."""
     read = integer(value)
     if read is None:
         raise TypeError("not a number")

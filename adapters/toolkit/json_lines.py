@@ -1,4 +1,4 @@
-"""The lines that an agent prints, decoded."""
+"""Decoding of an agent's output lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_MALFORMED = 500  # characters
 
 
 def decode(line: bytes) -> Any:
-    """Decode a line of JSON; raises ValueError if it is none."""
+    """Return a decoded line of JSON. Raise ValueError if it is invalid."""
     try:
         return orjson.loads(line)
     except ValueError:
@@ -22,15 +22,15 @@ def decode(line: bytes) -> Any:
 
 
 def malformed(line: bytes) -> Malformed:
-    """The event for a line that cannot be read."""
-    # A character is at most four bytes: no need to decode megabytes for 500 of them.
+    """Return the event for an unreadable line."""
+    # A character has at most four bytes: do not decode megabytes for 500 characters.
     return Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
 
 
 def _mended(line: bytes) -> Any:
-    """Decode a line that is no valid JSON as it stands; raises ValueError if it cannot be mended.
+    """Return a decoded line after repairing lone surrogates. Raise ValueError if it is still invalid JSON.
 
-    Agents cut texts without looking: half a surrogate pair is no Unicode, and becomes a question mark.
+    Agents cut texts at any place: half a surrogate pair is invalid Unicode and becomes a question mark.
     """
     if b"\\ud" not in line and b"\\uD" not in line:
         raise ValueError("not JSON")

@@ -1,4 +1,4 @@
-"""What the options of agents have in common: how they are read, and how they become arguments."""
+"""Base of agents' options: validation and conversion to arguments."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Va
 
 from adapters.protocol.validation_errors import invalid
 
-MAX_ARGUMENT_BYTES = 100_000  # the kernel refuses one argument of 128 KiB (E2BIG)
+MAX_ARGUMENT_BYTES = 100_000  # the kernel refuses an argument of 128 KiB (E2BIG)
 
 
 def _fits_argv(text: str) -> str:
     if "\0" in text:
-        raise ValueError("holds a NUL character; remove it")
+        raise ValueError("contains a NUL character; remove it")
     if len(text.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
-        raise ValueError(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes, which no process can be given")
+        raise ValueError(f"is longer than {MAX_ARGUMENT_BYTES:,} bytes, which is too long for an argument")
     return text
 
 
-Text = Annotated[str, Field(min_length=1), AfterValidator(_fits_argv)]  # that becomes an argument
+Text = Annotated[str, Field(min_length=1), AfterValidator(_fits_argv)]  # text that becomes an argument
 
 
 class AgentOptions(BaseModel):
-    """What `options` of a request may hold for one agent."""
+    """Request options of one agent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def parse(cls, options: Mapping[str, JsonValue]) -> Self:
-        """Validate; raises InvalidRequest with the option named."""
+        """Return the validated options. Raise InvalidRequest, naming the option, if one is invalid."""
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
             raise invalid(error, "options", kind=cls) from error
 
     def overridden(self, options: Mapping[str, JsonValue]) -> Self:
-        """These, with a request's own in their places. Raises InvalidRequest with the option named."""
+        """Return these options, overridden by a request's. Raise InvalidRequest, naming the option."""
         own = self.parse(options)
         return self.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 
 
 def given_flags(options: AgentOptions, flags: Mapping[str, str]) -> list[str]:
-    """Those flags whose option has a value, each with it in one argument, so that no value is taken for a flag."""
+    """Return the flags whose options are set, as `flag=value`, so that no value is mistaken for a flag."""
     values = {flag: getattr(options, name) for name, flag in flags.items()}
     return [f"{flag}={value}" for flag, value in values.items() if value is not None]

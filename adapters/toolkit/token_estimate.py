@@ -1,28 +1,28 @@
-"""How many tokens a prompt may come to, where nobody has counted them."""
+"""Token estimates of prompts."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-_CHARACTERS = 3  # of a token: text in any language, and code, rather below than above
-_ANSWER = 0.5  # of what went in
+_CHARACTERS = 3  # per token, for code and text in any language: a low estimate
+_ANSWER = 0.5  # answer tokens per prompt token
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEstimate:
-    """What a prompt may come to; the agent's own reading and thinking are not in it."""
+    """Estimated tokens of a prompt and its answer, without what the agent reads and thinks."""
 
     input: int
     output: int
 
     @property
     def total(self) -> int:
-        """Both."""
+        """Return the sum of input and output."""
         return self.input + self.output
 
 
 def estimate_tokens(prompt: str) -> TokenEstimate:
-    """The same for every agent, and rather too much than too little."""
+    """Return an estimate for any agent, erring on the high side."""
     read = math.ceil(len(prompt) / _CHARACTERS)
     return TokenEstimate(read, math.ceil(read * _ANSWER))

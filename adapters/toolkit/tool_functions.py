@@ -1,15 +1,15 @@
 """Plain Python functions as tools of an agent.
 
     def lookup(customer: int, fields: list[str] = []) -> Customer:
-        "What we know of a customer."
+        "Look up a customer."
 
 The arguments' JSON Schema comes from the annotations, the description from the docstring. Arguments are validated;
-what the function returns is rendered as text; what it raises is told to the model as the tool's error. It may be
-`async`; if it is not, it runs in a thread. A parameter annotated with `ToolContext` is filled in.
+the return value is rendered as text; an exception is reported to the model as the tool's error. A function may be
+`async`; otherwise it runs in a thread. A parameter annotated with `ToolContext` is filled in.
 
-An operator registers functions as entry points of the group `runturn.tools`, or by the setting `tools`, as
-`package.module:function`. Requests name them. A call whose worker died before it could answer is made again
-by the next one, so a function that changes something should bear that.
+An operator registers functions as entry points of the group `runturn.tools`, or in the setting `tools`, as
+`package.module:function`. Requests refer to them by name. If a worker dies before answering a call, the next
+worker repeats it, so functions with side effects should be idempotent.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ from pydantic_core import PydanticSerializationError, to_json
 from adapters.errors import InvalidRequest
 
 GROUP = "runturn.tools"
-_RAISED = (Exception, SystemExit)  # a function that was written for a command line ends its call, not the worker
+_RAISED = (Exception, SystemExit)  # a function's sys.exit() must fail its call, not end the worker
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may know of the turn that calls it."""
+    """Context of the turn that calls a tool."""
 
     turn_id: str
-    deadline_at: float | None  # of the turn, Unix time in seconds
+    deadline_at: float | None  # the turn's deadline, Unix time in seconds
     remaining_tokens: int | None  # None: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What the model is told."""
+    """Answer of a tool to the model."""
 
     text: str
     is_error: bool = False
 
 
 class ToolFunction:
-    """One function as a tool."""
+    """Function wrapped as a tool."""
 
     def __init__(self, name: str, function: Callable[..., object]) -> None:
-        """Raises TypeError for a function whose parameters cannot be described."""
+        """Raise TypeError for a function whose parameters cannot be described."""
         self.name = name
         self._function = function
         self._model, self._context = _arguments(name, function)
 
     @property
     def description(self) -> str:
-        """Its docstring."""
+        """Return the function's docstring, or its name."""
         return inspect.getdoc(self._function) or self.name
 
     @cached_property
     def schema(self) -> dict[str, JsonValue]:
-        """JSON Schema of its arguments."""
+        """Return the JSON Schema of the arguments."""
         return self._model.model_json_schema()
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolAnswer:
-        """Call it; never raises what it raises."""
+        """Call the function and return its answer; an exception becomes an error answer."""
         try:
             given = self._model.model_validate(dict(arguments))
         except ValidationError as error:
@@ -85,13 +85,13 @@ class ToolFunction:
     async def _result(self, values: dict[str, object]) -> object:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(**values)
-        import anyio.to_thread  # noqa: PLC0415 - comes with the SDK, which is what calls us
+        import anyio.to_thread  # noqa: PLC0415 - a dependency of the SDK, which is our only caller
 
         return await anyio.to_thread.run_sync(partial(self._function, **values))
 
 
 def render(value: object) -> str:
-    """What a function returned, as text: as it renders itself, else as JSON, else its message."""
+    """Return a function's result as text: its own `render()`, else JSON, else its message."""
     own = getattr(value, "render", None)
     text = str(own()) if callable(own) else _as_json(value)
     if text:
@@ -110,13 +110,13 @@ def _as_json(value: object) -> str:
 
 
 def _arguments(name: str, function: Callable[..., object]) -> tuple[type[BaseModel], str | None]:
-    """The model of the arguments, and the name of the parameter that takes the context."""
+    """Return the model of the arguments and the name of the context parameter, if any."""
     hints = typing.get_type_hints(function, include_extras=True)
     fields: dict[str, tuple[object, object]] = {}
     context = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"tool {name}: parameter {parameter.name} has no name that the model could use")
+            raise TypeError(f"tool {name}: parameter {parameter.name} cannot be passed by name")
         if hints.get(parameter.name) is ToolContext:
             context = parameter.name
             continue
@@ -129,31 +129,31 @@ def _arguments(name: str, function: Callable[..., object]) -> tuple[type[BaseMod
 
 
 class Toolbox:
-    """The functions that an operator has registered, by name. They are imported when a turn uses them."""
+    """Functions registered by the operator, by name; imported when a turn uses them."""
 
     def __init__(self, references: Mapping[str, str]) -> None:
         self._references = references
 
     @classmethod
     def installed(cls, configured: Iterable[str] = ()) -> Toolbox:
-        """Those of the entry points, and those `package.module:function` that are configured."""
+        """Return a toolbox of the installed entry points and the configured `package.module:function` names."""
         found = {point.name: point.value for point in entry_points(group=GROUP)}
         return cls(found | {reference.rpartition(":")[2]: reference for reference in configured})
 
     @property
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(self._references)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raises InvalidRequest for one that is not registered."""
+        """Raise InvalidRequest for a name that is not registered."""
         for name in names:
             if name not in self._references:
                 known = ", ".join(self.names) or "none"
                 raise InvalidRequest(f"there is no tool {name!r}; registered: {known}", field="options.tools")
 
     def load(self, names: Iterable[str]) -> tuple[ToolFunction, ...]:
-        """Import them. Raises InvalidRequest."""
+        """Import and return the named tools. Raise InvalidRequest if one cannot be loaded."""
         names = tuple(names)
         self.check(names)
         return tuple(self._load(name) for name in names)
@@ -164,6 +164,6 @@ class Toolbox:
             return ToolFunction(name, getattr(importlib.import_module(module), attribute))
         except _RAISED as error:
             raise InvalidRequest(
-                f"tool {name!r} cannot be loaded: {error}; the worker's Python has to be able to import {module}",
+                f"tool {name!r} cannot be loaded: {error}; the worker's Python must be able to import {module}",
                 field="options.tools",
             ) from error

@@ -1,4 +1,4 @@
-"""How texts of an agent are cut down to what a person needs."""
+"""Shortens an agent's texts for display."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ MAX_ERROR_BYTES = 2048
 MAX_SUMMARY = 200  # characters
 MAX_OUTPUT = 300  # characters
 
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # every CSI sequence, colours among them
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # all CSI sequences, including colours
 _GAP = "\n…\n"
 
 
 def strip_ansi(text: str) -> str:
-    """Remove terminal control sequences."""
+    """Return the text without terminal control sequences."""
     return _ANSI.sub("", text)
 
 
 def beginning(text: str) -> str:
-    """How what a tool gave begins, without colours."""
+    """Return the beginning of a tool's output, without colours."""
     return strip_ansi(text[:MAX_OUTPUT])
 
 
 def texts_of(content: object) -> str:
-    """The text of a result's content: a string, or a list of blocks, as MCP has them."""
+    """Return the text of a result's content: a string or a list of MCP content blocks."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -34,7 +34,7 @@ def texts_of(content: object) -> str:
 
 
 def shorten(text: str, limit: int = MAX_ERROR_BYTES) -> str:
-    """Keep the first line, which has the exit code, and the end, which has the failure."""
+    """Return the first line, which has the exit code, and the end, which has the failure."""
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return text
@@ -46,12 +46,12 @@ def shorten(text: str, limit: int = MAX_ERROR_BYTES) -> str:
 
 
 def summary(text: str) -> str:
-    """The beginning of its first line."""
+    """Return the beginning of the first line."""
     return text.partition("\n")[0][:MAX_SUMMARY]
 
 
 def summary_of_call(arguments: object, names: Iterable[str]) -> str:
-    """The first of these arguments of a tool's call that is a text, in short; blank: there is none."""
+    """Return a summary of the first of these tool call arguments that is text; "" if there is none."""
     if not isinstance(arguments, dict):
         return ""
     texts = (arguments.get(name) for name in names)

@@ -1,7 +1,7 @@
-"""The books: turns, attempts, usage, sessions and events, in SQLite or PostgreSQL.
+"""The ledger: turns, attempts, usage, sessions and events, in SQLite or PostgreSQL.
 
-What they tell are frozen values. Times are Unix seconds, as the callers passed them in. Money is US dollars, None
-where no price is known.
+Returned values are frozen. Times are Unix seconds, as passed by the callers. Money is US dollars, None where the
+price is unknown.
 """
 
 from ops.ledger.accounting.budgets import Budget, BudgetKey, OverBudget

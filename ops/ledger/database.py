@@ -1,4 +1,4 @@
-"""Connections and transactions, for SQLite and PostgreSQL. Foreign errors are mapped here and nowhere else."""
+"""Connections and transactions, for SQLite and PostgreSQL. Database errors are mapped here and nowhere else."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError,
 
 from ops.errors import LedgerUnavailable, SettingsError
 
-COUNTED = {"preserve_rowcount": True}  # SQLAlchemy drops the count for PostgreSQL unless it is told to keep it
-BUSY_S = 10.0  # how long a transaction waits for another one; each takes a millisecond or so
+COUNTED = {"preserve_rowcount": True}  # by default, SQLAlchemy drops the row count for PostgreSQL
+BUSY_S = 10.0  # how long a transaction waits for another; each takes about a millisecond
 
-# A worker that is frozen inside a transaction would hold its locks for good: the server ends its session.
+# A worker frozen inside a transaction would keep its locks forever: the server ends its session.
 _POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={BUSY_S:.0f}s -c statement_timeout=30s -c idle_in_transaction_session_timeout=30s"
 )
@@ -34,19 +34,19 @@ _POSTGRESQL = {
 
 
 class Database:
-    """One engine, its transactions, and what to call it in messages."""
+    """One engine, its transactions, and its name in messages."""
 
     def __init__(self, engine: Engine, name: str, path: Path | None) -> None:
         self.engine = engine
         self._writing = engine.execution_options(writes=True)  # shares the engine's connections
         self.name = name  # the URL without its password
-        self.path = path  # of the SQLite file; None: PostgreSQL
-        # SQLite lets one writer in and has the others poll. Within a process, a lock hands over at once.
+        self.path = path  # the SQLite file; None: PostgreSQL
+        # SQLite admits one writer and makes the others poll. Within a process, a lock hands over at once.
         self._turnstile: AbstractContextManager[object] = threading.Lock() if path else nullcontext()
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """Prepare, without connecting; raises SettingsError for a URL that is of no use."""
+        """Return the database at a URL, without connecting. Raises SettingsError if the URL is unusable."""
         parsed = _parse(url)
         name = parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
         if parsed.get_backend_name() == "postgresql":
@@ -59,23 +59,23 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that writes. Raises LedgerUnavailable."""
+        """Run a transaction that writes. Raises LedgerUnavailable."""
         with self.mapped(), self._turnstile, self._writing.begin() as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads. Raises LedgerUnavailable."""
+        """Run a transaction that only reads. Raises LedgerUnavailable."""
         with self.mapped(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def mapped(self) -> Iterator[None]:
-        """Say in one line what the database said; never SQL, its parameters or a password."""
+        """Report database errors as LedgerUnavailable, in one line; never SQL, its parameters or a password."""
         try:
             yield
         except (IntegrityError, DataError):
-            raise  # not the database's fault but ours
+            raise  # runturn's fault, not the database's
         except DBAPIError as error:
             raise LedgerUnavailable(f"ledger {self.name}: {_advised(error.orig)}") from error
         except sqlite3.Error as error:
@@ -85,14 +85,14 @@ class Database:
 
 
 def upsert(dialect: str, table: Table) -> Any:
-    """An INSERT that can say ON CONFLICT, in a dialect of that name."""
+    """Return an INSERT that supports ON CONFLICT, in the named dialect."""
     if dialect == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
 
 
 def insert_new(connection: Connection, table: Table, **values: Any) -> bool:
-    """Insert a row unless its key is taken; returns whether it was inserted."""
+    """Insert a row unless its key exists. Return True if it was inserted."""
     statement = _insert_new(connection.dialect.name, table)
     return connection.execute(statement, values, execution_options=COUNTED).rowcount == 1
 
@@ -123,8 +123,8 @@ def _postgresql(url: sa.URL) -> Engine:
     try:
         return sa.create_engine(
             url,
-            # The default, but a server may be set to another one. Whoever has waited for a lock must see what its
-            # former holder wrote.
+            # The default, but a server may be configured otherwise. After waiting for a lock, a transaction must
+            # see what the lock's former holder wrote.
             isolation_level="READ COMMITTED",
             connect_args=_POSTGRESQL,
             pool_pre_ping=True,
@@ -142,8 +142,8 @@ def _sqlite(url: sa.URL) -> Engine:
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
-    connection.isolation_level = None  # the driver's own idea of transactions cannot say BEGIN IMMEDIATE
-    connection.execute("PRAGMA synchronous=NORMAL")  # with WAL: no fsync a commit, nothing lost by a crash of ours
+    connection.isolation_level = None  # the driver's own transactions cannot use BEGIN IMMEDIATE
+    connection.execute("PRAGMA synchronous=NORMAL")  # with WAL: no fsync per commit, no loss if runturn crashes
     connection.execute("PRAGMA foreign_keys=ON")
 
 
@@ -154,7 +154,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _advised(error: BaseException | None) -> str:
-    """A server that has not answered at all has given no code for its error, as SQL has them."""
+    """Return the reason, with advice if the server did not answer at all: then there is no SQLSTATE."""
     if getattr(error, "sqlstate", "") is not None:
         return _reason(error)
     return f"{_reason(error).rstrip('.?')}; start it, or correct RUNTURN_LEDGER_URL"

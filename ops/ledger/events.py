@@ -1,4 +1,4 @@
-"""The events of a turn, for those who come late: numbered from 1, without gaps."""
+"""Stored events of a turn, for late readers: numbered from 1, without gaps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Batch:
 
 
 def append(connection: Connection, claim: Claim, first_seq: int, lines: Sequence[bytes]) -> int:
-    """Store events, one JSON line each without a newline; returns the last sequence number stored.
+    """Store events, one JSON line each without a newline. Return the last sequence number stored.
 
-    What is stored already is skipped, so a successor that folds from the start offers everything again.
+    Events already stored are skipped, so a successor that reads the spool from the start offers all of them again.
     Raises StaleClaim, and EventGap if events before `first_seq` are missing: offer those, too.
     """
     held(connection, claim)
@@ -46,9 +46,9 @@ def append(connection: Connection, claim: Claim, first_seq: int, lines: Sequence
 
 
 def append_many(connection: Connection, batches: Sequence[Batch]) -> frozenset[str]:
-    """Store one batch of events each of many turns, as `append_events` does, in one transaction.
+    """Store one batch of events for each of many turns, as `append` does, in one transaction.
 
-    Returns the turns that took none, because their claim is stale or events before it are missing.
+    Return the turns whose batch was refused because their claim is stale or earlier events are missing.
     """
     claims = {batch.claim.turn_id: batch.claim for batch in batches}
     ids = list(claims)
@@ -79,7 +79,7 @@ def append_many(connection: Connection, batches: Sequence[Batch]) -> frozenset[s
 
 
 def _new(batch: Batch, stored: int) -> dict[str, object] | None:
-    """The row for what is new of a batch, if anything is. Raises EventGap."""
+    """Return the row for the new events of a batch, if any. Raises EventGap."""
     turn_id = batch.claim.turn_id
     if batch.first_seq > stored + 1:
         raise EventGap(turn_id, stored, batch.first_seq)
@@ -91,12 +91,12 @@ def _new(batch: Batch, stored: int) -> dict[str, object] | None:
 
 
 def last_seq(connection: Connection, turn_id: str) -> int:
-    """The sequence number of the last event stored; 0: none."""
+    """Return the sequence number of the last stored event, or 0."""
     return int(connection.scalar(_LAST, {"turn_id": turn_id}) or 0)
 
 
 def after(connection: Connection, turn_id: str, after_seq: int = 0) -> list[tuple[int, bytes]]:
-    """The stored events after a sequence number, in order; the first event of a turn is number 1."""
+    """Return the stored events after a sequence number, in order; a turn's first event is number 1."""
     query = (
         sa.select(events.c.first_seq, events.c.lines)
         .where(events.c.turn_id == turn_id, events.c.last_seq > after_seq)

@@ -1,10 +1,10 @@
 """The ledger: every operation is one short transaction.
 
-A worker may be killed between any two calls; the docstrings say what its successor finds. A call that ended with
-LedgerUnavailable may have been written or not: repeat it, nothing is booked or settled twice.
+A worker may be killed between any two calls; the docstrings say what its successor finds. A call that raised
+LedgerUnavailable may or may not have been written: repeat it, nothing is booked or settled twice.
 
-Whoever writes for a turn shows its claim. `StaleClaim` says that another owner has taken over: nothing was
-written, and the caller leaves the turn alone. Clocks are the callers'; keep them in step to well below a lease.
+Writing for a turn requires its claim. `StaleClaim` means that another owner has taken over: nothing was written,
+and the caller leaves the turn alone. Clocks are the callers'; keep them in sync to well within a lease.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ops.ledger.reports import turns as turn_reports
 from ops.ledger.repository import Repository, reads, writes
 from ops.ledger.schema import turns
 
-_SOMETHING = sa.select(turns.c.state).limit(1)  # from the database itself
+_SOMETHING = sa.select(turns.c.state).limit(1)  # reads a table, unlike SELECT 1
 
 
 class Queue(Repository):
@@ -76,13 +76,13 @@ class Queue(Repository):
         follows: str = "",
         message: str | None = None,
     ) -> Asked:
-        """Record a turn that a Celery task asks for, and that the task is to be told its result.
+        """Queue a turn that a Celery task requests, and record the task as waiting for the result.
 
-        With the result if there is one already: tell the task. A new turn may be taken from `due_at` on, or at
-        once; it does not begin after `expires_at`, unless others want it. One that is `revoked` is cancelled
-        unless it is running. `message` is what is kept of the task's message until the task knows the result;
-        one that something else is to follow on is kept beside it. Killed after: whoever settles the turn tells
-        the task, or finds it among the `unanswered`.
+        If the result already exists, it is returned: report it to the task. A new turn may be taken from `due_at`
+        on (None: at once) and does not begin after `expires_at`, unless other tasks want it later. A `revoked`
+        turn is cancelled unless it is running. `message` is the part of the task's message that is kept until the
+        task has the result; a message with a different `follows` is kept in addition. Killed after: the worker
+        that settles the turn reports to the task, or a later one finds the turn in `unanswered`.
         """
         waiter = Waiter(request.turn_id, task_id, follows, message)
         with self.database.write() as connection:
@@ -102,18 +102,18 @@ class Queue(Repository):
         follows: str = "",
         message: str | None = None,
     ) -> Asked | Busy:
-        """Settle a turn whose request is not valid and so was never submitted. First come, first kept.
+        """Settle a turn whose request is invalid and was never submitted. The first result stands.
 
-        The task that asked for it is to be told. Busy: a valid request of that turn_id is under way; its result
-        answers this one, too.
+        The requesting task is recorded as waiting for it. Busy: a valid request with that turn_id is in progress;
+        its result answers this one, too.
         """
         with self.database.write() as connection:
             return settlement.refuse(connection, agent, result, Waiter(turn_id, task_id, follows, message), now)
 
     def route(self, claim: Claim, agent: str, seq: int, line: bytes) -> Claim:
-        """Give a turn whose request leaves it open an agent, with the event that says so, numbered `seq`.
+        """Assign an agent to a turn whose request names none, and store the event saying so, numbered `seq`.
 
-        Returns the claim with it. Raises StaleClaim.
+        Return the claim with that agent. Raises StaleClaim.
         """
         with self.database.write() as connection:
             events.append(connection, claim, seq, [line])
@@ -139,9 +139,9 @@ class SessionRuns(Repository):
         follows: str = "",
         message: str | None = None,
     ) -> AskedSession:
-        """Record a session of turns that a Celery task asks for, and that the task is to be told its result.
+        """Queue a session of turns that a Celery task requests, and record the task as waiting for the result.
 
-        With the result if there is one already: tell the task. The rest is as in `Queue.admit`.
+        If the result already exists, it is returned: report it to the task. Arguments are as in `Queue.admit`.
         """
         waiter = Waiter(request.run_id, task_id, follows, message)
         with self.database.write() as connection:
@@ -159,13 +159,13 @@ class SessionRuns(Repository):
         follows: str = "",
         message: str | None = None,
     ) -> AskedSession:
-        """Settle a session of turns whose request is not valid. First come, first kept: a valid one stands."""
+        """Settle a session of turns whose request is invalid. An existing session of that id stands."""
         with self.database.write() as connection:
             return session_runs.refuse(connection, result, Waiter(result.run_id, task_id, follows, message), now)
 
 
 class Waiters(Repository):
-    """Celery tasks that wait for turns."""
+    """Celery tasks waiting for turns."""
 
     of = reads(waiters.of)
     turn_of = reads(waiters.turn_of)
@@ -178,7 +178,7 @@ class Waiters(Repository):
 
 
 class Hosts(Repository):
-    """Which hosts workers know, and how many of their slots are taken."""
+    """Hosts that workers have announced, and how many of their slots are taken."""
 
     announce = writes(known_hosts.announce)
     known = reads(known_hosts.known)
@@ -186,14 +186,14 @@ class Hosts(Repository):
 
 
 class Sessions(Repository):
-    """Agents' sessions: where they live, and which turn is in them."""
+    """Agents' sessions: where they are, and which turn has locked them."""
 
     lock = writes(sessions.lock)
     find = reads(sessions.find)
 
 
 class Workspaces(Repository):
-    """Workspaces that turns bring."""
+    """Workspaces made for turns."""
 
     place = writes(workspaces.place)
     made = reads(workspaces.made)
@@ -210,7 +210,7 @@ class Events(Repository):
 
 
 class Accounting(Repository):
-    """What attempts used, and what is known of it late."""
+    """Usage of attempts, including usage read late."""
 
     amend = writes(late_usage.amend)
     by_spool = reads(late_usage.by_spool)
@@ -218,15 +218,15 @@ class Accounting(Repository):
 
 
 class Budgets(Repository):
-    """What turns with a label may cost."""
+    """Spending limits of turns by label."""
 
     all_of = reads(budgets.all_of)
     remove = writes(budgets.remove)
 
     def put(self, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
-        """Set what turns with a label may cost in a period; returns where that stands.
+        """Set what turns with a label may cost in a period. Return the budget with its current sums.
 
-        A new budget counts what was spent in the running period before, and reserves `reserve_usd` for each open
+        A new budget counts what the current period has cost so far, and reserves `reserve_usd` for each open
         attempt. A changed one keeps its sums.
         """
         with self.database.write() as connection:
@@ -234,7 +234,7 @@ class Budgets(Repository):
 
 
 class Transcripts(Repository):
-    """What the archive of transcripts is made of."""
+    """Contents for the archive of transcripts."""
 
     keep_stderr = writes(transcripts.keep_stderr)
     unarchived = reads(transcripts.unarchived)
@@ -243,13 +243,13 @@ class Transcripts(Repository):
 
 
 class Retention(Repository):
-    """What the books forget."""
+    """Removal of old turns and sessions."""
 
     forget = writes(retention.forget)
 
 
 class Reports(Repository):
-    """What people and Prometheus read."""
+    """Reports for people and Prometheus."""
 
     turn = reads(turn_reports.turn)
     request = reads(turn_reports.request)
@@ -275,7 +275,7 @@ class DeadLetterStore(Repository):
 
 
 class Ledger:
-    """The books. Safe for threads; every process opens its own."""
+    """The ledger. Thread-safe; each process opens its own."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -295,10 +295,10 @@ class Ledger:
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """Open `sqlite:///PATH` or `postgresql://…`, and bring its schema up to date.
+        """Open `sqlite:///PATH` or `postgresql://…`, and upgrade its schema.
 
-        Any number of processes may do so at once. Raises SettingsError for a URL that is neither,
-        LedgerUnavailable, LedgerTooNew.
+        Any number of processes may do so at once. Raises SettingsError for any other URL, LedgerUnavailable,
+        LedgerTooNew.
         """
         database = Database.at(url)
         try:
@@ -309,7 +309,7 @@ class Ledger:
         return cls(database)
 
     def ping(self) -> None:
-        """Find out whether the database answers. Raises LedgerUnavailable."""
+        """Raise LedgerUnavailable unless the database answers."""
         with self._database.read() as connection:
             connection.execute(_SOMETHING)
 

@@ -1,4 +1,4 @@
-"""Which schema a ledger has, and how it gets the one that this runturn needs.
+"""Schema of a ledger, and its upgrade to the one that this runturn needs.
 
 To change the schema: change `schema.py`, add a numbered revision under `migrations/versions`, raise `SCHEMA`.
 """
@@ -20,12 +20,12 @@ from ops.ledger.database import BUSY_S, Database
 
 SCHEMA = "0001"  # the newest revision under migrations/versions
 
-_POSTGRESQL_LOCK = 0x72756E7475726E  # "runturn": any number does that nobody else uses
+_POSTGRESQL_LOCK = 0x72756E7475726E  # "runturn": any number not used elsewhere
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def upgrade(database: Database) -> None:
-    """Bring the ledger to `SCHEMA`; raises LedgerTooNew, LedgerUnavailable. Only one process does the work."""
+    """Upgrade the ledger to `SCHEMA`. Raises LedgerTooNew, LedgerUnavailable. Only one process does the work."""
     with _alone(database):
         with database.read() as connection:
             found = _version(connection)
@@ -45,22 +45,22 @@ def _version(connection: Connection) -> str | None:
 def _refuse_newer(database: Database, found: str | None) -> None:
     if found is not None and int(found) > int(SCHEMA):
         raise LedgerTooNew(
-            f"ledger {database.name} has schema {found}, this runturn knows schemas up to {SCHEMA}: "
+            f"ledger {database.name} has schema {found}, this runturn supports schemas up to {SCHEMA}: "
             "upgrade runturn here, or set RUNTURN_LEDGER_URL to another ledger"
         )
 
 
 @contextmanager
 def _alone(database: Database) -> Iterator[None]:
-    """Let one process after the other open a SQLite file, and put it in WAL mode.
+    """Let one process at a time open a SQLite file, and switch it to WAL mode.
 
-    The switch needs the file to itself and does not wait for it, hence a lock beside the file. It is made at every
-    opening: a ledger that was restored from a copy may be in another mode.
+    The switch needs exclusive access and does not wait for it, hence a lock file next to it. It is made at every
+    opening: a ledger restored from a copy may be in another mode.
     """
     if database.path is None:
         yield
         return
-    os.close(_private(database, database.path))  # it holds prompts
+    os.close(_private(database, database.path))  # it contains prompts
     lock = _private(database, Path(f"{database.path}.lock"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -72,26 +72,26 @@ def _alone(database: Database) -> Iterator[None]:
 
 
 def _private(database: Database, path: Path) -> int:
-    """Open a file that nobody else may read, a new one if need be: SQLite itself would follow the umask."""
+    """Open a private file, creating it if needed: SQLite itself would follow the umask."""
     try:
         return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         advice = (
-            "does its directory exist, and may this user write in it? RUNTURN_LEDGER_URL names it; without that, "
-            "it lies in RUNTURN_STATE_DIR"
+            "check that its directory exists and is writable; RUNTURN_LEDGER_URL sets its path "
+            "(default: in RUNTURN_STATE_DIR)"
         )
         raise LedgerUnavailable(f"ledger {database.name}: {path}: {error.strerror}; {advice}") from error
 
 
 def _migrate(database: Database, connection: Connection) -> None:
-    # Imported where it is needed: a quarter of a second that a command with a ledger in order need not spend.
+    # Imported here: it takes a quarter of a second, which is saved if the ledger is up to date.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
-        _refuse_newer(database, _version(connection))  # another process was faster, and newer
+        _refuse_newer(database, _version(connection))  # another process was faster, and is newer
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")  # does nothing if it is there already
+    command.upgrade(config, "head")  # does nothing if already there

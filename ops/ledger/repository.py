@@ -1,4 +1,4 @@
-"""Operations of the ledger: functions of a connection, each in a transaction of its own."""
+"""Operations of the ledger: functions of a connection, each run in its own transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Repository:
-    """Operations that belong together. All raise LedgerUnavailable."""
+    """A group of related operations. All raise LedgerUnavailable."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

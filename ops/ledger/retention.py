@@ -1,7 +1,7 @@
-"""What the ledger forgets: turns that were settled long ago, first their details and then themselves.
+"""Removal of turns settled long ago: first their details, then the turns themselves.
 
-The running totals stay. Every call is one short transaction, so that no worker waits long for its own; turns that
-another worker is forgetting are passed over.
+The running totals stay. Every call is one short transaction, so that other workers do not wait long for theirs;
+turns that another worker is removing are skipped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ops.ledger.schema import (
     waiters,
 )
 
-ROWS = 5_000  # of events in one transaction, and those of one turn more
-# Before the turns themselves: they refer to those.
+ROWS = 5_000  # of events per transaction, plus those of one turn
+# Deleted before the turns, to which they refer.
 _OF_TURNS = (events, attempt_stderr, waiters, turn_labels, usage, attempts)
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What is no longer in the ledger; false if that is nothing."""
+    """Numbers of what was removed from the ledger; false if nothing was."""
 
-    details: int = 0  # turns, and sessions of turns, without their events and their request from now on
+    details: int = 0  # turns and sessions of turns that lost their events and request
     turns: int = 0
     sessions: int = 0
     session_runs: int = 0  # sessions of turns
@@ -56,12 +56,12 @@ def forget(
     *,
     archiving: bool = False,
 ) -> Forgotten:
-    """Forget a batch of turns that were settled before these times; call again until it is nothing.
+    """Remove a batch of turns settled before these times; call again until nothing is removed.
 
-    `archiving`: but no turn whose transcript has yet to be put into the archive.
+    With `archiving`, turns whose transcript is not archived yet stay.
 
-    First their events and requests, then the turns, and the sessions that none has used since then. History
-    and bills show a turn until it is forgotten; totals never forget. Its id may be used anew from then on.
+    Events and requests go first, then the turns, and the sessions unused since then. History and bills show a
+    turn until it is removed, and totals still include it afterwards. Its id may then be reused.
     """
     archived = sa.or_(turns.c.archived_at.is_not(None), turns.c.request.is_(None)) if archiving else sa.true()
     return Forgotten(
@@ -74,7 +74,7 @@ def forget(
 
 
 def _forget_details(connection: Connection, old_enough: ColumnElement[bool], limit: int) -> int:
-    """The events, and the prompt with the rest of the request; history and bills need neither."""
+    """Remove events and the request with its prompt; history and bills need neither."""
     old = _oldest(connection, sa.and_(old_enough, turns.c.request.is_not(None)), limit)
     done = _forget_events(connection, old)
     connection.execute(attempt_stderr.delete().where(attempt_stderr.c.turn_id.in_(done)))
@@ -91,7 +91,7 @@ def _forget_turns(connection: Connection, old_enough: ColumnElement[bool], limit
 
 
 def _forget_events(connection: Connection, turn_ids: list[str]) -> list[str]:
-    """Delete events of these turns, turn by turn until it is enough; returns the turns that have none any more."""
+    """Delete events turn by turn, until `ROWS` are deleted. Return the turns that have none left."""
     rows = 0
     for count, turn_id in enumerate(turn_ids, 1):
         rows += connection.execute(events.delete().where(events.c.turn_id == turn_id)).rowcount
@@ -101,7 +101,7 @@ def _forget_events(connection: Connection, turn_ids: list[str]) -> list[str]:
 
 
 def _forget_sessions(connection: Connection, before: float, limit: int) -> int:
-    """Those that no turn has used for so long, and that none waits for."""
+    """Remove sessions unused since `before` that no unsettled turn needs."""
     wanted = sa.select(turns.c.session_id).where(turns.c.state.in_(UNSETTLED), turns.c.session_id.is_not(None))
     idle = sa.and_(
         sessions.c.updated_at < before,
@@ -130,7 +130,7 @@ def _forget_session_runs(connection: Connection, before: float, limit: int) -> i
 
 
 def _oldest(connection: Connection, condition: ColumnElement[bool], limit: int) -> list[str]:
-    """Turns that meet the condition; only those that are settled have `settled_at`."""
+    """Return the oldest turns that meet the condition; only settled ones have `settled_at`."""
     return _locked(connection, turns, turns.c.turn_id, turns.c.settled_at, condition, limit)
 
 

@@ -1,7 +1,7 @@
-"""The tables. `migrations/` builds them; a test holds the two together.
+"""The tables. `migrations/` creates them; a test keeps the two in sync.
 
-Money is integer nano-US-dollars, NULL where no price is known. Times are Unix seconds. JSON is text: it is only
-ever read whole.
+Money is integer nano US dollars, NULL where the price is unknown. Times are Unix seconds. JSON is stored as text:
+it is only ever read whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPEN = text("ended_at IS NULL")  # of an attempt
 _READY = text("due_at IS NOT NULL")  # of a turn
 _DETAILED = text("request IS NOT NULL")  # of a turn
 _UNARCHIVED = text("settled_at IS NOT NULL AND archived_at IS NULL AND request IS NOT NULL")  # of a turn
-_SETTLED = text("settled_at IS NOT NULL")  # of a turn that somebody waits for
+_SETTLED = text("settled_at IS NOT NULL")  # of a turn that tasks wait for
 
 
 def _token_columns() -> list[Column[int]]:
@@ -48,29 +48,29 @@ turns = Table(
     Column("session_id", Text),
     Column("workspace", Text),
     Column("producer", Text, nullable=False),
-    Column("rank", Integer, nullable=False),  # its priority, negative: the lowest comes first
-    Column("place", Text, nullable=False),  # what it needs to go on, see places
-    Column("attempt", Integer, nullable=False),  # the latest one begun, 0 before the first
+    Column("rank", Integer, nullable=False),  # its priority, negated: the lowest comes first
+    Column("place", Text, nullable=False),  # what it needs to run, see queue/requirements.py
+    Column("attempt", Integer, nullable=False),  # the latest begun; 0 before the first
     Column("epoch", BigInteger, nullable=False),  # counts claims
     Column("owner", Text),
-    Column("owner_expires", Double),  # set while running; from then on anybody may take the turn
+    Column("owner_expires", Double),  # set while running; from then on any worker may take the turn
     Column("cancel_requested", Boolean, nullable=False),
-    Column("due_at", Double),  # when it may be taken; set while it is queued or waiting, and only then
-    Column("expires_at", Double),  # it is not to begin after that; NULL: somebody wants it whenever it comes
+    Column("due_at", Double),  # when it may be taken; set only while queued or waiting
+    Column("expires_at", Double),  # must not begin after this; NULL: no limit
     Column("wait_reason", Text),
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("settled_at", Double),
     Column("status", Text),
     Column("error_kind", Text),
-    Column("archived_at", Double),  # since when its transcript is in the archive; stays NULL without one
-    Column("session_run", Text),  # whose turn it is; NULL: it is one by itself
-    # Last: SQLite finds what comes after a large column only by reading through it.
-    Column("request", Text),  # NULL: it was refused, so there is none; or it is forgotten
+    Column("archived_at", Double),  # when its transcript was archived; stays NULL without an archive
+    Column("session_run", Text),  # the session it belongs to; NULL: a single turn
+    # Last: SQLite reads through a large column to find what comes after it.
+    Column("request", Text),  # NULL: refused, or removed since
     Column("result", Text),
     Index("turns_by_state", "state", "producer"),
     Index("turns_by_owner", "state", "owner_expires"),
-    Index("turns_by_age", "created_at", "status", "agent", "host"),  # the rest: what few turns have is found here
+    Index("turns_by_age", "created_at", "status", "agent", "host"),  # the rest: for filters that few turns match
     Index(
         "turns_ready",
         "producer",
@@ -78,7 +78,7 @@ turns = Table(
         "rank",
         "created_at",
         "turn_id",
-        "due_at",  # so that turns that are parked for long are passed over without reading them
+        "due_at",  # so that turns parked for long are skipped without reading them
         sqlite_where=_READY,
         postgresql_where=_READY,
     ),
@@ -110,13 +110,13 @@ attempts = Table(
     Column("ended_at", Double),
     Column("outcome", Text),
     Column("exit_code", Integer),
-    Column("usage_source", Text),  # set when it ended, as is usage_complete
+    Column("usage_source", Text),  # set when it ended, like usage_complete
     Column("usage_complete", Boolean),
-    Column("unreachable_since", Double),  # NULL: its host was reached last
-    Column("lease_s", Integer),  # what its host is told when it starts the agent, as is stop_grace_s
+    Column("unreachable_since", Double),  # NULL: the last contact with its host succeeded
+    Column("lease_s", Integer),  # passed to its host with the agent's start, like stop_grace_s
     Column("stop_grace_s", Double),
     Column("workspace", Text),  # NULL: none was made for it
-    Column("agent_version", Text),  # NULL: neither its host nor the agent has told it
+    Column("agent_version", Text),  # NULL: found neither on its host nor in the agent's output
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_spool", "spool_id"),
     Index("attempts_open", "host", sqlite_where=_OPEN, postgresql_where=_OPEN),
@@ -127,7 +127,7 @@ usage = Table(
     metadata,
     Column("turn_id", Text, primary_key=True),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
-    Column("model", Text, primary_key=True),  # one source an attempt, so a model is either observed or not
+    Column("model", Text, primary_key=True),  # one source per attempt, so a model is either observed or not
     Column("observed", Boolean, nullable=False),
     *_token_columns(),
     Column("cost_nano", BigInteger),
@@ -157,11 +157,11 @@ failure_totals = Table(
     "failure_totals",  # of attempts that did not complete; observed usage only
     metadata,
     Column("agent", Text, primary_key=True),
-    Column("agent_version", Text, primary_key=True),  # blank: not known
+    Column("agent_version", Text, primary_key=True),  # blank: unknown
     Column("outcome", Text, primary_key=True),
     Column("tokens", BigInteger, nullable=False),  # of all kinds
     Column("cost_nano", BigInteger),  # NULL until something had a price
-    Column("booked_at", Double, nullable=False),  # the last of them
+    Column("booked_at", Double, nullable=False),  # the latest
 )
 
 sessions = Table(
@@ -181,14 +181,14 @@ session_runs = Table(
     "session_runs",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("turn", Integer, nullable=False),  # the number of the one that is open, or was last; 0: there is none
+    Column("turn", Integer, nullable=False),  # number of the open turn, or the last one; 0: none
     Column("cancel_requested", Boolean, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("settled_at", Double),
     Column("status", Text),
     Column("reason", Text),
-    Column("progress", Text, nullable=False),  # JSON, what has happened before the open turn
-    Column("request", Text),  # NULL: it was refused, or is forgotten
+    Column("progress", Text, nullable=False),  # JSON, what happened before the open turn
+    Column("request", Text),  # NULL: refused, or removed since
     Column("result", Text),
     Index("session_runs_by_end", "settled_at"),
 )
@@ -196,13 +196,13 @@ session_runs = Table(
 waiters = Table(
     "waiters",
     metadata,
-    Column("turn_id", Text, primary_key=True),  # or that of a session of turns
-    Column("task_id", Text, primary_key=True),  # of a Celery task that has yet to be told the result
-    Column("follows", Text, primary_key=True),  # a digest of what is to follow on it; blank: nothing
-    Column("settled_at", Double),  # since when it can be told: who can be is found without reading turns
-    Column("leased_until", Double),  # whoever tells the task is alone with it till then, or nobody does before
-    Column("sent", Text),  # JSON, what follows on it and was sent, where not all could be; NULL: nothing
-    Column("message", Text),  # JSON, what Celery needs to execute the task; NULL: it has not come yet
+    Column("turn_id", Text, primary_key=True),  # or the id of a session of turns
+    Column("task_id", Text, primary_key=True),  # of a Celery task still waiting for the result
+    Column("follows", Text, primary_key=True),  # digest of the tasks that follow it; blank: none
+    Column("settled_at", Double),  # when the result became available: found without reading turns
+    Column("leased_until", Double),  # until then, one worker reports to the task, or none does
+    Column("sent", Text),  # JSON, following tasks that were sent, if not all could be; NULL: none
+    Column("message", Text),  # JSON, what Celery needs to execute the task; NULL: not received yet
     Index("waiters_by_task", "task_id"),
     Index("waiters_unanswered", "settled_at", "turn_id", sqlite_where=_SETTLED, postgresql_where=_SETTLED),
 )
@@ -212,18 +212,18 @@ hosts = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("labels", Text, primary_key=True),  # a JSON object, its names sorted
-    Column("seen_at", Double, nullable=False),  # when a worker knew it, to a minute
+    Column("seen_at", Double, nullable=False),  # when a worker last announced it, to the minute
 )
 
 budgets = Table(
     "budgets",
     metadata,
-    Column("name", Text, primary_key=True),  # of a label, as is the value
+    Column("name", Text, primary_key=True),  # of a label, like the value
     Column("value", Text, primary_key=True),
     Column("period", Text, primary_key=True),
     Column("limit_nano", BigInteger, nullable=False),
     Column("reserve_nano", BigInteger, nullable=False),
-    Column("period_start", Double, nullable=False),  # of the one that spent_nano is for
+    Column("period_start", Double, nullable=False),  # of the period of spent_nano
     Column("spent_nano", BigInteger, nullable=False),
     Column("reserved_nano", BigInteger, nullable=False),  # the sum of its reservations
 )
@@ -252,7 +252,7 @@ events = Table(
 )
 
 attempt_stderr = Table(
-    "attempt_stderr",  # of turns that are to be archived, until they are
+    "attempt_stderr",  # of turns that will be archived, until they are
     metadata,
     Column("turn_id", Text, ForeignKey("turns.turn_id"), primary_key=True),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
@@ -271,6 +271,6 @@ dead_letters = Table(
     Column("content_encoding", Text),
     Column("headers", Text, nullable=False),
     Column("body_bytes", BigInteger, nullable=False),
-    Column("body", LargeBinary),  # NULL: it was too long
+    Column("body", LargeBinary),  # NULL: too long to keep
     Index("dead_letters_by_age", "received_at"),
 )

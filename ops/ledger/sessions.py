@@ -1,4 +1,4 @@
-"""Where sessions live; a session is held by one turn at a time."""
+"""Agents' sessions: where they are, each locked by one turn at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ops.ledger.models import Claim
 from ops.ledger.rows import held
 from ops.ledger.schema import sessions
 
-# Made once, as in `rows`.
+# Built once, as in `rows`.
 _HOLDER = sa.select(sessions.c.locked_by).where(sessions.c.session_id == sa.bindparam("this"))
 _UNLOCK = sessions.update().where(sessions.c.locked_by == sa.bindparam("of_turn"))
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """Where a session lives, and the turn that is in it."""
+    """A session: where it is, and the turn that has locked it."""
 
     session_id: str
     agent: str
@@ -33,7 +33,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """Another turn is in the session."""
+    """Another turn has locked the session."""
 
     session_id: str
     turn_id: str
@@ -49,9 +49,9 @@ def lock(
     workspace: str,
     now: float,
 ) -> SessionRow | InUse:
-    """Enter a session, known or new; it is then held until the turn settles. Raises StaleClaim.
+    """Lock a session, recorded or new, until the turn settles. Raises StaleClaim.
 
-    Held by the turn, not by its owner: a successor locks again and gets it.
+    The turn has the lock, not its owner: a successor locks again and gets it.
     """
     held(connection, claim)
     row = SessionRow(session_id, agent, host, workspace, locked_by=claim.turn_id, updated_at=now)
@@ -70,20 +70,20 @@ def _lock(dialect: str) -> Any:
 
 
 def unlock(connection: Connection, turn_id: str, now: float) -> None:
-    """Leave all sessions of a turn."""
+    """Unlock all sessions of a turn."""
     connection.execute(_UNLOCK, {"of_turn": turn_id, "locked_by": None, "updated_at": now})
 
 
 def remember(
     connection: Connection, session_id: str, *, agent: str, host: str, workspace: str, now: float
 ) -> None:
-    """Note a session that nobody locked; one that is known stays as it is."""
+    """Record a session that no turn locked; an existing record stays as it is."""
     place = {"agent": agent, "host": host, "workspace": workspace}
     insert_new(connection, sessions, session_id=session_id, locked_by=None, updated_at=now, **place)
 
 
 def find(connection: Connection, session_id: str) -> SessionRow | None:
-    """Where a session lives; None: not known."""
+    """Return a session, or None if it is not recorded."""
     columns = [sessions.c[name] for name in SessionRow.__dataclass_fields__]
     query = sa.select(*columns).where(sessions.c.session_id == session_id)
     row = connection.execute(query).mappings().first()

@@ -1,4 +1,4 @@
-"""What the ledger keeps for the archive of transcripts: which turns are not in it yet, and what goes into it."""
+"""Contents for the archive of transcripts: which turns it still lacks, and what goes into their transcripts."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _TOLD = ("turn_id", "agent", "host", "session_id", "attempt", "created_at", "set
 
 @dataclass(frozen=True, slots=True)
 class TranscriptSource:
-    """What a turn's transcript is made of."""
+    """Contents of a turn's transcript."""
 
     turn_id: str
     agent: str
     host: str | None
     session_id: str | None
-    attempt: int  # the last one; 0: there was none
+    attempt: int  # the last one; 0: none
     created_at: float
     settled_at: float
     status: str
     error_kind: str | None
     events: tuple[bytes, ...]  # one JSON object each, in order
-    stderr: Mapping[int, bytes]  # by attempt, of those that wrote any
+    stderr: Mapping[int, bytes]  # by attempt, for those that wrote any
 
 
 def keep_stderr(connection: Connection, claim: Claim, attempt: int, text: bytes) -> None:
     """Keep what the agent wrote to stderr in an attempt, for the archive. Raises StaleClaim.
 
-    Call it before the attempt is booked: its successor reads no spool of an attempt that has ended.
+    Call it before booking the attempt: a successor does not read the spool of an attempt that has ended.
     """
     held(connection, claim)
     compressed = gzip.compress(text, mtime=0)
@@ -49,9 +49,9 @@ def keep_stderr(connection: Connection, claim: Claim, attempt: int, text: bytes)
 def unarchived(
     connection: Connection, settled_before: float, after: tuple[float, str] = (0.0, ""), limit: int = 100
 ) -> list[tuple[float, str]]:
-    """When turns were settled that have no transcript in the archive yet, and their ids; the oldest first.
+    """Return settlement times and ids of settled turns not yet in the archive, oldest first.
 
-    `after` is the last one of the page before.
+    `after` is the last entry of the previous page.
     """
     key = (turns.c.settled_at, turns.c.turn_id)
     query = sa.select(*key).where(
@@ -61,7 +61,7 @@ def unarchived(
 
 
 def source(connection: Connection, turn_id: str) -> TranscriptSource | None:
-    """What the transcript of a settled turn is made of; None: it is in the archive, or there is none."""
+    """Return the contents of a settled turn's transcript; None if it is archived or there is none."""
     columns = [turns.c[name] for name in _TOLD]
     query = sa.select(*columns).where(turns.c.turn_id == turn_id, _UNARCHIVED)
     row = connection.execute(query).mappings().first()
@@ -77,6 +77,6 @@ def source(connection: Connection, turn_id: str) -> TranscriptSource | None:
 
 
 def archived(connection: Connection, turn_id: str, now: float) -> None:
-    """Note that the archive has a turn's transcript. Killed before: it is written once more, as it was."""
+    """Record that a turn's transcript is archived. Killed before: it is written again, unchanged."""
     connection.execute(turns.update().where(turns.c.turn_id == turn_id).values(archived_at=now))
     connection.execute(attempt_stderr.delete().where(attempt_stderr.c.turn_id == turn_id))

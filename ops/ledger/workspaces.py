@@ -1,4 +1,4 @@
-"""Where the workspaces are that were made for turns."""
+"""Workspaces made for turns."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ops.ledger.schema import attempts, sessions, turns
 
 @dataclass(frozen=True, slots=True)
 class MadeWorkspace:
-    """What the books know of a workspace that was made for a turn."""
+    """The ledger's record of a workspace made for a turn."""
 
-    settled_at: float | None  # of the turn; None: it may still need it
-    kept: bool  # the turn asked for that, or it is forgotten whether it did
+    settled_at: float | None  # of the turn; None: the turn may still need it
+    kept: bool  # the turn requested that, or its request is already removed
     path: str | None  # on its host
 
 
 def place(connection: Connection, claim: Claim, workspace: str) -> None:
-    """Note the workspace that was made for the open attempt. Raises StaleClaim.
+    """Record the workspace made for the open attempt. Raises StaleClaim.
 
-    Call it before the agent starts: without it, the successor takes it that none was started. Killed before:
-    the successor finds the workspace on the host.
+    Call it before the agent starts: without it, a successor assumes that none was started. Killed before: the
+    successor finds the workspace on the host.
     """
     held(connection, claim)
     change(connection, claim.turn_id, workspace=workspace)
@@ -39,18 +39,18 @@ def place(connection: Connection, claim: Claim, workspace: str) -> None:
 
 
 def made(connection: Connection, turn_id: str) -> MadeWorkspace | None:
-    """What is known of the workspace that a turn brought; None: the turn is not known."""
+    """Return the record of a turn's workspace; None if the turn is not recorded."""
     query = sa.select(turns.c.settled_at, turns.c.workspace, turns.c.request)
     row = connection.execute(query.where(turns.c.turn_id == turn_id)).mappings().first()
     if row is None:
         return None
-    # A request is forgotten long before its turn, while other turns may still come to the workspace.
+    # A request is removed long before its turn, while other turns may still use the workspace.
     kept = row["request"] is None or bool(json.loads(row["request"]).get("keep_workspace"))
     return MadeWorkspace(row["settled_at"], kept, row["workspace"])
 
 
 def used_at(connection: Connection, workspace: str) -> float | None:
-    """When the last turn in a workspace was settled; None: some turn there is not. It reads all turns."""
+    """Return when the last turn in a workspace was settled; None if one is unsettled. Reads all turns."""
     ends = sa.select(sa.func.max(turns.c.settled_at), sa.func.count() - sa.func.count(turns.c.settled_at))
     last, open_turns = connection.execute(ends.where(turns.c.workspace == workspace)).one()
     return None if open_turns else last

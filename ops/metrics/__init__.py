@@ -1,7 +1,7 @@
-"""What Prometheus reads: what one worker saw, and what the ledger knows of the whole fleet.
+"""Prometheus metrics: those that each worker observes, and those of the whole fleet, from the ledger.
 
 To add a metric: add it to `WorkerMetrics` or `LedgerCollector`, and give it a panel in `tests.tools.dashboards`; a
-test names the metrics that have none. Every label takes few values: never a prompt, a path or an id.
+test lists metrics without one. Every label takes few values: never a prompt, a path or an id.
 """
 
 from ops.metrics.dependencies import Dependencies

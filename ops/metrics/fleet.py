@@ -1,4 +1,4 @@
-"""What the ledger knows of the whole fleet."""
+"""Metrics of the whole fleet, from the ledger."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ops.metrics.labels import OTHER, Vocabulary
 
 _Key = tuple[str, ...]
 
-_UNKNOWN = "unknown"  # a version that neither host nor agent has told
-_VERSIONS = 5  # of an agent; those that failed longer ago are one
-_PATIENCE_S = 2.0  # with another scrape that is being answered
+_UNKNOWN = "unknown"  # a version that neither host nor agent reported
+_VERSIONS = 5  # per agent; those that failed longer ago are merged
+_PATIENCE_S = 2.0  # for another scrape in progress
 
 log = structlog.get_logger(__name__)
 
 
 class LedgerCollector(Collector):
-    """Tokens, money, queue and budgets, from the ledger: they survive every crash and are never estimates.
+    """Tokens, money, queue and budgets from the ledger: exact across crashes, never estimates.
 
-    Serve them once per ledger, or sums over instances will count them several times.
+    Serve them once per ledger, or sums over instances count them several times.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LedgerCollector(Collector):
         clock: Callable[[], float],
         answers: Callable[[], bool] = lambda: True,
     ) -> None:
-        """While the ledger is known not to answer, it is not asked: the rest of the page must not wait for it."""
+        """Skip the ledger while `answers` is false: the rest of the page must not wait for it."""
         self._ledger = ledger
         self._words = vocabulary
         self._clock = clock
@@ -44,7 +44,7 @@ class LedgerCollector(Collector):
         self._asking = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
-        """Read the ledger. One that is away leaves a hole in the series, not the metrics page in ruins."""
+        """Read the ledger. If it is unavailable, leave a gap in the series and serve the rest of the page."""
         if not self._answers() or not self._asking.acquire(timeout=_PATIENCE_S):
             return []
         try:
@@ -52,23 +52,23 @@ class LedgerCollector(Collector):
             reports, budgets = self._ledger.reports, self._ledger.budgets
             return list(_families(reports.totals(), reports.backlog(now), budgets.all_of(now), self._words, now))
         except LedgerUnavailable as error:
-            log.warning("metrics without the ledger", error=str(error))
+            log.warning("serving metrics without the ledger", error=str(error))
             return []
         finally:
             self._asking.release()
 
     def describe(self) -> Iterable[Metric]:
-        """The names, without asking the ledger."""
+        """Return the metrics without reading the ledger."""
         return _described()
 
 
 def exported() -> tuple[str, ...]:
-    """The names of what a collector tells, those of counters without `_total`."""
+    """Return the names of all metrics of a collector, counters without `_total`."""
     return tuple(metric.name for metric in _described())
 
 
 def _described() -> Iterable[Metric]:
-    """What is told of a ledger with nothing in it."""
+    """Return the metrics of an empty ledger."""
     return _families(Totals((), ()), Backlog(0, None, {}, {}, 0), (), Vocabulary(), 0.0)
 
 
@@ -105,11 +105,11 @@ def _settled(outcomes: Iterable[OutcomeTotals], words: Vocabulary) -> Metric:
     turns: dict[_Key, int] = defaultdict(int)
     for row in outcomes:
         turns[words.agent(row.agent), row.outcome] += row.turns
-    return _counters("settled_turns", "Turns that have their result", ("agent", "outcome"), turns)
+    return _counters("settled_turns", "Settled turns", ("agent", "outcome"), turns)
 
 
 def _spent_in_vain(failures: Iterable[FailureTotals], words: Vocabulary) -> Iterable[Metric]:
-    """What failed attempts used. A version that becomes one of the others takes its sum along: none is lost."""
+    """Yield the usage of failed attempts. A version merged into `other` brings its sum: none is lost."""
     tokens: dict[_Key, int] = defaultdict(int)
     cost: dict[_Key, float] = defaultdict(float)
     shown: dict[str, list[str]] = defaultdict(list)
@@ -129,7 +129,7 @@ def _spent_in_vain(failures: Iterable[FailureTotals], words: Vocabulary) -> Iter
     yield _counters("failed_attempt_tokens", "Billed tokens of attempts that did not complete", labels, tokens)
     yield _counters(
         "failed_attempt_cost_usd",
-        "Cost of attempts that did not complete, of tokens that have a price",
+        "Cost of attempts that did not complete, for tokens that have a price",
         labels,
         cost,
     )
@@ -138,10 +138,15 @@ def _spent_in_vain(failures: Iterable[FailureTotals], words: Vocabulary) -> Iter
 def _backlog(backlog: Backlog, name: str, now: float) -> Iterable[Metric]:
     oldest_s = 0.0 if backlog.ready_since is None else max(0.0, now - backlog.ready_since)
     queue, reason, host = ("queue",), ("reason",), ("host",)
-    yield _gauges("queued_turns", "Turns that could start", queue, {(name,): backlog.ready})
-    yield _gauges("oldest_queued_turn_seconds", "How long one could have started", queue, {(name,): oldest_s})
-    yield _gauges("parked_turns", "Turns that wait for a time", reason, _keyed(backlog.parked))
-    yield _gauges("host_slots_in_use", "Attempts that are open on a host", host, _keyed(backlog.open_attempts))
+    yield _gauges("queued_turns", "Turns ready to start", queue, {(name,): backlog.ready})
+    yield _gauges(
+        "oldest_queued_turn_seconds",
+        "How long the oldest queued turn has been ready to start",
+        queue,
+        {(name,): oldest_s},
+    )
+    yield _gauges("parked_turns", "Turns waiting for a later time", reason, _keyed(backlog.parked))
+    yield _gauges("host_slots_in_use", "Open attempts on a host", host, _keyed(backlog.open_attempts))
     yield _gauges("dead_letters", "Messages that no worker could read", (), {(): backlog.dead_letters})
 
 
@@ -153,11 +158,11 @@ def _budgets(budgets: Iterable[Budget], now: float) -> Iterable[Metric]:
     spent = {key: budget.spent_usd for key, budget in known.items()}
     reserved = {key: budget.reserved_usd for key, budget in known.items()}
     label = ("budget",)
-    yield _gauges("budget_limit_usd", "What a label's turns may cost in a period", label, limits)
-    yield _gauges("budget_spent_usd", "What ended attempts cost in the running period", label, spent)
-    yield _gauges("budget_reserved_usd", "What open attempts have reserved", label, reserved)
-    yield _gauges("budget_period_start_timestamp_seconds", "When the running period began", label, starts)
-    yield _gauges("budget_period_end_timestamp_seconds", "When the running period ends", label, ends)
+    yield _gauges("budget_limit_usd", "Limit on the cost of a label's turns per period", label, limits)
+    yield _gauges("budget_spent_usd", "Cost of finished attempts in the current period", label, spent)
+    yield _gauges("budget_reserved_usd", "Amount reserved by open attempts", label, reserved)
+    yield _gauges("budget_period_start_timestamp_seconds", "Start of the current period", label, starts)
+    yield _gauges("budget_period_end_timestamp_seconds", "End of the current period", label, ends)
 
 
 def _keyed(counts: Mapping[str, int]) -> dict[_Key, float]:

@@ -1,4 +1,4 @@
-"""Registries. Every instance has its own; nothing here is global."""
+"""Metric registries. Each instance is separate; nothing is global."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ Registered = CollectorRegistry
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry that tells of this process and of the build, and nothing else yet."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a series for each counter and histogram, which Prometheus does not use
+    """Return a registry with only the metrics of this process and of the build."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # one unused series per counter and histogram
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    build = Gauge("runturn_build_info", "What runs: always 1", ["version", "python"], registry=registry)
+    build = Gauge(
+        "runturn_build_info", "Versions of runturn and Python; always 1", ["version", "python"], registry=registry
+    )
     build.labels(version("runturn"), platform.python_version()).set(1)
     return registry

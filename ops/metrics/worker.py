@@ -1,4 +1,4 @@
-"""What one worker process saw, and what it is at."""
+"""Metrics of one worker process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ops.ledger import BudgetKey
 from ops.metrics.dependencies import Dependencies
 from ops.metrics.labels import Vocabulary
 
-# Seconds. A turn takes from a second to hours, a tool from a moment to the longest that Claude Code waits for one.
+# Seconds. A turn takes from a second to hours, a tool at most as long as Claude Code waits for it.
 TURN_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
 _WAIT = (0.1, 0.5, *TURN_BUCKETS_S)
 _FIRST_EVENT = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
@@ -20,7 +20,7 @@ _TOOL = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 600)
 _CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _USD = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
-_LONGEST_ID = 120  # of a valid request; OpenMetrics allows 128 with the name
+_LONGEST_ID = 120  # of a valid request; OpenMetrics allows 128, name included
 _LAUNCHERS = ("local", "ssh")
 _OUTCOMES = ("completed", *KINDS)
 _CONNECTS = ("ok", "host_unreachable", "host_auth_failed", "host_key_changed")
@@ -28,19 +28,19 @@ _CONNECTS = ("ok", "host_unreachable", "host_auth_failed", "host_key_changed")
 
 @dataclass(frozen=True, slots=True)
 class SettledTurn:
-    """What is counted of a turn when it has its result."""
+    """Values recorded when a turn is settled."""
 
     turn_id: str  # an exemplar, never a label
     agent: str
-    launcher: str  # local, ssh; none: it never started
+    launcher: str  # local, ssh; none: never started
     outcome: str  # completed, or an error kind
-    seconds: float  # from its claim by this worker
+    seconds: float  # since its claim by this worker
     api_seconds: float | None
     cost_usd: float | None
 
 
 class WorkerMetrics:
-    """Methods are called when something happens; what a scrape has to look for, `watch_…` is given."""
+    """Metrics of a worker. Methods record events; `watch_…` registers what each scrape reads."""
 
     def __init__(self, registry: CollectorRegistry, vocabulary: Vocabulary | None = None) -> None:
         self._words = vocabulary or Vocabulary()
@@ -57,97 +57,97 @@ class WorkerMetrics:
 
         self._turns = counter("turns", "Turns settled by this worker", "agent", "launcher", "outcome")
         self._duration = histogram(
-            "turn_duration_seconds", "From the claim of a turn to its settlement", TURN_BUCKETS_S, "agent"
+            "turn_duration_seconds", "Time from the claim of a turn to its settlement", TURN_BUCKETS_S, "agent"
         )
         self._api = histogram(
             "turn_api_duration_seconds",
-            "How long a turn waited for its model, as the agent reports it",
+            "Time a turn waited for its model, as reported by the agent",
             TURN_BUCKETS_S,
             "agent",
         )
         self._first_event = histogram(
             "turn_first_event_seconds",
-            "From the record of an attempt to its first event",
+            "Time from the record of an attempt to its first event",
             _FIRST_EVENT,
             "launcher",
         )
-        self._cost = histogram("turn_cost_usd", "Cost of a turn, all attempts, where it is known", _USD, "agent")
+        self._cost = histogram("turn_cost_usd", "Cost of a turn over all attempts, where known", _USD, "agent")
         self._queue_wait = histogram(
-            "turn_queue_wait_seconds", "From the time a turn could start to its first claim", _WAIT, "queue"
+            "turn_queue_wait_seconds", "Time from when a turn could start to its first claim", _WAIT, "queue"
         )
-        self._in_flight = gauge("turns_in_flight", "Turns that this worker is at")
-        self._slots = gauge("worker_slots", "Turns that this worker may be at; 0 once it is told to stop")
-        self._idle = gauge("turn_idle_seconds_max", "Silence of the agent that has been silent for longest")
-        self._retries = counter("turn_retries", "Attempts that another one follows", "agent", "reason")
+        self._in_flight = gauge("turns_in_flight", "Turns running on this worker")
+        self._slots = gauge("worker_slots", "Turns that this worker may run at a time; 0 once it is stopping")
+        self._idle = gauge("turn_idle_seconds_max", "Longest current silence of an agent")
+        self._retries = counter("turn_retries", "Attempts that are followed by another", "agent", "reason")
         self._api_retries = counter(
-            "api_retries", "Requests that an agent sent to its model again", "agent", "status"
+            "api_retries", "Retries of an agent's requests to its model", "agent", "status"
         )
-        self._tools = counter("tool_calls", "Tool calls that ended", "agent", "tool", "outcome")
-        self._tool_duration = histogram("tool_duration_seconds", "How long tool calls took", _TOOL, "tool")
+        self._tools = counter("tool_calls", "Finished tool calls", "agent", "tool", "outcome")
+        self._tool_duration = histogram("tool_duration_seconds", "Duration of tool calls", _TOOL, "tool")
         self._connections = gauge("ssh_connections", "SSH connections of this worker", "host")
-        self._connects = counter("ssh_connects", "Tries to connect and log in", "host", "outcome")
-        self._connect_duration = histogram("ssh_connect_duration_seconds", "Connect and login", _CONNECT)
+        self._connects = counter("ssh_connects", "Attempts to connect and log in", "host", "outcome")
+        self._connect_duration = histogram("ssh_connect_duration_seconds", "Time to connect and log in", _CONNECT)
         self._host_slots = gauge("host_slots", "Agents that a host may run at a time", "host")
         self._host_up = gauge(
             "host_up",
-            "1; 0 from when a host is left alone because it keeps failing, until it is connected to",
+            "1; 0 from when a failing host is left alone until a connect succeeds",
             "host",
         )
         self._reattachments = counter(
             "reattachments",
-            "Running turns that were attached to again: after a lost link, or another worker",
+            "Reattachments to running turns: after a lost link, or by another worker",
             "cause",
         )
-        self._orphans = counter("orphans_ended", "Agents that ended because no worker followed them")
-        self._copies = counter("duplicate_deliveries", "Messages of turns that were known already")
-        self._duplicates = counter("duplicate_runs", "Agents found running for an attempt that has been replaced")
-        self._denials = counter("budget_denials", "Turns that a budget did not let start", "budget")
+        self._orphans = counter("orphans_ended", "Agents terminated because no worker followed them")
+        self._copies = counter("duplicate_deliveries", "Messages for turns already recorded")
+        self._duplicates = counter("duplicate_runs", "Agents found running for a replaced attempt")
+        self._denials = counter("budget_denials", "Turns refused by a budget", "budget")
         self._agents = gauge(
             "agent_info",
-            "The version of an agent on a host, as this worker saw it last: always 1",
+            "Version of an agent on a host, as this worker last saw it; always 1",
             "agent",
             "host",
             "version",
             "standing",
         )
-        self._malformed = counter("malformed_events", "Lines of agents that could not be read", "agent")
-        self._lag = gauge("loop_lag_seconds", "The longest that the event loop was late within the last 15 s")
+        self._malformed = counter("malformed_events", "Unreadable output lines of agents", "agent")
+        self._lag = gauge("loop_lag_seconds", "Longest delay of the event loop in the last 15 s")
         self._dependencies = Dependencies(registry)
         self._begin_at_zero()
 
     def watch_load(self, slots: Callable[[], float], idle_s: Callable[[], float]) -> None:
-        """How many turns there may be, and the longest silence."""
+        """Report the number of slots and the longest silence."""
         self._slots.set_function(slots)
         self._idle.set_function(idle_s)
 
     def watch_health(self, lag_s: Callable[[], float], dependencies: Mapping[str, Callable[[], bool]]) -> None:
-        """The event loop's lag, and whether what the worker needs answers."""
+        """Report the event loop's lag, and whether dependencies answer."""
         self._lag.set_function(lag_s)
         self._dependencies.watch(dependencies)
 
     def watch_host(self, host: str, slots: int | None, up: Callable[[], bool]) -> None:
-        """A host, with the agents that it may run; None: no limit of its own."""
+        """Report a host and its slots; None: no limit."""
         self._host_up.labels(host).set_function(up)
         if slots is not None:
             self._host_slots.labels(host).set(slots)
 
     def watch_connections(self, host: str, connections: Callable[[], int]) -> None:
-        """A host over SSH. Its counters begin at zero: only from there on does Prometheus see them grow."""
+        """Report an SSH host. Create its counters at 0, so that Prometheus sees their first step."""
         self._connections.labels(host).set_function(connections)
         for outcome in _CONNECTS:
             self._connects.labels(host, outcome)
 
     def host_connected(self, host: str, seconds: float) -> None:
-        """A connection stands."""
+        """Record a successful connect."""
         self._connects.labels(host, "ok").inc()
         self._connect_duration.observe(seconds)
 
     def host_refused(self, host: str, kind: str) -> None:
-        """A host could not be connected to, or refused the login. `kind`: an error kind."""
+        """Record a failed connect or refused login. `kind`: an error kind."""
         self._connects.labels(host, kind).inc()
 
     def agent_seen(self, agent: str, host: str, version: str) -> None:
-        """A host has this version of an agent, or its agent says so; it has no other one any more."""
+        """Record the current version of an agent on a host, as the host or the agent reports it."""
         known = self._words.agent(agent), host
         told = self._words.version(version), self._words.standing(agent, version)
         before = self._versions.get(known)
@@ -158,21 +158,21 @@ class WorkerMetrics:
             self._agents.labels(*known, *told).set(1)
 
     def turn_claimed(self, turn_id: str, waited_s: float | None) -> None:
-        """A turn is in hand, after it could have been for so long; None: it was in hand before."""
+        """Record the claim of a turn and how long it had been ready; None: it was claimed before."""
         self._in_flight.inc()
         if waited_s is not None:
             self._queue_wait.labels(self._words.queue).observe(waited_s, _exemplar(turn_id))
 
     def turn_let_go(self) -> None:
-        """A turn is not in hand any more, for whatever reason."""
+        """Record that this worker released a turn, for whatever reason."""
         self._in_flight.dec()
 
     def first_event(self, turn_id: str, launcher: str, seconds: float) -> None:
-        """An agent gave its first sign of life."""
+        """Record the delay of an agent's first event."""
         self._first_event.labels(launcher).observe(seconds, _exemplar(turn_id))
 
     def turn_settled(self, turn: SettledTurn) -> None:
-        """A turn has its result."""
+        """Record a settled turn."""
         agent, exemplar = self._words.agent(turn.agent), _exemplar(turn.turn_id)
         self._turns.labels(agent, turn.launcher, turn.outcome).inc(1, exemplar)
         self._duration.labels(agent).observe(turn.seconds, exemplar)
@@ -182,50 +182,50 @@ class WorkerMetrics:
             self._cost.labels(agent).observe(turn.cost_usd, exemplar)
 
     def turn_refused(self, turn_id: str, agent: str) -> None:
-        """A request was not valid; its turn has its result without ever having been in hand."""
+        """Record an invalid request, whose turn is settled without a claim."""
         self._turns.labels(self._words.agent(agent), "none", InvalidRequest.kind).inc(1, _exemplar(turn_id))
 
     def turn_retried(self, turn_id: str, agent: str, reason: str) -> None:
-        """An attempt failed, another one follows. `reason`: an error kind."""
+        """Record a failed attempt that another follows. `reason`: an error kind."""
         self._retries.labels(self._words.agent(agent), reason).inc(1, _exemplar(turn_id))
 
     def api_retried(self, agent: str, status: int | None) -> None:
-        """An agent asks its model again. `status`: of the HTTP answer; None: there was none."""
+        """Record a request to its model that an agent retries. `status`: of the answer; None: no answer."""
         self._api_retries.labels(self._words.agent(agent), self._words.status(status)).inc()
 
     def tool_ended(self, agent: str, tool: str, *, failed: bool, seconds: float | None) -> None:
-        """A tool call ended, after so long if that is known."""
+        """Record a finished tool call, with its duration if known."""
         name = self._words.tool(agent, tool)
         self._tools.labels(self._words.agent(agent), name, "error" if failed else "ok").inc()
         if seconds is not None:
             self._tool_duration.labels(name).observe(seconds)
 
     def lines_malformed(self, agent: str, lines: int) -> None:
-        """An agent printed what could not be read."""
+        """Record unreadable output lines of an agent."""
         self._malformed.labels(self._words.agent(agent)).inc(lines)
 
     def reattached(self, cause: str) -> None:
-        """A running turn was attached to again. `cause`: link, worker."""
+        """Record a reattachment to a running turn. `cause`: link, worker."""
         self._reattachments.labels(cause).inc()
 
     def orphan_ended(self) -> None:
-        """An agent had ended because no worker followed it."""
+        """Record an agent that was terminated because no worker followed it."""
         self._orphans.inc()
 
     def delivered_again(self) -> None:
-        """A message came whose turn was known."""
+        """Record a message for a turn already recorded."""
         self._copies.inc()
 
     def ran_twice(self) -> None:
-        """An agent runs for an attempt after which another one was begun. This must never be."""
+        """Record an agent found running for a replaced attempt. This must never happen."""
         self._duplicates.inc()
 
     def budget_denied(self, budget: BudgetKey) -> None:
-        """A budget did not let a turn start."""
+        """Record a turn refused by a budget."""
         self._denials.labels(str(budget)).inc()
 
     def _begin_at_zero(self) -> None:
-        """Rates see nothing of a counter's first step, unless it was there before."""
+        """Create counters at 0: `rate` misses the first step of a new one."""
         self._queue_wait.labels(self._words.queue)
         for launcher in _LAUNCHERS:
             self._first_event.labels(launcher)
@@ -243,5 +243,5 @@ class WorkerMetrics:
 
 
 def _exemplar(turn_id: str) -> dict[str, str] | None:
-    """None for an id that OpenMetrics has no room for: a refused turn may be called what its task is called."""
+    """Return the exemplar; None if the id is too long for OpenMetrics, as a refused turn's may be."""
     return {"turn_id": turn_id} if len(turn_id) <= _LONGEST_ID else None

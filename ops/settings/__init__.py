@@ -1,11 +1,11 @@
-"""Settings: the environment (`RUNTURN_*`) over secrets by file over one TOML file over the defaults.
+"""Settings, by precedence: the environment (`RUNTURN_*`), secret files, one TOML file, defaults.
 
-The file is the one that `RUNTURN_CONFIG` names, else `runturn.toml` in the current directory, else
-`runturn/runturn.toml` in the user's configuration directory. A setting in a table is named with two underscores
-in the environment: `RUNTURN_AGENT__TURN_TIMEOUT_MS`. The file's other tables are the options of the agents of
-these names; in the environment they are one JSON object, `RUNTURN_AGENTS`. Secrets by file: see `secret_files`.
+The file is the one named by `RUNTURN_CONFIG`, else `runturn.toml` in the current directory, else
+`runturn/runturn.toml` in the user's configuration directory. In the environment, two underscores separate a table
+from its setting: `RUNTURN_AGENT__TURN_TIMEOUT_MS`. The file's other tables hold options, each of the agent it is
+named after; in the environment they are one JSON object, `RUNTURN_AGENTS`. Secret files: see `secret_files`.
 
-To add a setting: add a field with its meaning to its table's class (`settings.py`, `agents.py`, `ssh.py`), and run
+To add a setting: add a described field to its table's class (`settings.py`, `agents.py`, `ssh.py`) and run
 `make docs`.
 """
 

@@ -1,4 +1,4 @@
-"""Tables `agent`, for all agents, and those of single agents, by their names."""
+"""Table `agent`, for all agents, and the tables of single agents."""
 
 from __future__ import annotations
 
@@ -12,74 +12,78 @@ from ops.settings.values import Milliseconds, Printable, Version
 
 
 class AgentSettings(BaseModel):
-    """Table `agent`: what holds for every turn that does not say otherwise."""
+    """Table `agent`: defaults for every turn that does not override them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Name = Field(default="claude-code", description="The agent of requests that name none.")
+    kind: Name = Field(default="claude-code", description="Agent of requests that name none.")
     command: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="Its program: a path, or a name in the PATH of the worker or host. Left out: `command` of its "
-        "own table, else what it is usually called, such as `claude`.",
+        description="Its program: a path, or a name on the PATH of the worker or host. Default: `command` in the "
+        "agent's table, else its usual name, such as `claude`.",
     )
-    turn_timeout_ms: Milliseconds = Field(default=3_600_000, description="For one attempt.")
+    turn_timeout_ms: Milliseconds = Field(default=3_600_000, description="Time limit of one attempt.")
     read_timeout_ms: Milliseconds = Field(
-        default=5_000, description="Until the first event. Raise it where `claude` starts from a cold disk."
+        default=5_000,
+        description="Time limit for the first event. Raise it where `claude` starts from a cold disk.",
     )
-    stall_timeout_ms: int = Field(default=300_000, description="Between two events; 0 or less: never.")
-    max_concurrent_agents: Annotated[int, Field(ge=1)] = Field(default=10, description="In one worker.")
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=5, description="Of one turn.")
+    stall_timeout_ms: int = Field(default=300_000, description="Time limit between two events; 0 or less: none.")
+    max_concurrent_agents: Annotated[int, Field(ge=1)] = Field(
+        default=10, description="Maximum number of agents in one worker."
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=5, description="Maximum number of attempts of one turn."
+    )
     max_paid_retries: Annotated[int, Field(ge=0, le=100)] = Field(
         default=1,
-        description="How often a turn is tried again after attempts that were billed and failed in the same way; "
-        "the API's own refusals and lost hosts do not count.",
+        description="Maximum number of retries after attempts that were billed and failed the same way; "
+        "refusals by the API and lost hosts do not count.",
     )
     retry_backoff_ms: Milliseconds = Field(
         default=1_000,
-        description="Ceiling of the first delay before another attempt; it doubles from attempt to attempt.",
+        description="Ceiling of the first retry delay; it doubles with each attempt.",
     )
     max_retry_backoff_ms: Milliseconds = Field(
-        default=300_000, description="Ceiling of all delays; each is drawn evenly from 0 to its ceiling."
+        default=300_000, description="Highest ceiling; each delay is drawn uniformly from 0 to its ceiling."
     )
     stop_grace_ms: Milliseconds = Field(
-        default=5_000, description="Between SIGINT, SIGTERM and SIGKILL to an agent that has to end."
+        default=5_000, description="Time between SIGINT, SIGTERM and SIGKILL when terminating an agent."
     )
     soft_stop_ms: Annotated[int, Field(ge=0)] = Field(
         default=30_000,
-        description="At `max_total_tokens` or `max_cost_usd`, an agent that can is asked to end by itself at "
-        "its next tool call, and is ended after this. Before a deadline it is asked so early, or a tenth of its "
-        "attempt's time if that is less, and is ended at the deadline. 0: ended at once.",
+        description="At `max_total_tokens` or `max_cost_usd`, an agent that supports it is asked to finish at its "
+        "next tool call, and is terminated after this time. For a deadline, it is asked this long before, or a "
+        "tenth of its attempt's time if that is less, and is terminated at the deadline. 0: terminated at once.",
     )
     lease_ms: Annotated[int, Field(ge=1_000)] = Field(
-        default=120_000, description="An agent that no worker follows is ended after this."
+        default=120_000, description="Time after which an agent that no worker follows is terminated."
     )
     spool_retention_ms: Milliseconds = Field(
         default=604_800_000,
-        description="A host keeps the remains of turns that this ledger does not know or cannot read for so long.",
+        description="How long a host keeps spools of turns that this ledger does not know or cannot read.",
     )
 
 
 class AgentTable(BaseModel):
-    """Tables of agents, by their names: what holds for one agent. All else that stands there is its options."""
+    """Tables of agents, by name: settings of one agent. All other keys are its options."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, JsonValue]
 
     command: Printable | None = Field(
         default=None,
-        description="Its program: a path, or a name in the PATH of the worker or host. Left out: as it is usually "
-        "called.",
+        description="Its program: a path, or a name on the PATH of the worker or host. Default: its usual name.",
     )
     billing: Billing | None = Field(
         default=None,
-        description="Who is billed for it, `api`, `subscription` or `free`; left out: as its credentials tell.",
+        description="How it is billed: `api`, `subscription` or `free`. Default: derived from its credentials.",
     )
     allow_versions: tuple[Version, ...] = Field(
         default=(),
-        description='Versions that are known not to work and are to run all the same, such as `["1.0.128"]`.',
+        description='Unsupported versions to run anyway, such as `["1.0.128"]`.',
     )
 
     @property
     def options(self) -> dict[str, JsonValue]:
-        """The defaults of its requests' options."""
+        """Default options of its requests."""
         return dict(self.__pydantic_extra__)

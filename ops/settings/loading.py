@@ -1,4 +1,4 @@
-"""How settings are read: where the file is, names that are no settings, and what is wrong in words for people."""
+"""Loading of settings: finding the file, refusing unknown names, explaining errors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ops.settings import secret_files
 from ops.settings.settings import PREFIX, Settings
 
 FILE = "runturn.toml"
-# Not settings: where the files are, and what hosts leave in the environment of agents, who may call runturn, too.
+# Not settings: file locations, and variables that hosts set for agents, which may call runturn themselves.
 RESERVED = frozenset(
     {"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT", secret_files.DIRECTORY}
 )
 
 
 def load_settings() -> Settings:
-    """Read the environment and the file; raises SettingsError with the setting and its place named."""
+    """Read the environment and the file. Raise SettingsError naming the setting and its source."""
     path = _path()
     document = _read(path) if path is not None else {}
     secrets = secret_files.directory(os.environ)
@@ -36,9 +36,9 @@ def load_settings() -> Settings:
         return Settings(**document)
     except ValidationError as error:
         raise _explained(error, document, path) from None
-    except Unreadable as error:  # its text quotes the field, and there is nothing else to learn it from
+    except Unreadable as error:  # only its text names the field, in quotes
         field = str(error).split('"')[1]
-        text = "is not JSON: here, it has to be an object or a list"
+        text = "is not JSON; expected an object or a list"
         raise SettingsError(text, field=field, where=PREFIX + field.upper()) from None
 
 
@@ -67,8 +67,8 @@ def _refuse_unknown(names: Iterable[str]) -> None:
         if name.startswith(PREFIX) and name not in RESERVED:
             field = name.removeprefix(PREFIX).lower().split("__")[0]
             if field not in Settings.model_fields:
-                near = meant(field, Settings.model_fields, PREFIX) or f"; there are: {', '.join(_known())}"
-                raise SettingsError(f"there is no such setting{near}", field=field, where=name)
+                near = meant(field, Settings.model_fields, PREFIX) or f"; settings: {', '.join(_known())}"
+                raise SettingsError(f"no such setting{near}", field=field, where=name)
 
 
 def _known() -> Iterator[str]:
@@ -78,7 +78,7 @@ def _known() -> Iterator[str]:
 
 def _explained(error: ValidationError, document: Mapping[str, Any], path: Path | None) -> SettingsError:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    # A default that is made from other settings is only missed because of those.
+    # A default derived from other settings fails only because they do.
     fault, *others = (each for each in faults if each["type"] != "default_factory_not_called")
     field = _field(fault["loc"], document)
     variable = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
@@ -87,14 +87,14 @@ def _explained(error: ValidationError, document: Mapping[str, Any], path: Path |
     text = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == UNKNOWN:
         near = meant_field(Settings, fault["loc"]) or "; remove it or correct its name"
-        text = f"there is no such setting{near}"
+        text = f"no such setting{near}"
     if others:
         text += f". Also wrong: {', '.join(dict.fromkeys(_field(other['loc'], document) for other in others))}"
     return SettingsError(text, field=field, where=where)
 
 
 def _field(loc: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
-    """A setting as people look for it: a host by its name, where it has one."""
+    """Return the dotted name of a setting, with a host by its name if it has one."""
     match loc:
         case ("ssh_hosts", int(index), *rest):
             with contextlib.suppress(LookupError, TypeError):

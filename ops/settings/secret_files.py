@@ -1,8 +1,8 @@
-"""Secrets by file: one directory, one secret a file, as Compose, Kubernetes and systemd hand them to a service.
+"""Secret files: a directory with one file per secret, as Compose, Kubernetes and systemd provide.
 
-`RUNTURN_SECRETS_DIR` names the directory. A file that is called like a setting (`runturn_broker_url`) is that
-setting; one that is called like a variable, in capitals (`ANTHROPIC_API_KEY`), is that variable, for workers to
-pass on. What the environment itself has goes before both, and an empty file is none.
+`RUNTURN_SECRETS_DIR` names the directory. A file named like a setting (`runturn_broker_url`) sets it; one named
+like a variable, in capitals (`ANTHROPIC_API_KEY`), sets that variable, for workers to pass on. The environment
+takes precedence over both. Empty files are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 def directory(environ: Mapping[str, str]) -> Path | None:
-    """Where secrets are; None: nowhere. Raises SettingsError if that is no directory that can be read."""
+    """Return the directory of secrets, if there is one. Raise SettingsError if it cannot be read."""
     named = environ.get(DIRECTORY)
     if not named:
         return None
@@ -30,9 +30,9 @@ def directory(environ: Mapping[str, str]) -> Path | None:
 
 
 def settings_in(path: Path, prefix: str) -> list[str]:
-    """The names of the files that are meant to be settings, as variables are called.
+    """Return the names of files meant as settings, spelled like variables.
 
-    Raises SettingsError if one cannot be read, before anybody else tries.
+    Raise SettingsError if one cannot be read, before pydantic tries.
     """
     names = [name for name in _names(path) if name.lower().startswith(prefix.lower())]
     for name in names:
@@ -41,7 +41,7 @@ def settings_in(path: Path, prefix: str) -> list[str]:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the files add to an environment. Raises SettingsError."""
+    """Return the variables that the files add to an environment. Raise SettingsError for an unusable file."""
     path = directory(environ)
     if path is None:
         return {}
@@ -49,8 +49,8 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     found = {name: _read(path / name) for name in names if not name.startswith("RUNTURN_")}
     for name, value in found.items():
         if value and not looks_secret(name, value):
-            # Agents would get it unasked, and no log would be redacted of it.
-            text = "its name does not say that it is a secret; let it end in _TOKEN, _KEY, _PASSWORD or _SECRET"
+            # Every agent would receive it, and logs would not redact it.
+            text = "its name does not mark it as a secret; end it in _TOKEN, _KEY, _PASSWORD or _SECRET"
             raise SettingsError(text, field=name, where=str(path))
     return {name: value for name, value in found.items() if value}
 
@@ -66,5 +66,5 @@ def _read(file: Path) -> str:
     try:
         return file.read_text("utf-8").strip()
     except (OSError, ValueError) as error:
-        what = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        what = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise SettingsError(f"cannot be read: {what}", field=file.name, where=str(file)) from None

@@ -1,4 +1,4 @@
-"""All settings, and what goes before what: the environment, secrets by file, the TOML file, the defaults."""
+"""All settings and their precedence: environment, secret files, TOML file, defaults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"  # package.module:function
 
 
 def _own_name(given: dict[str, Any]) -> str:
-    """What the worker's machine is called if nobody says: workers of several may share a ledger on PostgreSQL."""
+    """Return the default name of the worker's machine: workers on several may share a PostgreSQL ledger."""
     url = given.get("ledger_url")
     if url is None or url.get_secret_value().startswith("sqlite"):
         return "local"
@@ -38,7 +38,7 @@ def _own_name(given: dict[str, Any]) -> str:
 
 
 class _SecretFiles(SecretsSettingsSource):
-    """Empty files are none, as with variables."""
+    """Secret files as a source of settings. Empty ones are ignored, like empty variables."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[str | None, str, bool]:
         value, key, is_complex = super().get_field_value(field, field_name)
@@ -46,7 +46,7 @@ class _SecretFiles(SecretsSettingsSource):
 
 
 class Settings(BaseSettings):
-    """Everything that an operator can set. Its repr shows no URL: they carry passwords."""
+    """All settings of an operator. The repr hides URLs, which carry passwords."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
@@ -54,89 +54,89 @@ class Settings(BaseSettings):
 
     state_dir: LocalPath = Field(
         default_factory=lambda: user_state_path("runturn"),
-        description="Spool, embedded broker and ledger; everybody who shares those shares this. "
-        "Left out: `~/.local/state/runturn`.",
+        description="Directory of spools, embedded broker and ledger; processes that share those share it. "
+        "Default: `~/.local/state/runturn`.",
     )
     broker_url: SecretStr | None = Field(
         default=None,
-        description="Where turns queue; left out: the embedded broker. "
-        "`redis://HOST:PORT/0`, `amqp://USER:PASSWORD@HOST/VHOST`.",
+        description="Broker of turns: `redis://HOST:PORT/0`, `amqp://USER:PASSWORD@HOST/VHOST`. "
+        "Default: the embedded broker.",
     )
     result_url: SecretStr | None = Field(
-        default=None, description="Where Celery keeps results; left out: the broker, if it is a Redis."
+        default=None, description="Celery's result backend. Default: the broker, if it is Redis."
     )
     queues: QueueNames = Field(
         default=("runturn",),
-        description="The broker's queues that workers receive turns from, in the environment as a JSON list. "
-        "What runturn itself sends goes to the first.",
+        description="Queues of the broker that workers consume; in the environment, a JSON list. runturn itself "
+        "sends to the first.",
     )
     include: tuple[Annotated[str, StringConstraints(pattern=_MODULE)], ...] = Field(
         default=(),
-        description="Modules that workers import when they start, in this order: signal handlers, the set-up of "
-        "Sentry or OpenTelemetry, tasks of your own. In the environment a JSON list.",
+        description="Modules that workers import on startup, in this order: signal handlers, the setup of Sentry "
+        "or OpenTelemetry, your own tasks. In the environment, a JSON list.",
     )
     ledger_url: SecretStr | None = Field(
         default=None,
-        description="The books: `sqlite:////absolute/path`, `postgresql://user@host/database`. "
-        "Left out: SQLite in the state directory.",
+        description="Database of the ledger: `sqlite:////absolute/path`, `postgresql://user@host/database`. "
+        "Default: SQLite in the state directory.",
     )
     events_retention_ms: Milliseconds = Field(
         default=2_592_000_000,
-        description="The ledger keeps the events and the request of a settled turn for so long: 30 days.",
+        description="How long the ledger keeps the events and request of a settled turn: 30 days by default.",
     )
     turns_retention_ms: Milliseconds = Field(
         default=34_560_000_000,
-        description="And the turn itself, with its result and bill: 400 days. Totals stay for ever.",
+        description="How long it keeps the turn, with result and bill: 400 days by default. Totals are permanent.",
     )
-    log_level: LogLevel = Field(default="info", description="The least that a process logs.")
+    log_level: LogLevel = Field(default="info", description="Lowest level that is logged.")
     log_format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="`auto`: lines for people on a terminal, JSON anywhere else."
+        default="auto", description="`auto`: readable lines on a terminal, JSON elsewhere."
     )
     transcripts_url: SecretStr | None = Field(
         default=None,
-        description="Where transcripts go: a directory, or any URL of fsspec (`s3://bucket/turns`). "
-        "Left out: none are kept.",
+        description="Archive of transcripts: a directory, or any fsspec URL (`s3://bucket/turns`). Default: none.",
     )
     transcripts_retention_ms: Milliseconds = Field(
-        default=34_560_000_000, description="A transcript is removed after this, to a day: 400 days."
+        default=34_560_000_000,
+        description="How long a transcript is kept, to the day: 400 days by default.",
     )
     prices_file: LocalPath | None = Field(
         default=None,
-        description="What models cost whose agents do not tell it (Codex, Gemini): a TOML file of the form of "
-        "`adapters/prices.toml`, which it replaces. A model that is not in it stays unpriced.",
+        description="Model prices for agents that report no cost (Codex, Gemini): a TOML file in the format of "
+        "`adapters/prices.toml`, which it replaces. Models missing from it are unpriced.",
     )
     metrics_host: str = Field(default="127.0.0.1", description="Address of `/metrics`.")
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(
-        default=9477, description="Port of `/metrics`; 0: any free one."
+        default=9477, description="Port of `/metrics`; 0: any free port."
     )
     host_name: Name = Field(
         default_factory=_own_name,
-        description="What requests call the machine that the worker runs on. "
-        "Left out: `local`, or with PostgreSQL its node name.",
+        description="Name of the worker's own machine in requests. "
+        "Default: `local`, or its node name with PostgreSQL.",
     )
     mount_roots: tuple[LocalPath, ...] = Field(
         default=(),
-        description="Turns may bring copies of what lies below these directories of the worker's machine "
-        "(`mounts` of the request); left out: of nothing.",
+        description="Directories on the worker's machine that turns may copy from (`mounts` of the request). "
+        "Default: none.",
     )
     workspaces_retention_ms: Milliseconds = Field(
         default=604_800_000,
-        description="A workspace that a turn asked to keep is removed so long after the last turn in it: 7 days.",
+        description="How long a workspace that a turn asked to keep outlives its last turn: 7 days by default.",
     )
     agent: AgentSettings = Field(default=AgentSettings(), description="See table `agent`.")
     ssh: SshSettings = Field(default=SshSettings(), description="See table `ssh`.")
     ssh_hosts: SshHosts = Field(
         default=(),
-        description="Hosts over SSH, in the environment as a JSON list. With any, turns run there, and on the "
-        "worker's own machine only if they ask for it by its name.",
+        description="SSH hosts; in the environment, a JSON list. If there are any, turns run there, and on the "
+        "worker's own machine only if they request it by name.",
     )
     tools: tuple[Annotated[str, StringConstraints(pattern=_FUNCTION)], ...] = Field(
         default=(),
-        description="Python functions, as `package.module:function`, that requests may name as tools, beside "
-        "those of entry points `runturn.tools`.",
+        description="Python functions, as `package.module:function`, that requests may name as tools, in addition "
+        "to the entry points `runturn.tools`.",
     )
     agents: dict[str, AgentTable] = Field(
-        default={}, description="Agents by name, as one JSON object: in the file, a table for each agent."
+        default={}, description="Agents by name, as one JSON object; in the file, one table per agent."
     )
 
     @classmethod
@@ -148,7 +148,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment beats secrets by file, and they beat what `load_settings` read from the TOML file."""
+        """Rank the environment over secret files, and those over the TOML file as read by `load_settings`."""
         secrets = secret_files.directory(os.environ)
         if secrets is None:
             return env_settings, init_settings
@@ -156,7 +156,7 @@ class Settings(BaseSettings):
 
     @property
     def secrets(self) -> dict[str, str]:
-        """What logs must not show, by the names that the environment has for it."""
+        """Values that logs must not show, by variable name."""
         urls = {
             "BROKER_URL": self.broker_url,
             "RESULT_URL": self.result_url,

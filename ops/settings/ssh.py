@@ -1,4 +1,4 @@
-"""Table `ssh`, and the hosts that are reached so."""
+"""Table `ssh`, and the SSH hosts."""
 
 from __future__ import annotations
 
@@ -12,84 +12,89 @@ from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable
 
 
 class SshSettings(BaseModel):
-    """Table `ssh`: what holds for all of `ssh_hosts`."""
+    """Table `ssh`: settings of all `ssh_hosts`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host_keys: Literal["accept-new", "strict", "off"] = Field(
         default="accept-new",
-        description="`accept-new` keeps the key of a new host, `strict` takes known ones only, `off` checks none.",
+        description="`accept-new` records keys of new hosts, `strict` accepts only recorded keys, "
+        "`off` checks none.",
     )
     known_hosts: LocalPath | None = Field(
         default=None,
-        description="The file that new host keys are kept in; those of ssh are read, too. "
-        "Left out: in the state directory.",
+        description="File that records new host keys; ssh's own files are read too. "
+        "Default: in the state directory.",
     )
     config_file: LocalPath | None = Field(
-        default=None, description="The ssh_config to follow; left out: `~/.ssh/config`."
+        default=None, description="The ssh_config to follow. Default: `~/.ssh/config`."
     )
-    connect_timeout_ms: Milliseconds = Field(default=30_000, description="For a connection, login included.")
+    connect_timeout_ms: Milliseconds = Field(
+        default=30_000, description="Time limit for connecting, login included."
+    )
 
 
 class SshHostSettings(BaseModel):
-    """One of `ssh_hosts`: a machine that turns run on over SSH. What ssh_config says about it holds, too."""
+    """One of `ssh_hosts`: a machine that runs turns over SSH. Its entries in ssh_config apply too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Name = Field(description="What requests call it.")
+    name: Name = Field(description="Its name in requests.")
     address: Printable | None = Field(
-        default=None, description="`[user@]address[:port]`, or an alias of ssh_config; left out: the name."
+        default=None, description="`[user@]address[:port]`, or an alias in ssh_config. Default: the name."
     )
-    user: Printable | None = Field(default=None, description="Left out: what ssh_config says, else the worker's.")
+    user: Printable | None = Field(
+        default=None, description="User to log in as. Default: from ssh_config, else the worker's user."
+    )
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        default=None, description="Left out: what ssh_config says, else 22."
+        default=None, description="Port. Default: from ssh_config, else 22."
     )
     identity: LocalPath | None = Field(
         default=None,
-        description="The private key to log in with, and the only one that is tried; left out: those of ssh.",
+        description="Private key to log in with; no other is tried. Default: those of ssh.",
     )
     jump: Printable | None = Field(
         default=None,
-        description="The way there: names of `ssh_hosts` or `[user@]address[:port]`, comma-separated; "
-        "left out: what ssh_config says.",
+        description="Jump hosts: names of `ssh_hosts` or `[user@]address[:port]`, comma-separated. "
+        "Default: from ssh_config.",
     )
     max_concurrent_agents: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Agents at a time, whichever worker starts them; left out: no limit."
+        default=None, description="Maximum number of agents at a time, over all workers. Default: no limit."
     )
-    labels: dict[Name, Label] = Field(default={}, description="For requests with `host_labels`.")
+    labels: dict[Name, Label] = Field(default={}, description="Labels for requests with `host_labels` to match.")
     agents: dict[Name, Printable] = Field(
         default={},
-        description='Where the programs of agents are, as in `{ claude-code = "/opt/claude/bin/claude" }`; '
-        "others are looked for in the PATH.",
+        description='Programs of agents, as in `{ claude-code = "/opt/claude/bin/claude" }`; '
+        "others are looked up on the PATH.",
     )
-    path: tuple[HostPath, ...] = Field(default=(), description="Directories before the host's PATH.")
+    path: tuple[HostPath, ...] = Field(default=(), description="Directories to prepend to the host's PATH.")
     env: tuple[EnvName, ...] = Field(
         default=(),
-        description="Names of the worker's variables that agents there see; nothing else goes along but what "
-        "a turn names.",
+        description="Names of worker variables to pass to agents there. Nothing else is passed except what a turn "
+        "names.",
     )
     workspace_roots: tuple[HostPath, ...] = Field(
-        default=(), description="Workspaces lie in one of these; left out: anywhere."
+        default=(), description="Directories that may contain workspaces. Default: any."
     )
     spool_dir: str = Field(
         default="~/.local/state/runturn/spool",
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
-        description="On the host, where running turns are kept.",
+        description="Directory on the host for the spools of turns.",
     )
     workspaces_dir: str | None = Field(
         default=None,
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
-        description="On the host, where workspaces are made; left out: in `workspaces`, beside `spool_dir`.",
+        description="Directory on the host for new workspaces. Default: `workspaces` next to `spool_dir`.",
     )
 
 
 def _named(entry: object) -> object:
-    """A host that is given as text: its name is its address."""
+    """Return a host given as text as a table; its address is its name."""
     if not isinstance(entry, str):
         return entry
     match = re.fullmatch(r"(?:[^@]+@)?([^@:]+)(?::\d+)?", entry)
     if match is None:
-        raise ValueError(f"{entry!r} is not of the form [user@]address[:port]; give it a name and an address")
+        raise ValueError(f"{entry!r} is not of the form [user@]address[:port]; use a table with name and address")
     return {"name": match[1], "address": entry}
 
 
@@ -97,7 +102,7 @@ def _distinct(hosts: tuple[SshHostSettings, ...]) -> tuple[SshHostSettings, ...]
     names = [host.name for host in hosts]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"the name {name} is given twice; set different ones")
+            raise ValueError(f"the name {name} is used twice; choose different ones")
     return hosts
 
 

@@ -1,4 +1,4 @@
-"""The directory in which runturn keeps what must outlive a process."""
+"""Directory of the state that outlives a process."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ _REMEDY = "set RUNTURN_STATE_DIR to a directory of your own"
 
 @dataclass(frozen=True, slots=True)
 class StateDir:
-    """Its layout."""
+    """Layout of the state directory."""
 
     root: Path
 
     @property
     def spool(self) -> Path:
-        """The spools of this machine's turns."""
+        """Spools of this machine's turns."""
         return self.root / "spool"
 
     @property
     def workspaces(self) -> Path:
-        """The workspaces that turns on this machine bring."""
+        """Workspaces created for turns on this machine."""
         return self.root / "workspaces"
 
     @property
     def broker(self) -> Path:
-        """The embedded broker's files and its socket."""
+        """Files and socket of the embedded broker."""
         return self.root / "broker"
 
     @property
     def logs(self) -> Path:
-        """What background processes print."""
+        """Output of background processes."""
         return self.root / "logs"
 
     @property
     def ledger_url(self) -> str:
-        """The embedded ledger."""
+        """URL of the embedded ledger."""
         return f"sqlite:///{self.root / 'ledger.sqlite3'}"
 
     @classmethod
     def open(cls, root: Path) -> Self:
-        """Create what is missing, readable to this user only; raises SettingsError saying what to do."""
+        """Create what is missing, readable by this user only. Raise SettingsError with a remedy."""
         state_dir = cls(root)
         try:
             for directory in (root, state_dir.spool, state_dir.broker, state_dir.logs):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_owner(root)
-            # tried, not asked: permissions do not tell of a read-only or a full disk
+            # try it: permissions do not reveal a read-only or full disk
             with tempfile.TemporaryFile(dir=root) as probe:
                 probe.write(b"runturn")
         except OSError as error:
@@ -66,7 +66,7 @@ def _check_owner(root: Path) -> None:
     if found.st_uid != os.geteuid():
         raise _unusable(root, f"belongs to user {found.st_uid}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise _unusable(root, f"can be written by other users (run: chmod 700 '{root}')")
+        raise _unusable(root, f"is writable by other users (run: chmod 700 '{root}')")
 
 
 def _unusable(root: Path, problem: str) -> SettingsError:

@@ -1,4 +1,4 @@
-"""What settings are made of: kinds of values, each with its check."""
+"""Types of settings, each with its validation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _absolute(path: Path) -> Path:
 
 def _printable(text: str) -> str:
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise ValueError("holds a control character")
+        raise ValueError("contains a control character")
     return text
 
 

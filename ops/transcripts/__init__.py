@@ -1,7 +1,7 @@
-"""Transcripts: what turns said, kept outside the ledger, in a directory or at any URL that fsspec knows.
+"""Transcripts of turns, stored outside the ledger in a directory or at any URL that fsspec supports.
 
-A transcript is JSON lines in gzip. The first line is `transcript`, which says whose it is; then come the turn's
-events as the ledger has them; then one line `stderr` for each attempt that wrote any.
+A transcript is gzipped JSON lines. The first line, `transcript`, identifies the turn; the turn's events follow as
+stored in the ledger, then one `stderr` line for each attempt that wrote any.
 """
 
 from ops.transcripts.archive import Archive

@@ -1,6 +1,6 @@
 """The archive: `DAY/HH/TURN.jsonl.gz`, by the day (UTC) on which the turn was settled.
 
-HH are two digits of the turn id's SHA-256, so that no directory gets large, and whole days go when they are old.
+HH is the first two hex digits of the turn id's SHA-256, which keeps directories small. Old days are removed whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOGIN = re.compile(r"://[^/@]*@")
 
 
 class Archive:
-    """Calls block, for as long as the file system behind it does. They raise ArchiveUnavailable."""
+    """Archive of transcripts. Calls block as long as its file system does, and raise ArchiveUnavailable."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -38,7 +38,7 @@ class Archive:
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """At a directory or a URL, which is not looked at yet. Raises SettingsError if it can be no archive."""
+        """Return the archive at a directory or URL, without accessing it. Raises SettingsError if unusable."""
         if "://" not in url:
             return cls(str(Path(url).expanduser().absolute()))
         for part in url.split("::"):
@@ -46,12 +46,12 @@ class Archive:
             try:
                 fsspec.get_filesystem_class(protocol)
             except (ValueError, ImportError) as error:
-                text = f"there is no file system {protocol!r} here: {error}"
+                text = f"file system {protocol!r} is not available: {error}"
                 raise SettingsError(text, field="transcripts_url", where="RUNTURN_TRANSCRIPTS_URL") from error
         return cls(url)
 
     def write(self, turn_id: str, settled_at: float, transcript: bytes) -> None:
-        """Put a transcript into it, whole or not at all; one that is there already is replaced."""
+        """Write a transcript atomically, replacing any existing one."""
         with self._mapped():
             fs, root = self._writable()
             path = f"{root}/{_day(settled_at)}/{_file(turn_id)}"
@@ -63,7 +63,7 @@ class Archive:
                     file.write(transcript)
                     if isinstance(fs, LocalFileSystem):
                         file.flush()
-                        os.fsync(file.fileno())  # the ledger forgets what it thinks is here
+                        os.fsync(file.fileno())  # the ledger deletes what it considers archived
                 fs.mv(draft, path)
             except BaseException:
                 with contextlib.suppress(Exception):
@@ -71,7 +71,7 @@ class Archive:
                 raise
 
     def check(self) -> None:
-        """See whether anything can be written into it."""
+        """Raise ArchiveUnavailable unless the archive is writable."""
         with self._mapped():
             fs, root = self._writable()
             probe = f"{root}/.check.{secrets.token_hex(4)}"
@@ -79,7 +79,7 @@ class Archive:
             fs.rm(probe)
 
     def read(self, turn_id: str, settled_at: float | None = None) -> bytes | None:
-        """A turn's transcript; None: there is none. Without `settled_at`, all days are tried, the newest first."""
+        """Return a turn's transcript, or None. Without `settled_at`, search all days, newest first."""
         with self._mapped():
             fs, root = self._place
             days = sorted(self._days(), reverse=True) if settled_at is None else [_day(settled_at)]
@@ -90,7 +90,7 @@ class Archive:
         return None
 
     def remove_before(self, time: float) -> int:
-        """Remove the days that were over by then; returns how many."""
+        """Remove the days that ended by `time`. Return their number."""
         old = [day for day in self._days() if _end(day) <= time]
         with self._mapped():
             fs, root = self._place
@@ -101,14 +101,14 @@ class Archive:
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
-        """The file system, and where in it; some connect right here."""
+        """The file system, and the root path in it; some file systems connect here."""
         fs, root = url_to_fs(self._url, skip_instance_cache=True)
         return fs, root.rstrip("/")
 
     def _writable(self) -> tuple[Any, str]:
         fs, root = self._place
         if isinstance(fs, LocalFileSystem) and not Path(root).is_dir():
-            # Nobody else is to read it. Its parent must be there: that may be a mount, which must not be filled.
+            # Private. Its parent must exist: it may be a mount, and must not be created below a missing one.
             Path(root).mkdir(mode=0o700)
         return fs, root
 
@@ -128,8 +128,8 @@ class Archive:
             yield
         except ArchiveUnavailable:
             raise
-        except Exception as error:  # file systems raise what their servers' clients raise
-            self.__dict__.pop("_place", None)  # its connection may be broken for good
+        except Exception as error:  # file systems raise their client libraries' exceptions
+            self.__dict__.pop("_place", None)  # its connection may be permanently broken
             text = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
             raise ArchiveUnavailable(f"transcripts at {self.name}: {' '.join(text.split())}") from error
 
@@ -143,6 +143,6 @@ def _end(day: str) -> float:
 
 
 def _file(turn_id: str) -> str:
-    """Below its day. Quoted: whatever somebody asks for, it is one name."""
+    """Return the path below the day. Quoted, so that any turn id is a single file name."""
     shelf = hashlib.sha256(turn_id.encode(errors="replace")).hexdigest()[:2]
     return f"{shelf}/{quote(turn_id, safe='', errors='replace')}.jsonl.gz"

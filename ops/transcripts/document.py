@@ -1,4 +1,4 @@
-"""A transcript as bytes."""
+"""Transcripts as bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ops.ledger import TranscriptSource
 
 
 def compose(source: TranscriptSource) -> bytes:
-    """The transcript of a turn, compressed. The same turn gives the same bytes, whenever it is written."""
+    """Return a turn's compressed transcript. The same turn always gives the same bytes."""
     return gzip.compress(b"\n".join(_lines(source)) + b"\n", compresslevel=6, mtime=0)
 
 
 def read_lines(transcript: bytes) -> list[bytes]:
-    """The lines of a transcript, one JSON object each. Raises ArchiveUnavailable for what is none."""
+    """Return a transcript's lines, one JSON object each. Raises ArchiveUnavailable if it is damaged."""
     try:
         lines = gzip.decompress(transcript).splitlines()
     except (OSError, EOFError, zlib.error) as error:

@@ -1,13 +1,13 @@
-# A command of a producer's in the workspace of a turn whose agent has ended, such as its tests: for so long, with the
-# end of its output. It carries the mark of the turn, so that nothing of it is left behind, wherever it went.
+# A producer's command, such as tests, in the workspace of a turn whose agent has exited: with a time limit, and
+# with the end of its output. It carries the turn's mark, so that nothing of it is left behind, wherever it went.
 #
-# One that ends this very shell, as `pkill sh` would, would be run for ever by one worker after the other: `begun` counts
-# how often it was begun and was not seen to end.
+# A command that kills this very shell, as `pkill sh` would, would be run forever by one worker after another:
+# `begun` counts how often it was started and not seen to finish.
 #
-# A worker that was frozen, and lost the turn to another one meanwhile, goes on where it was: in the middle of this. It
-# starts no command beside that of its successor, who has a higher EPOCH, and ends none of that one's.
+# A worker that was frozen, and lost the turn to another, continues where it was: in the middle of this. It starts
+# no command next to that of its successor, which has a higher EPOCH, and terminates none of the successor's.
 #
-# check ROOT ID EPOCH DIRECTORY SECONDS BYTES COMMAND ENVIRONMENT: exits as the command does, with 137 after so long.
+# check ROOT ID EPOCH DIRECTORY SECONDS BYTES COMMAND ENVIRONMENT: exits like the command, with 137 after SECONDS.
 check() {
     place "$1" "$2"
     epoch=$3
@@ -17,7 +17,7 @@ check() {
     superseded && return 143
     begun=$spool/check.${#6}.$(printf %s "$6" | LC_ALL=C tr -c 'A-Za-z0-9' _ | tail -c 100)
     if [ -e "$begun" ] && [ "$(($(wc -c <"$begun")))" -ge 5 ]; then
-        echo "It was begun 5 times, and ended whoever ran it, or their connection: it is not tried again."
+        echo "It was started 5 times, and each time killed its runner or the connection: it is not tried again."
         return 137
     fi
     printf . >>"$begun"
@@ -26,7 +26,7 @@ check() {
     reader=$!
     (enter "$3" "$7") </dev/null >"$spool/printed.$epoch" 2>&1 4>&- &
     checked=$!
-    # It looks for us first: a sweep after our end may have missed it, just becoming another program.
+    # It first checks that we exist: a sweep after our end may have missed it while it executed another program.
     RUNTURN_SPOOL=$spool setsid sh -c 'kill -0 "$3" && sleep "$1"; kill -KILL "-$2"' \
         guard "$4" "$checked" "$$" >/dev/null 2>&1 4>&- &
     guard=$!
@@ -34,7 +34,7 @@ check() {
     code=$?
     for left in "-$checked" "-$guard" "$guard"; do kill -KILL "$left" 2>/dev/null; done
     end_checks
-    # Whoever hid from that may hold the output open.
+    # A process that hid from that may hold the output open.
     waited=0
     while kill -0 "$reader" 2>/dev/null && [ "$waited" -lt 20 ]; do pause; done
     kill -KILL "$reader" 2>/dev/null
@@ -42,11 +42,11 @@ check() {
     return "$code"
 }
 
-# enter DIRECTORY ENVIRONMENT: become the command. The locale as in `launch`.
+# enter DIRECTORY ENVIRONMENT: become the command. Treats the locale like `launch`.
 enter() {
     cd -- "$1" || exit 126
     export RUNTURN_SPOOL="$spool" RUNTURN_CHECK="$epoch"
-    # As arguments: the environment may hold any name.
+    # As arguments: the environment may contain any name.
     set -- "${LC_ALL-}" "$2" "$(command -v setsid)" "$spool/command.$epoch"
     LC_ALL=C
     superseded && exit 143
@@ -55,7 +55,7 @@ enter() {
     exec "$3" sh "$4"
 }
 
-# superseded: has a worker with a higher epoch been here?
+# superseded: true if a worker with a higher epoch has been here.
 superseded() {
     for checker in "$spool"/checker.*; do
         if [ "${checker##*.}" -gt "$epoch" ]; then return 0; fi
@@ -63,13 +63,13 @@ superseded() {
     return 1
 } 2>/dev/null
 
-# end_checks: those that are there, be they of a worker that was killed, but none of a higher epoch.
+# end_checks: terminate running commands, even those of a killed worker, but none of a higher epoch.
 end_checks() {
     sweep
     rm -f "$spool/command.$epoch" "$spool/printed.$epoch"
 }
 
-# spared PID: does it belong to a command of a higher epoch?
+# spared PID: true if it belongs to a command of a higher epoch.
 spared() {
     mark=$(tr '\0' '\n' <"/proc/$1/environ" | grep -x 'RUNTURN_CHECK=[0-9]*')
     [ "${mark#RUNTURN_CHECK=}" -gt "$epoch" ]

@@ -1,15 +1,15 @@
-# What must hold on a host before a turn can start there. Callers define `refuse CODE DETAIL`.
+# Conditions for a turn to start on a host. Callers define `refuse CODE DETAIL`.
 
 # require_tools MORE...
 require_tools() {
     for tool in setsid head mktemp mkdir mv rm tail grep tr wc sleep date "$@"; do
         command -v "$tool" >/dev/null || refuse tool_missing "$tool"
     done
-    # How processes are told apart, and found; macOS has none.
+    # Needed to identify and find processes; macOS does not have it.
     [ -r "/proc/$$/stat" ] || refuse tool_missing "/proc of Linux"
 }
 
-# check_workspace PATH ROOTS: ROOTS, one a line, are the directories that workspaces must lie in; blank: anywhere.
+# check_workspace PATH ROOTS: ROOTS, one per line, are the directories that workspaces must be in; blank: anywhere.
 check_workspace() {
     [ -e "$1" ] || refuse workspace_missing "$1"
     [ -d "$1" ] || refuse workspace_not_directory "$1"
@@ -17,13 +17,13 @@ check_workspace() {
     if [ "$2" ]; then check_roots "$1" "$2"; fi
 }
 
-# check_roots PATH ROOTS: by where the path really leads.
+# check_roots PATH ROOTS: by real paths.
 check_roots() {
     real=$(real_path "$1")
     printf '%s\n' "$2" | lies_below "$real" || refuse workspace_not_allowed "$1"
 }
 
-# lies_below REAL_PATH: is it one of the directories on the input, or in one of them?
+# lies_below REAL_PATH: true if it is one of the directories on the input, or in one of them.
 lies_below() {
     while IFS= read -r allowed; do
         case $allowed in
@@ -37,13 +37,13 @@ lies_below() {
     return 1
 }
 
-# real_path DIRECTORY: with a slash at its end, which keeps a newline before it from being dropped.
+# real_path DIRECTORY: with a trailing slash, which keeps a newline before it from being dropped.
 real_path() {
     (unset CDPATH && cd -P -- "$1" && printf %s/ "${PWD%/}") 2>/dev/null
 }
 
-# check_agent NAME: exec's own search, for an agent that will run in `cwd` with `agent_path`. `command -v` would also
-# find builtins, and the functions of this script.
+# check_agent NAME: search as exec does, for an agent that will run in `cwd` with `agent_path`. `command -v` would
+# also find builtins, and the functions of this script.
 check_agent() {
     unusable=
     case $1 in

@@ -1,4 +1,4 @@
-# One short command: its output between two marks, then its exit code, what it wrote to stderr, and a last mark.
+# One short command: its output between two marks, then its exit code, its stderr, and a last mark.
 #
 # Callers set `nonce` and `script`.
 

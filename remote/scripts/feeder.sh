@@ -1,11 +1,11 @@
-# The input of a live turn. What is said to its agent is kept in `prompt`, a line each; the feeder, a process of its
-# own beside the supervisor, passes it on through the FIFO `input`, whose end its agent reads as the end of its input.
-# A byte in the FIFO `wake` has it look again: so it polls nothing, and needs no inotify.
+# The input of a live turn. Its lines are kept in `prompt`; the feeder, a separate process next to the supervisor,
+# passes them on through the FIFO `input`, whose end the agent reads as the end of its input. A byte in the FIFO
+# `wake` makes the feeder check again: so it does not poll, and needs no inotify.
 #
-# Only what `said` counts is passed on. A line that was cut short while it was written is none, and is dropped by the
-# next attachment; a line that is sent again after a lost link is known by its number.
+# Only what `said` counts is passed on. A line that was cut short while being written does not count, and the next
+# attachment drops it; a line that is sent again after a lost connection is recognized by its number.
 
-# prepare_input: in the draft of a live turn.
+# prepare_input: create the input's files in the draft of a live turn.
 prepare_input() {
     mkfifo "$draft/input" "$draft/wake" || return
     put closed "" && put writer 0 || return
@@ -16,7 +16,7 @@ is_live() {
     [ -p "$spool/input" ]
 }
 
-# start_feeder: `feeder`, in a group of its own. It carries the turn's mark, so whoever sweeps finds it.
+# start_feeder: sets `feeder`, in a separate group. It carries the turn's mark, so a sweep finds it.
 start_feeder() {
     feeder=
     is_live || return 0
@@ -33,8 +33,8 @@ end_feeder() {
     if alive $feeder; then kill -KILL "-${feeder%% *}" "${feeder%% *}"; fi
 } 2>/dev/null
 
-# feed: opening a FIFO waits for its other end; `wake` has both here. It is open before `said` is read, so no word is
-# missed.
+# feed: opening a FIFO waits for its other end; `wake` has both here. It is open before `said` is read, so no line
+# is missed.
 feed() {
     spool=$RUNTURN_SPOOL
     unset RUNTURN_SCRIPT
@@ -50,16 +50,16 @@ feed() {
     done
 }
 
-# pass_on BYTES: the agent has so many of them then. Two processes a line; some heads read ahead, so none may go on
-# where another one has stopped.
+# pass_on BYTES: bring the agent's input up to that many bytes. Two processes per line: some implementations of
+# `head` read ahead, so none may continue where another one stopped.
 pass_on() {
     [ "$1" -gt "$fed" ] || return 0
     tail -c "+$((fed + 1))" "$spool/prompt" | head -c "$(($1 - fed))" || exit
     fed=$1
 }
 
-# take_over_input: `said_lines` for the answer. Whoever attached last is the one who says what the agent is told, unless
-# the turn was taken from it: who has taken it has a higher epoch.
+# take_over_input: sets `said_lines` for the answer. The last follower to attach sends the agent's input, unless
+# the turn was taken from it by one with a higher epoch.
 take_over_input() {
     said_lines=
     superseded=
@@ -73,7 +73,7 @@ take_over_input() {
     head -c "$said_bytes" "$spool/prompt" >"$spool/prompt.new" && mv "$spool/prompt.new" "$spool/prompt"
 }
 
-# say NUMBER BYTES LINE: unless it was said before. What fails for want of room is sent again to the next attachment.
+# say NUMBER BYTES LINE: unless it was said before. If there is no space, the next attachment sends it again.
 say() {
     may_say && get said || return 0
     [ "$1" -eq "$((${value%% *} + 1))" ] || return 0
@@ -82,7 +82,7 @@ say() {
     wake_feeder
 }
 
-# may_say: one with a lower epoch may have written its name over ours when it attached at the same moment.
+# may_say: a follower with a lower epoch that attached at the same moment may have overwritten our name.
 may_say() {
     get writer
     [ "$value" = "$epoch $follower" ] && return

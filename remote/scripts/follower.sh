@@ -1,15 +1,15 @@
-# The follower: the far end of one attachment. It says that it is ready, streams `events` from an offset, and takes
-# lines: a number is a heartbeat, C cancels the turn, T asks its agent to end by itself. To a live turn, S says a line,
-# and F ends what is said. Of a turn that has ended, E asks for the end of what its agent wrote to stderr, and R has the
-# spool removed. The end of its input detaches; the turn lives on.
+# The follower: the host's end of one attachment. It answers when it is ready, streams `events` from an offset, and
+# reads lines: a number is a heartbeat, C cancels the turn, T asks its agent to finish by itself. For a live turn,
+# S sends a line of input, and F ends the input. For a finished turn, E requests the end of its agent's stderr, and
+# R removes the spool. The end of the follower's input detaches; the turn keeps running.
 #
-# A heartbeat says how many seconds before it was sent the sender had our answer. So one that a cut link has kept for
-# longer than `stale` seconds is told from a fresh one, and renews nothing: somebody may count on the lease's end.
+# A heartbeat says how many seconds after our answer it was sent. So one that a cut connection has delayed by more
+# than `stale` seconds is distinguished from a fresh one, and renews nothing: a worker may rely on the lease's end.
 #
-# Callers set `root` and `id`, `stale`, `nonce` (of this attachment's answers), `follower` (who follows), its `epoch`,
+# Callers set `root` and `id`, `stale`, `nonce` (of this attachment's answers), `follower` (its name), its `epoch`,
 # `offset` and RUNTURN_SCRIPT.
 
-# answer WORDS...: on a line of its own, whatever a start-up file of the login shell has printed before.
+# answer WORDS...: on a separate line, whatever a start-up file of the login shell has printed before.
 answer() {
     printf '\n%s\n' "$*"
 }
@@ -47,19 +47,19 @@ follow() {
     leave
 }
 
-# miss_spool: no answer, but another try, where it is there and cannot be read just now.
+# miss_spool: give no answer, so that the worker retries, if the spool exists but cannot be read right now.
 miss_spool() {
     if [ -d "$spool" ]; then exit 1; fi
     refuse spool_missing "$spool"
 }
 
-# KILL, because a shell that was just forked to become tail would take TERM with its parent's trap, and lose it.
+# KILL, because a shell that was just forked to become tail would handle TERM by its parent's trap, and lose it.
 leave() {
     if alive $tail; then kill -KILL "${tail%% *}"; fi
     exit
 } 2>/dev/null
 
-# A follower that reconnects ends its former attachment: sshd may keep a dead connection for hours.
+# A follower that reconnects ends its previous attachment: sshd may keep a dead connection for hours.
 replace_predecessor() {
     predecessor=
     if running "follower.$follower"; then predecessor=${value%% *}; fi
@@ -68,14 +68,14 @@ replace_predecessor() {
     if is_live; then await_silence $value; fi
 }
 
-# await_silence PID START: it may be in the middle of a line. One that cannot write any more hears no TERM.
+# await_silence PID START: it may be in the middle of a line. If its writes block, it does not handle TERM.
 await_silence() {
     waited=0
     while alive "$@" && [ "$waited" -lt 20 ]; do pause; done
     if alive "$@"; then kill -KILL "$1"; fi
 } 2>/dev/null
 
-# replay: an ended turn. The marker is repeated in case the disk was too full for it.
+# replay: a finished turn. Repeats the marker in case the disk was too full for it.
 replay() {
     tail -c "+$((offset + 1))" "$spool/events" </dev/null &
     start_time $!
@@ -86,7 +86,7 @@ replay() {
     answer "{\"runturn\":\"$turn_nonce\",\"exit\":\"$1\",\"reason\":\"$2\"}"
 }
 
-# stream: what the agent prints, when it prints it; without inotify, within a second.
+# stream: print the agent's output as it comes; without inotify, within a second.
 stream() {
     patience=
     if crowded && tail -s 0.15 -c 0 "$spool/turn" 2>/dev/null; then patience="-s 0.15"; fi
@@ -97,15 +97,15 @@ stream() {
     if ! running supervisor && [ "$value" ] && ! ended; then watch_over; fi
 }
 
-# crowded: does the kernel have no more inotify for another tail, maybe? It gives each user 128 as a rule, and a turn has
-# three processes and more beside its tail. Then tail looks again every second, or as often as it is told: 0.15 s costs
-# a thousand tails less than a core.
+# crowded: true if the kernel may be out of inotify instances for another tail. It usually gives each user 128, and
+# a turn has three or more processes besides its tail. Without inotify, tail polls every second, or as often as
+# requested: at 0.15 s, a thousand tails use less than a core.
 crowded() {
     set -- /proc/[0-9]*
     [ "$#" -gt 256 ]
 }
 
-# listen: what is said to agents is bytes, whatever the host's locale makes of them.
+# listen: input for agents is bytes, whatever the host's locale.
 listen() {
     LC_ALL=C
     while IFS= read -r line; do
@@ -123,7 +123,7 @@ listen() {
     done
 }
 
-# settled_in: whoever was just started has had the time to sign.
+# settled_in: true once a process that was just started has had time to sign.
 settled_in() {
     if [ -z "$ready_at" ] || ! uptime; then return; fi
     [ "$((now - ready_at))" -ge 2 ]
@@ -133,7 +133,7 @@ fresh() {
     in_time "$ready_at" "$1"
 }
 
-# in_time SINCE SECONDS: was what comes now sent so long after our word at SINCE, and was not long under way?
+# in_time SINCE SECONDS: true if what arrives now, sent SECONDS after our answer at SINCE, was not long in transit.
 in_time() {
     if [ -z "$1" ] || ! uptime; then return 0; fi
     [ "$((now - $1 - $2))" -le "$stale" ]
@@ -151,7 +151,7 @@ hear() {
     say "$number" "${1%% *}" "${1#* }"
 }
 
-# ask_to_end TEXT: for the agent's next look, which finds all of it or nothing.
+# ask_to_end TEXT: for the agent's next check, which finds all of it or nothing.
 ask_to_end() {
     printf '%s\n' "$1" >"$spool/stop.new" && mv "$spool/stop.new" "$spool/stop"
 }
@@ -161,7 +161,7 @@ cancel() {
     if running watcher; then kill -USR1 "${value%% *}"; fi
 }
 
-# tell_stderr: its last 64 KiB, between two marks.
+# tell_stderr: print its last 64 KiB, between two marks.
 tell_stderr() {
     still_tail
     answer "RT-STDERR $nonce"
@@ -169,7 +169,7 @@ tell_stderr() {
     answer "RT-END $nonce"
 }
 
-# still_tail: whatever comes from now on is ours.
+# still_tail: from now on, all output is ours.
 still_tail() {
     if alive $tail; then
         kill -KILL "${tail%% *}"
@@ -178,7 +178,7 @@ still_tail() {
     tail=
 } 2>/dev/null
 
-# remove: this shell ends with it.
+# remove: also ends this shell.
 remove() {
     still_tail
     await_disuse
@@ -186,14 +186,14 @@ remove() {
     exec rm -rf "$spool" "$root/.$id".??????
 }
 
-# The marker will not come by `events`: the next attachment gets it from replay.
+# The marker will not arrive through `events`: the next attachment gets it from replay.
 leave_unmarked() {
     case $value in
     *unmarked) leave ;;
     esac
 }
 
-# watch_over: a turn without its watcher would have no lease, and without its supervisor no end.
+# watch_over: replace a dead watcher. Without it, a turn has no lease, and without its supervisor no end.
 watch_over() {
     if [ ! -d "$spool" ] || ! alive $tail; then leave; fi
     running watcher && return

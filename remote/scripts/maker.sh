@@ -1,9 +1,10 @@
-# The maker: makes a workspace for a turn, unless it is there, and says where it is. What it is to hold comes over the
-# channel, as a tar archive after a line with its size; or it is a git worktree of a repository on this host.
+# The maker: creates a workspace for a turn if missing, and answers with its path. Its files come over the channel,
+# as a tar archive after a line with its size; or it is a git worktree of a repository on this host.
 #
-# Callers set `root` and `id`, `nonce`, `repository` (blank: files come), `ref`, `workspace_roots`, `wants_patch`.
+# Callers set `root` and `id`, `nonce`, `repository` (blank: files are sent), `ref`, `workspace_roots`,
+# `wants_patch`.
 
-# answer WORDS...: on a line of its own, whatever a start-up file of the login shell has printed before.
+# answer WORDS...: on a separate line, whatever a start-up file of the login shell has printed before.
 answer() {
     printf '\n%s\n' "$*"
 }
@@ -15,7 +16,7 @@ refuse() {
     exit 1
 }
 
-# discard: the draft, and what its repository knows of it.
+# discard: the draft, and its repository's record of it.
 discard() {
     if [ "$draft" ] && [ "$repository" ]; then forget_worktree "$draft/workspace"; fi
     if [ "$metadata" ]; then rm -rf "$metadata"; fi
@@ -53,7 +54,7 @@ make_workspace() {
     answer "RT-MADE $nonce $made/workspace"
 }
 
-# check_repository: `common`, its directory for everything, and `commit`.
+# check_repository: sets `common`, its git directory shared by all worktrees, and `commit`.
 check_repository() {
     [ -d "$repository" ] || refuse repository_missing "$repository"
     said=$(cd -- "$repository" && plain_git rev-parse --git-common-dir 2>&1) || refuse repository_missing "$repository: $said"
@@ -66,7 +67,7 @@ check_repository() {
         refuse ref_missing "$ref in $repository"
 }
 
-# add_worktree: locked, so that nobody prunes it while it is a draft; it is moved without git, and git told before.
+# add_worktree: locked, so that git does not prune the draft; git's record is updated first, since git does not move it.
 add_worktree() {
     said=$({ printf '%s\n' "$common" >"$draft/repository"; } 2>&1) || blame "$said"
     said=$(
@@ -81,7 +82,7 @@ add_worktree() {
     } 2>&1) || blame "$said"
 }
 
-# receive_files: an archive cut short makes no workspace, even where tar takes it for a whole one.
+# receive_files: a truncated archive makes no workspace, even if tar accepts it as a whole one.
 receive_files() {
     answer "RT-SEND $nonce files"
     IFS= read -r upload_bytes || leave_unmade
@@ -97,7 +98,7 @@ leave_unmade() {
     exit 1
 }
 
-# record_base: all that was received, in a repository of its own, to be compared with later.
+# record_base: everything received, in a separate repository, for later comparison.
 record_base() {
     export GIT_DIR="$draft/base.git" GIT_INDEX_FILE="$draft/index"
     plain_git init -q --bare "$GIT_DIR" || return
@@ -107,7 +108,7 @@ record_base() {
     printf '%s\n' "$made/base.git" >"$draft/git_dir"
 }
 
-# claim_workspace: rename is atomic. Where another maker was faster, mv fails, or has put the draft inside the other's.
+# claim_workspace: rename is atomic. If another maker was faster, mv fails, or puts the draft inside the other's.
 claim_workspace() {
     mv "$draft" "$made" 2>/dev/null
     second=$made/${draft##*/}

@@ -1,11 +1,11 @@
-# Finding and ending the processes of a turn. All of them inherit RUNTURN_SPOOL in their environment, wherever they
-# went: agents give their tool shells sessions of their own, so that a process group alone misses them.
+# Finding and terminating the processes of a turn. All of them inherit RUNTURN_SPOOL in their environment, wherever
+# they went: agents run their tool shells in separate process sessions, so a process group alone misses them.
 #
-# "kill -NAME -GROUP" is the only form that dash, bash and busybox all take for a group.
+# "kill -NAME -GROUP" is the only form that dash, bash and busybox all accept for a group.
 
-# find_members: the pids of all processes of this turn, in `members`, but for those that are `spared`. It takes one
-# process if grep knows -z: then grep finds itself, first of all. What it is to look at, it is told from outside, or it
-# would be among them once more.
+# find_members: sets `members` to the pids of all processes of this turn, except those that are `spared`. Takes one
+# process if grep supports -z: grep then finds itself, first of all. The list of files is expanded before grep
+# starts, or grep would be in it once more.
 find_members() {
     set -- /proc/[0-9]*/environ
     found=$(RUNTURN_SPOOL=$spool grep -lszxF "RUNTURN_SPOOL=$spool" /proc/self/environ "$@")
@@ -20,12 +20,12 @@ find_members() {
     done
 } 2>/dev/null
 
-# spared PID: is it not to be found? Callers that share a spool with others say so in their own way.
+# spared PID: true for a process to skip. Callers that share a spool with others redefine it.
 spared() {
     return 1
 }
 
-# Without grep -z: two processes for each process of the host, so only when there is something to find.
+# Without grep -z: two processes per process of the host, so only if there is something to find.
 find_one_by_one() {
     found=
     cat /proc/[0-9]*/environ | tr '\0' '\n' | grep -qxF "RUNTURN_SPOOL=$spool" || return 0
@@ -35,8 +35,8 @@ find_one_by_one() {
     done
 }
 
-# find_strays GROUP: the members whom a signal to the group does not reach, in `strays`. To the others, a second
-# signal could mean something else.
+# find_strays GROUP: sets `strays` to the members that a signal to the group does not reach. To the others, a
+# second signal could mean something else.
 find_strays() {
     strays=
     find_members
@@ -47,13 +47,13 @@ find_strays() {
     done
 } 2>/dev/null
 
-# pause: wait as short a time as this host's sleep can, and add it to `waited`, in tenths of a second.
+# pause: wait as briefly as this host's sleep can, and add the time to `waited`, in tenths of a second.
 pause() {
     if sleep 0.1; then waited=$((waited + 1)); else sleep 1 && waited=$((waited + 10)); fi
 } 2>/dev/null
 
-# await_disuse: before a spool is removed, with the drafts of its starts that were cut off. A supervisor needs a moment
-# to sign, after its start, and to put down the end, after its marker. Callers define `refuse CODE DETAIL`.
+# await_disuse: before a spool is removed, with the drafts of its starts that were cut off. A supervisor needs a
+# moment to sign after its start, and to record the end after its marker. Callers define `refuse CODE DETAIL`.
 await_disuse() {
     load_turn || return 0
     waited=0
@@ -61,7 +61,7 @@ await_disuse() {
     if held; then refuse spool_in_use "$spool"; fi
 }
 
-# held: not ended, and somebody is there to end it.
+# held: true if the turn has not finished, and a process exists that will finish it.
 held() {
     ended && return 1
     running supervisor || running watcher
@@ -73,8 +73,8 @@ starting() {
     [ -z "$value" ]
 }
 
-# end_agent: climb the ladder until the agent is gone. INT is the agent's alone, which ends its own tools on it; the
-# other signals go to everything that belongs to the turn.
+# end_agent: climb the stop ladder until the agent has exited. INT goes to the agent alone, which stops its own
+# tools; the other signals go to everything that belongs to the turn.
 end_agent() {
     get agent
     group=${value%% *}
@@ -89,19 +89,19 @@ end_agent() {
     done
 } 2>/dev/null
 
-# await_agent TENTHS: until the agent is gone, at most so many tenths of a second.
+# await_agent TENTHS: wait until the agent has exited, at most that many tenths of a second.
 await_agent() {
     waited=0
     while [ "$waited" -lt "$1" ] && running agent; do pause; done
 }
 
-# sweep: end what the agent left behind.
+# sweep: terminate what the agent left behind.
 sweep() {
     press TERM 20 || press KILL 50
 }
 
-# press SIGNAL TENTHS: until no process of the turn is left. New ones may appear meanwhile, so KILL is repeated. One
-# that is just becoming another program shows no environment for a moment: two looks in a row have to find nobody.
+# press SIGNAL TENTHS: signal until no process of the turn is left. New ones may appear, so KILL is repeated. A
+# process that is executing another program briefly shows no environment: two scans in a row must find nothing.
 press() {
     waited=0 looks=0
     while [ "$waited" -lt "$2" ]; do

@@ -1,8 +1,9 @@
 # The starter: claims a spool, starts its turn, and becomes the turn's first follower. A start that finds the spool
 # claimed only follows, so it may be repeated until it is answered.
 #
-# Callers set what follower.sh needs, and `workspace_roots`, `turn_nonce`, `lease`, `ladder`, `cwd`, `prompt_bytes`,
-# `prompt` (blank: it has to be asked for), `prompt_lines` (of a live turn; else blank), `files`, `agent_environment`, `agent_path` (blank: the host's) and `session_*`.
+# Callers set what follower.sh needs, and `workspace_roots`, `turn_nonce`, `lease`, `ladder`, `cwd`,
+# `prompt_bytes`, `prompt` (blank: it must be requested), `prompt_lines` (of a live turn; else blank), `files`,
+# `agent_environment`, `agent_path` (blank: the host's) and `session_*`.
 
 # start ARGV...
 start() {
@@ -19,7 +20,7 @@ start() {
     follow
 }
 
-# draft_spool: everything a spool holds, beside its place, so that it appears there complete or not at all.
+# draft_spool: everything in a spool, next to its place, so that it appears there complete or not at all.
 draft_spool() {
     if [ ! -d "$root" ]; then
         said=$(umask 077 && LC_ALL=C mkdir -p "$root" 2>&1) || blame "$said"
@@ -31,7 +32,7 @@ draft_spool() {
     if [ "$asked" = prompt ]; then ask go; fi
 }
 
-# ask WHAT: the other end sends it, if it is there.
+# ask WHAT: request it from the worker.
 ask() {
     asked=$1
     asked_at=
@@ -39,8 +40,8 @@ ask() {
     answer "RT-SEND $nonce $1"
 }
 
-# await_go: a start that was held up on its way here may come when its turn is over, or runs elsewhere; so may the word
-# to go on. Without an answer the other end starts once more, if it still wants to.
+# await_go: a start that was delayed in transit may arrive when its turn is over, or runs elsewhere; so may the
+# word to go. Without an answer, the worker starts once more, if it still wants to.
 await_go() {
     IFS= read -r word && [ "$word" = go ] && in_time "$asked_at" 0 && return
     rm -rf "$draft"
@@ -55,7 +56,7 @@ blame() {
     refuse spool_unwritable "$1"
 }
 
-# fill: in a directory that was just made, writing fails for want of room. A prompt cut short must start no agent.
+# fill: in a new directory, writing fails only for lack of space. A truncated prompt must start no agent.
 fill() {
     spool=$draft
     for name in events err; do
@@ -82,8 +83,8 @@ receive_prompt() {
     [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ]
 }
 
-# record_sessions: how long the agent's session files are now, so that this turn's part can be told later. wc fails for
-# patterns that match nothing; whether there was room shows the blank line behind.
+# record_sessions: the size of the agent's session files now, so that this turn's part can be identified later. wc
+# fails for patterns that match nothing; the blank line after it shows whether there was space.
 record_sessions() {
     [ "$session_patterns" ] || return 0
     if [ -z "$session_root" ] && [ "$session_env" ]; then eval "session_root=\$$session_env"; fi
@@ -95,7 +96,7 @@ record_sessions() {
     } >"$draft/session_sizes"
 }
 
-# claim: rename is atomic. Where another start was faster, mv fails, or has put the draft inside the other's spool.
+# claim: rename is atomic. If another start was faster, mv fails, or puts the draft inside the other's spool.
 claim() {
     mv "$draft" "$spool" 2>/dev/null
     second=$spool/${draft##*/}
@@ -107,7 +108,7 @@ claim() {
     draft=
 }
 
-# start_supervisor ARGV...: the first setsid leads a session, so the second must fork to lead one, and returns at once.
+# start_supervisor ARGV...: the first setsid leads a session, so the second must fork to lead one, and so returns.
 start_supervisor() {
     said=$(
         export RUNTURN_SCRIPT RUNTURN_ENVIRONMENT="$agent_environment"

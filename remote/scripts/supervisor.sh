@@ -1,15 +1,15 @@
-# The supervisor: one detached shell per turn. It runs the agent in its foreground, because a background command of a
-# shell without job control ignores SIGINT for ever, and agents must be able to take it.
+# The supervisor: one detached shell per turn. It runs the agent in its foreground, because a background command of
+# a shell without job control ignores SIGINT forever, and agents must be able to receive it.
 
 # supervise SPOOL CWD ARGV...
 supervise() {
     spool=$1
     shift
-    # Caught, not ignored: the supervisor survives these, and what it executes has their default action.
+    # Caught, not ignored: the supervisor survives these, and programs that it executes get their default action.
     trap : HUP INT TERM
     load_turn
     sign supervisor
-    # A watcher that waited too long for this supervisor has given the turn up.
+    # A watcher that waited too long for this supervisor has given up the turn.
     if ended; then exit; fi
     (watch) &
     start_time $!
@@ -19,11 +19,11 @@ supervise() {
     conclude $?
 }
 
-# launch CWD ARGV...: become the agent, in a session of its own. This process leads no group, so setsid does not fork,
-# and the agent's number and exit are its own. The environment comes last: it may hold any name.
+# launch CWD ARGV...: become the agent, in a separate process session. This process leads no group, so setsid does
+# not fork, and the agent's pid and exit are ours. The environment comes last: it may contain any name.
 launch() {
     sign agent
-    # Whoever wants the agent ended writes the reason first and looks for the agent then; so one of both sees the other.
+    # Others write the reason before they check for the agent; we sign before we read it: one sees the other.
     get reason
     if [ "$value" ]; then exit 143; fi
     if is_live; then exec <"$spool/input" || exit 126; fi
@@ -32,7 +32,7 @@ launch() {
     export RUNTURN_SPOOL="$spool"
     locate setsid
     set -- "$located" "$@"
-    # Where sh is bash, it could take bytes of a value for quotes in the host's locale, which the last lines bring back.
+    # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last lines restore that.
     set -- "${LC_ALL-}" "$@"
     LC_ALL=C
     eval "$RUNTURN_ENVIRONMENT"
@@ -41,8 +41,8 @@ launch() {
     exec "$@"
 }
 
-# locate PROGRAM: `located`, where the PATH leads to it; the agent's own PATH may not. `command -v` would need a process
-# for its answer.
+# locate PROGRAM: sets `located` to where the PATH finds it; the agent's PATH may not. `command -v` would need a
+# process for its answer.
 locate() {
     located=$1
     rest=$PATH:
@@ -60,16 +60,16 @@ conclude() {
     reason=${value:-exit}
     get agent
     group=${value%% *}
-    # The number stays theirs as long as anyone is left in the agent's group.
+    # The number is not reused while any process is left in the agent's group.
     if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi
     sweep
-    # Who is in its group but hid the mark was not swept.
+    # A process in its group that hid the mark was not swept.
     if [ "$group" ]; then kill -KILL "-$group" 2>/dev/null; fi
     finish "$1" "$reason"
     dismiss_watchers
 }
 
-# The first watcher may not have signed yet, or another one may have taken its place.
+# The first watcher may not have signed yet, or another one may have replaced it.
 dismiss_watchers() {
     if alive $first_watcher; then kill -TERM "${first_watcher%% *}"; fi
     if running watcher; then kill -TERM "${value%% *}"; fi

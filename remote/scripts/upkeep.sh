@@ -1,4 +1,4 @@
-# Short commands on a host: about spools, and about what a turn needs. Their answers are read by the worker.
+# Short commands on a host: about spools, and about what a turn needs. The worker parses their output.
 
 # refuse CODE DETAIL
 refuse() {
@@ -6,7 +6,7 @@ refuse() {
     exit 90
 }
 
-# read_session_files ROOT ID PATTERN...: what was added to the agent's session files since the turn began.
+# read_session_files ROOT ID PATTERN...: print what was added to the agent's session files since the turn began.
 read_session_files() {
     place "$1" "$2"
     shift 2
@@ -17,7 +17,7 @@ read_session_files() {
     for file in $*; do
         if [ -f "$file" ]; then read_appended "$file"; fi
     done
-    # Whoever removes the spool meanwhile takes the sizes away, and old parts would pass for new ones.
+    # If the spool is being removed, its sizes are missing, and old parts would pass for new ones.
     [ -e "$spool/session_sizes" ] || refuse spool_missing "$spool"
 }
 
@@ -37,7 +37,7 @@ read_stderr_tail() {
     if [ -e "$spool/err" ]; then tail -c "$3" "$spool/err"; fi
 }
 
-# read_input ROOT ID: what is counted; behind it could be the beginning of a line.
+# read_input ROOT ID: print what is counted; the beginning of another line may follow it.
 read_input() {
     place "$1" "$2"
     [ -d "$spool" ] || refuse spool_missing "$spool"
@@ -45,7 +45,7 @@ read_input() {
     head -c "${value#* }" "$spool/prompt"
 }
 
-# free_kibibytes PATH: of its file system, or of the one it would be made on.
+# free_kibibytes PATH: of its file system, or of the one that it would be created on.
 free_kibibytes() {
     place "$1" ""
     path=$root
@@ -57,8 +57,8 @@ free_kibibytes() {
     echo "$4"
 }
 
-# check_spool_root ROOT: tried, not asked, since permissions do not tell of a read-only or a full disk. What is cut off
-# here looks like the draft of a start, and is removed like one.
+# check_spool_root ROOT: by trying, since permissions do not reveal a read-only or full disk. What is left if this
+# is cut off looks like the draft of a start, and is removed like one.
 check_spool_root() {
     place "$1" ""
     said=$(umask 077 && LC_ALL=C mkdir -p "$root" 2>&1) || refuse spool_unwritable "$said"
@@ -70,12 +70,12 @@ check_spool_root() {
     if [ "$trouble" ]; then refuse spool_unwritable "$trouble"; fi
 }
 
-# may_write PATH: yes or no.
+# may_write PATH: print yes or no.
 may_write() {
     if [ -w "$1" ]; then echo yes; else echo no; fi
 }
 
-# environment_names: of the variables that agents find here, unless they are blank. Their values stay here.
+# environment_names: print the names of the nonblank variables that agents find here. Their values stay here.
 environment_names() {
     tr '\n\0' ' \n' <"/proc/$$/environ" | while IFS= read -r variable; do
         case $variable in
@@ -84,19 +84,19 @@ environment_names() {
     done
 }
 
-# epoch: the time in seconds.
+# epoch: print the time in seconds.
 epoch() {
     date +%s
 }
 
-# hold MARK: tell which connection of sshd this shell belongs to, and stay until the input ends.
+# hold MARK: print which connection of sshd this shell belongs to, and stay until the input ends.
 hold() {
     printf '\n%s %s\n' "$1" "$SSH_CONNECTION"
     read -r end
 }
 
-# list_spools ROOT: one line for each: id, alive or dead, ended or open, seconds since somebody followed it or "-".
-# It only looks: another machine may share the directory, whose turns are not those of a former boot.
+# list_spools ROOT: print a line for each: id, alive or dead, ended or open, seconds since it was last followed or
+# "-". Changes nothing: another machine may share the directory, and its turns are not those of a former boot.
 list_spools() {
     now=$(date +%s)
     boot_id
@@ -116,7 +116,7 @@ list_spools() {
     done
 }
 
-# age_of FILE: `age` in seconds since it was written; "-" if this host cannot tell. Callers set `now`.
+# age_of FILE: sets `age` to the seconds since it was written; "-" if this host cannot tell. Callers set `now`.
 age_of() {
     age=-
     written=$(date -r "$1" +%s 2>/dev/null) && age=$((now - written))
@@ -145,7 +145,7 @@ remove_spool() {
     rm -rf "$spool" "$root/.$id".??????
 }
 
-# probe SECONDS ARGV...: run a foreign program, and kill it with its group after so long.
+# probe SECONDS ARGV...: run an external program, and kill it with its group after SECONDS.
 probe() {
     seconds=$1
     shift
@@ -155,7 +155,7 @@ probe() {
     guard=$!
     wait "$probed"
     code=$?
-    # A program may be over before its guard leads a group.
+    # A program may exit before its guard leads a group.
     for left in "-$probed" "-$guard" "$guard"; do kill -KILL "$left" 2>/dev/null; done
     return "$code"
 }

@@ -1,6 +1,7 @@
-# The watcher: the shell that holds the lease of a turn. It ends the agent when nobody follows any more, when somebody
-# asks for it, and when the supervisor has died. It sleeps for seconds at a time (a host may hold a thousand of them),
-# and USR1 wakes it. If the watcher itself dies, a follower starts the next one; the last to sign is the watcher.
+# The watcher: the shell that guards the lease of a turn. It terminates the agent when the turn is no longer
+# followed, on request, and when the supervisor has died. It sleeps for seconds at a time (a host may have a
+# thousand watchers), and USR1 wakes it. If the watcher itself dies, a follower starts the next one; the last to
+# sign is the watcher.
 
 watch() {
     sleeper=
@@ -21,11 +22,11 @@ watch() {
     done
 }
 
-# watch_again SPOOL: in place of a watcher that died. Of several at once, the last to sign stays.
+# watch_again SPOOL: replace a watcher that died. Of several at once, the last to sign stays.
 watch_again() {
     spool=$1
     load_turn
-    # It may be woken as soon as it has signed, and looks for what is wanted of it when it watches.
+    # It may be woken as soon as it has signed, and checks for requests once it watches.
     trap : USR1
     sign watcher
     watcher_signature=$signature
@@ -35,17 +36,17 @@ watch_again() {
     if [ "$value" = "$watcher_signature" ] && ! ended; then watch; fi
 }
 
-# still_needed: false once another one watches, or there is no turn any more to be watched.
+# still_needed: false once another one watches, or the turn is over.
 still_needed() {
     if [ ! -d "$spool" ]; then
         sweep
         return 1
     fi
     get watcher
-    # Blank: it cannot be read just now.
+    # Blank: it cannot be read right now.
     [ -z "$value" ] || [ "$value" = "$watcher_signature" ] || return 1
     supervised && return
-    # An agent that has not signed yet cannot be ended: it finds the reason when it has, and does not start.
+    # An agent that has not signed yet cannot be terminated: once it signs, it finds the reason and does not start.
     want_end lost
     end_agent
     sweep
@@ -53,7 +54,7 @@ still_needed() {
     return 1
 }
 
-# supervised: false when the supervisor is dead; it may not have signed yet when a watcher is started in its place.
+# supervised: false if the supervisor is dead; it may not have signed yet when a replacement watcher starts.
 supervised() {
     waited=0
     get supervisor
@@ -71,7 +72,7 @@ set_tick() {
     if [ "$tick" -lt 1 ]; then tick=1; fi
 }
 
-# nap: for one tick, or until USR1. A signal before the wait is seen in `woken`; one after it ends the sleeper.
+# nap: for one tick, or until USR1. A signal before the wait shows in `woken`; one after it kills the sleeper.
 nap() {
     sleep "$tick" &
     sleeper=$!
@@ -81,7 +82,7 @@ nap() {
     woken=
 }
 
-# KILL, because a shell that was just forked to become sleep would take a gentler signal with its parent's trap.
+# KILL, because a shell that was just forked to become sleep would handle a gentler signal by its parent's trap.
 wake() {
     if [ "$sleeper" ]; then kill -KILL "$sleeper"; fi
 }
@@ -94,7 +95,7 @@ renew_lease() {
     if [ "$idle" -ge "$lease" ]; then want_end lease; fi
 }
 
-# measure_nap: `napped`, in seconds. After a sleep of the whole machine, followers have two ticks to show up again.
+# measure_nap: sets `napped`, in seconds. After the whole machine slept, followers have two ticks to return.
 measure_nap() {
     napped=$tick
     uptime || return 0

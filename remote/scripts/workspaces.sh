@@ -1,12 +1,12 @@
-# Workspaces that were made for turns. Each lies in a directory that is named after its turn, beside:
+# Workspaces created for turns. Each is in a directory named after its turn, next to:
 #
-#   base        the commit or tree that it began as, where a patch is wanted
-#   git_dir     the git directory that knows it
-#   repository  of a git worktree: the directory that its repository keeps everything in, with a slash at its end
+#   base        the commit or tree that it started from, if a patch is wanted
+#   git_dir     its git directory
+#   repository  of a git worktree: the git directory shared by all worktrees, with a trailing slash
 #
 # It appears there complete or not at all. Callers define `refuse CODE DETAIL`.
 
-# find_made ROOT ID: `made`, by where the root really is: git writes down real paths.
+# find_made ROOT ID: sets `made`, by the root's real path: git records real paths.
 find_made() {
     place "$1" "$2"
     id=$2
@@ -15,12 +15,12 @@ find_made() {
     made=$root/$id
 }
 
-# plain_git ARGS...: nothing of the repository's own runs beside it.
+# plain_git ARGS...: git without the repository's own programs.
 plain_git() {
     git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 "$@"
 }
 
-# forget_git: the environment may name another repository, as within a hook.
+# forget_git: the environment may name another repository, as in a hook.
 forget_git() {
     unset -v GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES \
         GIT_COMMON_DIR GIT_NAMESPACE
@@ -28,7 +28,7 @@ forget_git() {
     command -v git >/dev/null || refuse git_missing "git"
 }
 
-# forget_worktree PATH: have the repository in `common` forget the worktree at PATH.
+# forget_worktree PATH: remove the record of the worktree at PATH from the repository in `common`.
 forget_worktree() {
     for entry in "$common"worktrees/*/; do
         leads_to=
@@ -37,8 +37,8 @@ forget_worktree() {
     done
 }
 
-# index_files LIST: put all files of the current directory into the index, but those that git is told to ignore. By
-# their names: `git add` would take no file of a checkout that lies in here.
+# index_files LIST: add all files of the current directory to the index, except those that git ignores. By their
+# names: `git add` would skip the files of a checkout in here.
 index_files() {
     find . -name .git -prune -o \( -type f -o -type l \) -print0 >"$1" || return
     plain_git update-index --add -z --stdin <"$1" || return
@@ -46,12 +46,12 @@ index_files() {
     plain_git update-index --force-remove -z --stdin <"$1.ignored"
 }
 
-# index_worktree: the same in a git worktree, whose repository shall not grow by it.
+# index_worktree: the same in a git worktree, whose repository must not grow.
 index_worktree() {
     IFS= read -r common <"$made/repository" && mkdir -p "$made/objects" || return
     export GIT_OBJECT_DIRECTORY="$made/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="${common}objects"
-    # With what git knows of unchanged files, it need not read them: those that may have been changed in the second in
-    # which its index was written it reads all the same, so the copy must be as old.
+    # A copy of the index saves git from reading unchanged files. Those that may have changed in the second in
+    # which the index was written, git reads anyway, so the copy must be as old.
     cp -p "$GIT_DIR/index" "$GIT_INDEX_FILE" || plain_git read-tree "$base" || return
     plain_git add -A .
 }
@@ -62,8 +62,8 @@ enter_made() {
     if [ -L "$made/workspace" ] || ! cd -P -- "$made/workspace"; then refuse workspace_missing "$made/workspace"; fi
 }
 
-# read_patch ROOT ID BYTES: the beginning of all changes since the workspace was made. What it writes has a directory of
-# its own: a worker that was killed may have left another one at work.
+# read_patch ROOT ID BYTES: print the beginning of all changes since the workspace was created. It writes to a
+# separate directory: a worker that was killed may have left another one running.
 read_patch() {
     enter_made "$1" "$2"
     forget_git
@@ -77,20 +77,21 @@ read_patch() {
     [ "$compared" = 0 ] || refuse not_collected "$said"
 }
 
-# compare: what is here with `base`.
+# compare: the current files with `base`.
 compare() {
     if [ -e "$made/repository" ]; then index_worktree; else index_files "$patch/files"; fi || return
     plain_git diff --cached --binary --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/ \
         "$base" -- >"$patch/patch"
 }
 
-# list_files ROOT ID BYTES: the names of the regular files, each with a NUL behind it; so many bytes of them.
+# list_files ROOT ID BYTES: print the names of the regular files, each followed by a NUL; at most BYTES in all.
 list_files() {
     enter_made "$1" "$2"
     find . -name .git -prune -o -type f -print0 | head -c "$3"
 }
 
-# read_files ROOT ID BYTES NAME...: for each, its size or "-" and how many bytes of it follow, and these. So many in all.
+# read_files ROOT ID BYTES NAME...: print for each its size or "-", how many bytes follow, and those; at most BYTES
+# in all.
 read_files() {
     enter_made "$1" "$2"
     left=$3
@@ -111,7 +112,7 @@ read_files() {
     done
 }
 
-# list_workspaces ROOT: one line for each, or the draft of one: the turn's id, seconds since it was changed or "-".
+# list_workspaces ROOT: print a line for each, or each draft: the turn's id, seconds since it was changed or "-".
 list_workspaces() {
     now=$(date +%s)
     place "$1" ""
@@ -133,8 +134,8 @@ list_workspaces() {
     done
 }
 
-# remove_workspace ROOT ID: and all drafts of it. Agents leave directories that not even they may write, and pipes that
-# nobody may open: their own files lie beside ours.
+# remove_workspace ROOT ID: and all drafts of it. Agents leave directories that even they cannot write to, and
+# pipes that must not be opened: their files are next to ours.
 remove_workspace() {
     place "$1" "$2"
     [ -d "$root" ] || return 0

@@ -1,1 +1,1 @@
-"""Hosts reached over SSH: who they are, their connections, and the shells on them."""
+"""Hosts reached over SSH: their identity, their connections, and the shells on them."""

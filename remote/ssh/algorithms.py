@@ -1,4 +1,4 @@
-"""Which host key a host is asked to show, when it has several."""
+"""Order in which to request the host keys of a host that has several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFERRED = (
 
 
 def host_key_algorithms(known: Known) -> list[str]:
-    """Return all algorithms, in order of preference: certificates that may hold, known keys, then the others."""
+    """Return all algorithms, in order of preference: certificates that may be valid, known keys, then the rest."""
     kinds = {entry.key.get_algorithm() for entry in known.keys}
     plain = sorted(_PREFERRED, key=lambda algorithm: _kind(algorithm) not in kinds)
     certificates = [f"{algorithm}-cert-v01@openssh.com" for algorithm in _PREFERRED if known.authorities]

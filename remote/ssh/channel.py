@@ -1,4 +1,4 @@
-"""A shell on a host over SSH: the far end of one channel of a connection."""
+"""A shell on a host over SSH: one channel of a connection."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from remote.errors import HostUnreachable
 from remote.host import READ_BYTES
 from remote.shell import BOOT
 
-_WINDOW_BYTES = 2 * 2**20  # the host may send so much unread
-_PAUSE_BYTES = 2**20  # unread here, and no further window is granted
-_WRITE_BYTES = 2**18  # handed to the connection at once
-_CLOSE_S = 2.0  # a shell whose input has ended leaves within milliseconds
+_WINDOW_BYTES = 2 * 2**20  # that the host may send before we read
+_PAUSE_BYTES = 2**20  # unread here, beyond which we grant no further window
+_WRITE_BYTES = 2**18  # per write to the connection
+_CLOSE_S = 2.0  # a shell exits within milliseconds after its input ends
 
 
 class Slot(Protocol):
     """A channel's place on its connection."""
 
     def opened(self) -> None:
-        """The host has opened the channel."""
+        """Record that the host has opened the channel."""
 
     def free(self) -> None:
-        """The host has let go of the channel. May be repeated."""
+        """Record that the host has released the channel. May be repeated."""
 
     def stick(self) -> None:
-        """The host does not let go of the closed channel."""
+        """Record that the host does not release the closed channel."""
 
 
 async def open_shell(connection: SSHClientConnection, host: str, slot: Slot) -> SshChannel:
-    """Start the shell. Raises what asyncssh does."""
+    """Start the shell. Raise whatever asyncssh raises."""
     channel, session = await connection.create_session(
         lambda: _Session(slot), BOOT, encoding=None, window=_WINDOW_BYTES
     )
-    assert isinstance(session, _Session)  # noqa: S101 - made two lines above
+    assert isinstance(session, _Session)  # noqa: S101 - created two lines above
     return SshChannel(host, channel, session, slot)
 
 
 class SshChannel:
-    """See `remote.host.Channel`."""
+    """A `remote.host.Channel` over SSH."""
 
     def __init__(self, host: str, channel: SSHClientChannel[bytes], session: _Session, slot: Slot) -> None:
         self._host = host
@@ -51,7 +51,7 @@ class SshChannel:
         self._ending: asyncio.Task[None] | None = None
 
     async def write(self, data: bytes) -> None:
-        """Send all of `data`. Raises HostUnreachable when the channel has ended."""
+        """Send all of `data`. Raise HostUnreachable if the channel has ended."""
         for start in range(0, len(data), _WRITE_BYTES):
             await self._session.writable.wait()
             try:
@@ -67,9 +67,9 @@ class SshChannel:
         return await self._session.read()
 
     async def close(self) -> None:
-        """End the shell's input; after two seconds, the channel."""
+        """End the shell's input; after two seconds, close the channel."""
         if self._ending is None:
-            self._ending = asyncio.create_task(self._end())  # goes on when the one who waits here is cancelled
+            self._ending = asyncio.create_task(self._end())  # continues if the caller is cancelled
         await asyncio.wait([self._ending])
 
     async def _end(self) -> None:
@@ -83,14 +83,14 @@ class SshChannel:
 
 
 class _Session(SSHClientSession[bytes]):
-    """What asyncssh delivers, kept until it is read."""
+    """Data from asyncssh, kept until it is read."""
 
     def __init__(self, slot: Slot) -> None:
         self.over = False  # the host sends no more, or we have closed the channel
         self.writable = asyncio.Event()
         self.writable.set()
         self._slot = slot
-        self._finished = asyncio.Event()  # the channel is gone on both sides
+        self._finished = asyncio.Event()  # the channel is closed on both sides
         self._channel: SSHClientChannel[bytes] | None = None
         self._unread = bytearray()
         self._readable = asyncio.Event()  # there are bytes, or there will be no more
@@ -108,7 +108,7 @@ class _Session(SSHClientSession[bytes]):
         return taken
 
     def close(self) -> None:
-        """Throw away what is unread and what still comes."""
+        """Discard all unread and future data."""
         self._closed = True
         self._unread.clear()
         self._end()
@@ -137,10 +137,10 @@ class _Session(SSHClientSession[bytes]):
 
     def eof_received(self) -> bool:
         self._end()
-        return True  # we end our side ourselves
+        return True  # we close our side ourselves
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._paused = False  # the channel must not be resumed any more: asyncssh would trip over that
+        self._paused = False  # the channel must no longer be resumed: asyncssh would fail
         self._end()
         self._finished.set()
         self._slot.free()
@@ -152,7 +152,7 @@ class _Session(SSHClientSession[bytes]):
         self.writable.set()
 
     def _end(self) -> None:
-        """Nobody waits any longer, be it to read or to write."""
+        """Wake all readers and writers."""
         self.over = True
         self._readable.set()
         self.writable.set()

@@ -1,4 +1,4 @@
-"""How many shells a host allows on one connection."""
+"""Measuring how many shells a host allows on one connection."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from remote.shell import library, program
 
 
 async def shells_on_one_connection(host: Host, wanted: int) -> int:
-    """Open shells until `wanted` share a connection, or the third one is begun; then close all of them.
+    """Open shells until `wanted` share a connection, or a third connection is opened; then close all of them.
 
-    Returns how many share a connection at most: on the first one, the host may still count shells that have ended.
-    Raises HostError if the host does not tell connections apart.
+    Return the most shells that share one: on the first, the host may still count shells that have ended. Raise
+    HostError if the host does not tell connections apart.
     """
     channels: list[Channel] = []
     shells: Counter[bytes] = Counter()
@@ -29,15 +29,15 @@ async def shells_on_one_connection(host: Host, wanted: int) -> int:
 
 
 async def _connection_of(host: Host, channel: Channel) -> bytes:
-    """What sshd calls a shell's connection: the addresses and the ports of both ends. The shell stays."""
+    """Return sshd's name for a shell's connection: addresses and ports of both ends. The shell stays open."""
     mark = secrets.token_hex(16)
     await channel.write(program(library("upkeep"), "hold", (mark,), path=host.path))
     said = b""
     while b"\n" not in (told := said.partition(f"\n{mark} ".encode())[2]):
         chunk = await channel.read()
         if not chunk:
-            raise HostUnreachable(host.name, "a shell ended before it had begun")
+            raise HostUnreachable(host.name, "a shell exited before it was ready")
         said += chunk
     if not (connection := told.partition(b"\n")[0]):
-        raise HostError(host.name, "its SSH server does not tell which connection a shell uses (SSH_CONNECTION)")
+        raise HostError(host.name, "its SSH server does not report which connection a shell uses (SSH_CONNECTION)")
     return connection

@@ -1,4 +1,4 @@
-"""Leaving a host alone that keeps failing."""
+"""Circuit breaker: leaves a host alone that keeps failing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from random import Random
 from remote.backoff import ceiling_s
 from remote.errors import HostError, HostUnreachable
 
-_TOLERATED = 3  # failures in a row
+_TOLERATED = 3  # consecutive failures
 _FIRST_S = 5.0
-_LONGEST_S = 60.0  # and at once for a refused login or a wrong key: those are not mended by asking again
+_LONGEST_S = 60.0  # at once after a refused login or an untrusted key, which retries cannot fix
 
 log = logging.getLogger(__name__)
 
 
 class CircuitBreaker:
-    """Counts the failed connects of one host, and says when to try again."""
+    """Counts the failed connects of one host and decides when to try again."""
 
     def __init__(self, host: str, rng: Random, clock: Callable[[], float]) -> None:
         self._host = host
@@ -31,12 +31,12 @@ class CircuitBreaker:
 
     @property
     def rest_s(self) -> float:
-        """Seconds until the host should be tried again; 0: now."""
+        """Return the seconds until the host should be tried again; 0: now."""
         return max(0.0, self._until - self._clock())
 
     @property
     def failing(self) -> bool:
-        """Whether the host was left alone, and has not been connected to since."""
+        """Return True if the host was left alone and no connect has succeeded since."""
         return self._until != float("-inf")
 
     def check(self) -> None:
@@ -48,7 +48,7 @@ class CircuitBreaker:
             raise type(self._last)(self._host, message)
 
     def failed(self, error: HostError, began_at: float) -> None:
-        """A connect that began then has failed. Those that were under way together count as one."""
+        """Record the failure of a connect that began at `began_at`. Concurrent failures count as one."""
         if began_at < self._failed_at:
             return
         self._failures += 1
@@ -61,7 +61,7 @@ class CircuitBreaker:
             log.warning(message, self._host, rest_s, error.message, extra={"host": self._host})
 
     def succeeded(self) -> None:
-        """A connect went well."""
+        """Record a successful connect."""
         self._failures = 0
         self._until = float("-inf")
 

@@ -1,4 +1,4 @@
-"""Connecting to a host as the user's own ssh would: by ssh_config, with known host keys, through jump hosts."""
+"""Connecting to a host as the user's ssh would: by ssh_config, with known host keys, through jump hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONNECT_S = 30.0  # for TCP and login together
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A login, and the jump host that it leads through, with the way there."""
+    """A login, and the jump host before it, if any, with the route there."""
 
     login: Login
     jump: str = ""
@@ -31,7 +31,7 @@ class Route:
 
 
 class Connector:
-    """Opens connections, for one loop."""
+    """Opens connections, for one event loop."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Connector:
         config_file: Path | None = None,
         timeout_s: float = _CONNECT_S,
     ) -> None:
-        """`config_file` is the ssh_config to use, by default ~/.ssh/config."""
+        """Use `config_file` as the ssh_config, by default ~/.ssh/config."""
         self._targets = {target.name: target for target in targets}
         self._host_keys = host_keys
         self._config_file = config_file
@@ -49,11 +49,11 @@ class Connector:
         self._jump_hosts = JumpHosts()
 
     async def connect(self, target: Target) -> SSHClientConnection:
-        """Connect and log in. Raises HostUnreachable, HostAuthFailed, HostKeyChanged."""
+        """Connect and log in. Raise HostUnreachable, HostAuthFailed or HostKeyChanged."""
         return await self._connect(await self._route(target, ()))
 
     async def _route(self, target: Target, through: tuple[str, ...]) -> Route:
-        """Find the whole way before anybody sets out: in a circle, they would wait for each other forever."""
+        """Resolve the whole route before connecting: in a cycle, connections would wait for each other forever."""
         try:
             login = await self._logins.prepare(target)
             jump = login.jump
@@ -63,7 +63,7 @@ class Connector:
         except Exception as error:
             config = str(self._config_file or "~/.ssh/config")
             raise preparation_error(target.name, config, error) from error
-        with _at(target, f"no way through {jump}"):
+        with _at(target, f"no route through {jump}"):
             return Route(login, jump, await self._route(last_hop, (*through, jump)))
 
     def _last_hop(self, jump: str, through: tuple[str, ...]) -> Target:
@@ -80,7 +80,7 @@ class Connector:
         gateway = self._jump_hosts.enter(route.jump, lambda: self._connect(before))
         target = route.login.target
         try:
-            with _at(target, f"no way through {route.jump}"):
+            with _at(target, f"no route through {route.jump}"):
                 tunnel = await gateway.connection.made()
             with _at(target, f"through {route.jump}"):
                 connection = await self._log_in(route.login, tunnel)
@@ -108,7 +108,7 @@ class Connector:
 
 @contextlib.contextmanager
 def _at(target: Target, where: str) -> Iterator[None]:
-    """Say in errors where they happened on the way to a target."""
+    """Add to errors where they happened on the route to a target."""
     try:
         yield
     except HostError as error:
@@ -116,9 +116,9 @@ def _at(target: Target, where: str) -> Iterator[None]:
 
 
 def _give_up_in_time(connection: SSHClientConnection) -> None:
-    """Have the kernel drop what the host does not take in time.
+    """Make the kernel drop data that the host does not acknowledge in time.
 
-    Otherwise a heartbeat that was sent before a cut could arrive a quarter of an hour later, and renew a lease.
+    Otherwise a heartbeat sent before an outage could arrive a quarter of an hour later and renew a lease.
     """
     carrier = connection.get_extra_info("socket")
     if carrier is not None:

@@ -1,4 +1,4 @@
-"""A host that is reached over SSH."""
+"""A host reached over SSH."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remote.ssh.target import Target
 
 
 class SshHost:
-    """See `remote.host.Host`. All its channels belong to one loop."""
+    """A `remote.host.Host` over SSH. All its channels belong to one event loop."""
 
     def __init__(self, target: Target, pool: Pool) -> None:
         self._target = target
@@ -16,33 +16,33 @@ class SshHost:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Return the display name."""
         return self._target.name
 
     @property
     def path(self) -> str:
-        """Directories that go before the PATH of its shells."""
+        """Return the directories to put before the PATH of its shells."""
         return self._target.path
 
     @property
     def connections(self) -> int:
-        """Connections that stand or are being made."""
+        """Return the number of open and opening connections."""
         return self._pool.connections
 
     @property
     def rest_s(self) -> float:
-        """Seconds for which it is better left alone, after failures; 0: it is ready."""
+        """Return the seconds for which to leave it alone after failures; 0: it is ready."""
         return self._pool.rest_s
 
     @property
     def failing(self) -> bool:
-        """Whether it was left alone, and has not been connected to since."""
+        """Return True if it was left alone and no connect has succeeded since."""
         return self._pool.failing
 
     async def open_channel(self) -> Channel:
-        """Start a shell there. Raises HostUnreachable, HostAuthFailed, HostKeyChanged."""
+        """Start a shell there. Raise HostUnreachable, HostAuthFailed or HostKeyChanged."""
         return await self._pool.open_shell()
 
     async def close(self) -> None:
-        """End all connections. Turns go on there."""
+        """Close all connections. Turns keep running on the host."""
         await self._pool.close()

@@ -1,4 +1,4 @@
-"""Why a host key is not trusted, in words: what is offered, what is known, what to do."""
+"""Messages for untrusted host keys: what the host offers, what is recorded, what to do."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import asyncssh
 
 from remote.ssh.known_hosts import Entry, Known, describe, line_for
 
-_ASK = "Ask its administrator for the fingerprint. Only if that is the offered one,"
+_ASK = "Ask its administrator for the fingerprint. Only if it matches the offered one,"
 
 
 def changed(name: str, key: asyncssh.SSHKey, known: Known) -> str:
-    """The host has shown another key before."""
+    """Return the message for a host that has shown another key before."""
     paths = dict.fromkeys(entry.path for entry in known.keys)
     commands = " && ".join(f"ssh-keygen -R {quote(name)} -f {quote(str(path))}" for path in paths)
     return (
-        f"its host key has changed. It offers {describe(key)}; known is {_listed(known.keys)}. "
-        f"Either it was set up anew, or somebody poses as it. {_ASK} remove the known one: {commands}"
+        f"its host key has changed. It offers {describe(key)}; recorded: {_listed(known.keys)}. "
+        f"Either it was reinstalled, or another machine poses as it. {_ASK} remove the recorded one: {commands}"
     )
 
 
 def unknown(name: str, key: asyncssh.SSHKey, own: Path) -> str:
-    """No key of the host is known, and the policy is to trust no new one."""
-    return f"its host key is not known. It offers {describe(key)}. {_ASK} {_to_add(own, line_for(name, key))}"
+    """Return the message for a host without a known key, if the policy trusts no new one."""
+    return f"its host key is unknown. It offers {describe(key)}. {_ASK} {_to_add(own, line_for(name, key))}"
 
 
 def uncertified(name: str, key: asyncssh.SSHKey, known: Known, own: Path) -> str:
-    """The host is known by its authority, and has no certificate."""
+    """Return the message for a host that is known by its authority but has no certificate."""
     return (
         f"it has no host certificate, but should have one from {_listed(known.authorities)}. "
         f"It offers {describe(key)}. {_ASK} {_to_add(own, line_for(name, key))}"
@@ -37,19 +37,19 @@ def uncertified(name: str, key: asyncssh.SSHKey, known: Known, own: Path) -> str
 
 
 def signed_by_stranger(name: str, authority: asyncssh.SSHKey, known: Known, own: Path) -> str:
-    """The host has a certificate from somebody else."""
+    """Return the message for a certificate signed by another authority."""
     line = f"@cert-authority {line_for(name, authority)}"
-    trusted = _listed(known.authorities) or "nobody"
+    trusted = _listed(known.authorities) or "none"
     return (
-        f"its host certificate is signed by {describe(authority)}; trusted is {trusted}. "
-        "Ask its administrator for the authority's fingerprint. Only if that is the one that signed, "
+        f"its host certificate is signed by {describe(authority)}; trusted: {trusted}. "
+        "Ask its administrator for the authority's fingerprint. Only if it matches the signer's, "
         f"{_to_add(own, line)}"
     )
 
 
 def refused(reason: str, known: Known) -> str:
-    """A certificate does not hold, or the key is revoked; `reason` says which."""
-    revoked = f" (revoked for it: {_listed(known.revoked)})" if known.revoked else ""
+    """Return the message for an invalid certificate or a revoked key; `reason` says which."""
+    revoked = f" (revoked: {_listed(known.revoked)})" if known.revoked else ""
     return (
         f"its host key is refused: {reason}{revoked}. Renew the host's certificate, or its key if that is revoked"
     )

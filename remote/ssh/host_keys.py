@@ -1,4 +1,4 @@
-"""Which host keys are trusted: those that are known, and new ones if the policy says so."""
+"""Trust in host keys: known ones, and new ones if the policy allows it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ logger = logging.getLogger(__name__)
 
 
 class HostKeyPolicy(StrEnum):
-    """What to do about a host that is not known yet (ssh_config(5), StrictHostKeyChecking)."""
+    """Policy for hosts that are not known yet (ssh_config(5), StrictHostKeyChecking)."""
 
-    ACCEPT_NEW = "accept-new"  # trust its key, and keep it
+    ACCEPT_NEW = "accept-new"  # trust its key, and record it
     STRICT = "strict"  # refuse it
-    OFF = "off"  # trust every key, even that of a known host that has changed
+    OFF = "off"  # trust every key, even a changed one of a known host
 
 
 class HandshakeOptions(TypedDict, total=False):
-    """What `asyncssh.connect` needs to know."""
+    """Options for `asyncssh.connect`."""
 
     client_factory: Callable[[], asyncssh.SSHClient]
     known_hosts: tuple[Sequence[asyncssh.SSHKey], ...] | None
@@ -38,7 +38,7 @@ class HandshakeOptions(TypedDict, total=False):
 
 
 class HostKeys:
-    """The host keys that a worker knows: from a file of its own, and from those of others, which it only reads."""
+    """A worker's known host keys: from its own file, and from others, which it only reads."""
 
     def __init__(
         self, own: Path, others: Sequence[Path] = (), policy: HostKeyPolicy = HostKeyPolicy.ACCEPT_NEW
@@ -50,10 +50,10 @@ class HostKeys:
         self._warned: set[str] = set()
 
     def handshake(self, name: str, host: str, port: int) -> HostKeyCheck:
-        """Begin to check one connection. Raises HostAuthFailed when a file cannot be read.
+        """Begin the check of one connection. Raise HostAuthFailed if a file cannot be read.
 
-        `name` is what people call the host. It is known by its address, `host`, and its `port`; or else by its
-        HostKeyAlias, and then `port` has to be 22, whatever it is in truth: to OpenSSH, an alias has no port.
+        `name` is the host's display name. Its keys are recorded under its address, `host`, and its `port`; or
+        under its HostKeyAlias, and then `port` must be 22, whatever it is: to OpenSSH, an alias has no port.
         """
         if self.policy is HostKeyPolicy.OFF:
             self._warn(name)
@@ -67,7 +67,7 @@ class HostKeys:
         return HostKeyCheck(self, name, host, port, known)
 
     def keep(self, name: str, key: asyncssh.SSHKey) -> str | None:
-        """Add a new key, or return what speaks against it by now. Blocks. Raises OSError."""
+        """Record a new key, or return the objection if there is one by now. Block on files. Raise OSError."""
         with locked(self.own):
             known = look_up(map(KnownHostsFile, self._paths), name)
             objection = self.objection(name, key, known)
@@ -76,7 +76,7 @@ class HostKeys:
         return objection
 
     def objection(self, name: str, key: asyncssh.SSHKey, known: Known) -> str | None:
-        """Return what speaks against a host's plain key; None when it is known, or may be trusted as a new one."""
+        """Return the objection to a host's plain key; None if it is known, or may be trusted as a new one."""
         if known.revokes(key):
             return host_key_errors.refused("it is revoked", known)
         if known.has(key):
@@ -93,17 +93,17 @@ class HostKeys:
         if name not in self._warned:
             self._warned.add(name)
             logger.warning(
-                "host %s: its host key is NOT CHECKED (policy %s); whoever poses as it sees and changes all",
+                "host %s: its host key is NOT CHECKED (policy %s); an impostor could read and change everything",
                 name,
                 self.policy,
             )
 
 
 class HostKeyCheck:
-    """The check of one connection's host key, by what is known as it begins."""
+    """Check of one connection's host key, against the keys known when it begins."""
 
     def __init__(self, host_keys: HostKeys, name: str, host: str, port: int, known: Known) -> None:
-        self.refusal: HostKeyChanged | None = None  # to be raised instead of asyncssh.HostKeyNotVerifiable
+        self.refusal: HostKeyChanged | None = None  # raised instead of asyncssh.HostKeyNotVerifiable
         self._host_keys = host_keys
         self._name = name
         self._host = host
@@ -112,22 +112,22 @@ class HostKeyCheck:
         self._new: asyncssh.SSHKey | None = None
 
     def options(self) -> HandshakeOptions:
-        """Return what `asyncssh.connect` needs to know."""
+        """Return the options for `asyncssh.connect`."""
         if self._host_keys.policy is HostKeyPolicy.OFF:
             return {"known_hosts": None}
         authorities = [entry.key for entry in self._known.authorities]
         revoked = [entry.key for entry in self._known.revoked]
         return {
             "client_factory": lambda: _Client(self),
-            "known_hosts": ([], authorities, revoked),  # so that it asks us about every plain key but the revoked
+            "known_hosts": ([], authorities, revoked),  # so it asks us about every plain key except revoked ones
             "server_host_key_algs": host_key_algorithms(self._known),
-            "host_key_alias": self._host,  # which certificates have to be for
+            "host_key_alias": self._host,  # the name that certificates must be for
         }
 
     async def verified(self, key: asyncssh.SSHKey | None) -> None:
-        """Keep the key, if it is new: in the handshake, the host has proved that it owns it.
+        """Record the key if it is new: in the handshake, the host has proved that it owns it.
 
-        Raises HostKeyChanged when another key has become known meanwhile, HostAuthFailed when it cannot be kept.
+        Raise HostKeyChanged if another key was recorded first, HostAuthFailed if it cannot be recorded.
         """
         if key is None or key != self._new:
             return
@@ -137,14 +137,14 @@ class HostKeyCheck:
             own = self._host_keys.own
             raise HostAuthFailed(
                 self._name,
-                f"its host key cannot be kept in {own}: {error}; let the worker's user write there",
+                f"its host key cannot be recorded in {own}: {error}; let the worker's user write there",
             ) from error
         if objection:
             raise HostKeyChanged(self._name, objection)
 
     def trusts(self, key: asyncssh.SSHKey) -> bool:
-        """Whether this may be the host's key, as far as is known. The host has yet to prove that it owns it."""
-        if self._new is not None:  # long connections agree on keys anew: it has to be the same host then
+        """Return True if nothing speaks against this key. The host has yet to prove that it owns it."""
+        if self._new is not None:  # long connections renegotiate keys: it must still be the same host
             return key == self._new
         if objection := self._host_keys.objection(self._known_name, key, self._known):
             self._refuse(objection)
@@ -154,12 +154,12 @@ class HostKeyCheck:
         return True
 
     def trusts_authority(self, key: asyncssh.SSHKey) -> bool:
-        """Refuse the certificate of an authority that asyncssh has not found among those of `options`."""
+        """Refuse the certificate of an authority that is not among those of `options`."""
         self._refuse(host_key_errors.signed_by_stranger(self._known_name, key, self._known, self._host_keys.own))
         return False
 
     def failed(self, error: asyncssh.HostKeyNotVerifiable) -> None:
-        """Note the refusal, be it asyncssh's own: a certificate that does not hold, a revoked key."""
+        """Record a refusal by asyncssh itself: an invalid certificate, a revoked key."""
         self._refuse(host_key_errors.refused(error.reason, self._known))
 
     def _refuse(self, reason: str) -> None:
@@ -167,7 +167,7 @@ class HostKeyCheck:
 
 
 class _Client(asyncssh.SSHClient):
-    """What asyncssh asks and tells, passed on."""
+    """Forwards asyncssh's callbacks to the check."""
 
     def __init__(self, check: HostKeyCheck) -> None:
         self._check = check

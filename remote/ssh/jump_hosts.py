@@ -1,4 +1,4 @@
-"""Jump hosts: each is connected to once, and carries all connections that lead through it."""
+"""Jump hosts: one connection to each carries all connections through it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from remote.ssh.connection import Connection
 
 
 class JumpHosts:
-    """The jump hosts in use, by how to get there."""
+    """Jump hosts in use, by jump specification."""
 
     def __init__(self) -> None:
         self._jump_hosts: dict[str, JumpHost] = {}
 
     def enter(self, jump: str, connect: Callable[[], Coroutine[Any, Any, SSHClientConnection]]) -> JumpHost:
-        """The gateway of this specification, connected to unless it is; leave it after use."""
+        """Return the jump host of this specification, connecting if necessary; leave it after use."""
         gateway = self._jump_hosts.get(jump)
         if gateway is None or gateway.connection.over:
             gateway = self._jump_hosts[jump] = JumpHost(Connection(jump, connect()))
@@ -28,7 +28,7 @@ class JumpHosts:
 
 
 class JumpHost:
-    """A jump host's connection, which ends with its last user."""
+    """A jump host's connection, which closes with its last user."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -36,24 +36,24 @@ class JumpHost:
         self._leaving: set[asyncio.Task[None]] = set()
 
     def enter(self) -> None:
-        """One more user."""
+        """Add a user."""
         self._users += 1
 
     def leave(self) -> None:
-        """One user less."""
+        """Remove a user."""
         self._users -= 1
         if not self._users:
             self.connection.close()
 
     def leave_after(self, connection: SSHClientConnection) -> None:
-        """Leave when this connection has ended, which goes through here."""
+        """Leave once this connection, which goes through here, has ended."""
         task = asyncio.create_task(self._leave_after(connection))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
     async def _leave_after(self, connection: SSHClientConnection) -> None:
         try:
-            with contextlib.suppress(OSError):  # of an ssh-agent that went away
+            with contextlib.suppress(OSError):  # from an ssh-agent that exited
                 await connection.wait_closed()
         finally:
             self.leave()

@@ -1,4 +1,4 @@
-"""Known host keys, as OpenSSH writes them down (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT")."""
+"""Known host keys in OpenSSH's format (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HASHED = "|1|"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key, and where it stands."""
+    """A key and its place in a file."""
 
     path: Path
     line: int
@@ -30,23 +30,23 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that the files say about one host."""
+    """Everything the files say about one host."""
 
     keys: tuple[Entry, ...] = ()
-    authorities: tuple[Entry, ...] = ()  # whose host certificates count
-    revoked: tuple[Entry, ...] = ()  # keys and authorities that count no more
+    authorities: tuple[Entry, ...] = ()  # whose host certificates are trusted
+    revoked: tuple[Entry, ...] = ()  # keys and authorities that are no longer trusted
 
     def has(self, key: asyncssh.SSHKey) -> bool:
-        """Whether this is one of the host's known keys."""
+        """Return True if this is one of the host's known keys."""
         return any(entry.key == key for entry in self.keys)
 
     def revokes(self, key: asyncssh.SSHKey) -> bool:
-        """Whether this key counts no more."""
+        """Return True if this key is revoked."""
         return any(entry.key == key for entry in self.revoked)
 
 
 class KnownHostsFile:
-    """One file, read again when it has changed. A missing file is an empty one."""
+    """One file, reread when it changes. A missing file counts as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,7 +54,7 @@ class KnownHostsFile:
         self._lines: list[_Line] = []
 
     def entries(self, name: str) -> Iterator[tuple[str, Entry]]:
-        """Yield what there is for `name`, with its marker. Raises OSError."""
+        """Yield the entries for `name`, each with its marker. Raise OSError."""
         for line in self._read():
             if line.matches(name) and (key := line.key()):
                 yield line.marker, Entry(self._path, line.number, key)
@@ -73,7 +73,7 @@ class KnownHostsFile:
 
 
 def look_up(files: Iterable[KnownHostsFile], name: str) -> Known:
-    """Return what these files say about a host; `name` is its `known_name`. Raises OSError."""
+    """Return what these files say about a host; `name` is its `known_name`. Raise OSError."""
     found = [entry for file in files for entry in file.entries(name)]
 
     def marked(marker: str) -> tuple[Entry, ...]:
@@ -83,30 +83,30 @@ def look_up(files: Iterable[KnownHostsFile], name: str) -> Known:
 
 
 def known_name(host: str, port: int) -> str:
-    """Return the name under which a host is known."""
+    """Return the name under which a host's keys are recorded."""
     return host.lower() if port == 22 else f"[{host.lower()}]:{port}"
 
 
 def hashed(name: str) -> str:
-    """Return a salted hash of a name: who reads the file does not learn where else to go (HashKnownHosts)."""
+    """Return a salted hash of a name: readers of the file learn of no other hosts (HashKnownHosts)."""
     salt = secrets.token_bytes(20)
     return f"{_HASHED}{b64encode(salt).decode()}|{b64encode(_hmac(salt, name)).decode()}"
 
 
 def line_for(names: str, key: asyncssh.SSHKey) -> str:
-    """Return the line that makes `key` known, without a newline."""
+    """Return the line that records `key`, without a newline."""
     kind, data, *_ = key.export_public_key().decode().split()
     return f"{names} {kind} {data}"
 
 
 def describe(key: asyncssh.SSHKey) -> str:
-    """Return the kind and the fingerprint of a key."""
+    """Return the type and fingerprint of a key."""
     return f"{key.get_algorithm()} {key.get_fingerprint()}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line that looks like an entry. Its key is decoded on demand: a file may have thousands of them."""
+    """A line that looks like an entry. Its key is decoded on demand: a file may have thousands of lines."""
 
     number: int
     marker: str
@@ -123,7 +123,7 @@ class _Line:
         return any(_matches_pattern(pattern, name) for pattern in patterns)
 
     def key(self) -> asyncssh.SSHKey | None:
-        """Return the key; None when it is broken, or of a kind that asyncssh does not know."""
+        """Return the key; None if it is malformed, or of a type that asyncssh does not support."""
         try:
             return asyncssh.import_public_key(f"{self.kind} {self.data}")
         except (ValueError, OverflowError):  # the latter for an RSA key with negative numbers
@@ -131,7 +131,7 @@ class _Line:
 
 
 def _parse(text: str) -> Iterator[_Line]:
-    for number, line in enumerate(text.split("\n"), 1):  # splitlines() would count other lines than editors do
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines() counts lines differently from editors
         fields = line.split()
         marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
         if len(fields) >= 3 and not fields[0].startswith("#"):
@@ -148,7 +148,7 @@ def _matches_hash(hashed_name: str, name: str) -> bool:
 
 def _matches_pattern(pattern: str, name: str) -> bool:
     if "*" in pattern or "?" in pattern:
-        return fnmatchcase(name, pattern.replace("[", "[[]"))  # brackets stand for themselves here
+        return fnmatchcase(name, pattern.replace("[", "[[]"))  # brackets are literal here
     return pattern == name
 
 

@@ -1,4 +1,4 @@
-"""Writing the worker's own file of known host keys, which several processes share."""
+"""Writing the worker's own known-hosts file, which several processes share."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PATIENCE_S = 30.0  # a writer needs milliseconds; some more on a slow disk, with many before it
+_PATIENCE_S = 30.0  # a writer needs milliseconds, or more on a slow disk behind many others
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other writers out of a file, be they threads or processes. Raises OSError, TimeoutError among them."""
+    """Lock a file against other writers, threads or processes. Raise OSError, including TimeoutError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -26,7 +26,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def append(path: Path, line: str) -> None:
-    """Add a line to a locked file. A reader sees the file before or after, and so does a crash. Raises OSError."""
+    """Append a line to a locked file, atomically for readers and crashes. Raise OSError."""
     content = path.read_bytes() if path.exists() else b""
     if content and not content.endswith(b"\n"):
         content += b"\n"

@@ -17,7 +17,7 @@ from remote.ssh.channel import SshChannel, open_shell
 from remote.ssh.connection import Connection
 
 MAX_CHANNELS = 8  # of the 10 that sshd allows by default (MaxSessions)
-_OPEN_S = 30.0  # for a channel on a connection that stands; one that takes longer is dead
+_OPEN_S = 30.0  # for a channel on an open connection; one that takes longer is dead
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +29,13 @@ class ConnectionFull(Exception):
 
 
 class MultiplexedConnection:
-    """A connection with room for some channels. `changed` is called when it stands, loses a user, or is over."""
+    """A connection with room for several channels. Calls `changed` when it opens, loses a user, or ends."""
 
     def __init__(
         self, host: str, making: Coroutine[Any, Any, SSHClientConnection], changed: Callable[[], None]
     ) -> None:
-        self.users = 0  # channels that are wanted, open, or not let go by the host yet
-        self.stuck = 0  # of these, closed ones that the host does not let go
+        self.users = 0  # channels that are wanted, open, or not yet released by the host
+        self.stuck = 0  # of these, closed ones that the host does not release
         self.retired = False  # takes no further channels
         self.proven = False  # the host has opened a channel on it
         self.changed = changed
@@ -47,16 +47,16 @@ class MultiplexedConnection:
 
     @property
     def has_room(self) -> bool:
-        """Whether another channel may be opened, now or when the connection stands."""
+        """Return True if another channel may be opened, now or once the connection is open."""
         return not self.retired and not self.connection.over and self.users < self._limit
 
     @property
     def idle(self) -> bool:
-        """Whether nobody uses it."""
+        """Return True if no channel is in use."""
         return self.users == self.stuck
 
     async def open_shell(self) -> SshChannel:
-        """Start a shell. Raises LinkFull, and HostError as the making of the connection did."""
+        """Start a shell. Raise ConnectionFull, or the HostError of a failed connect."""
         slot = _Slot(self)
         try:
             connection = await self.connection.made()
@@ -75,19 +75,19 @@ class MultiplexedConnection:
             raise HostUnreachable(self._host, f"it opened no channel within {_OPEN_S:g} s")
         try:
             return opening.result()
-        except Exception as error:  # not only asyncssh's: it stumbles when a connection ends in the very moment
+        except Exception as error:  # not only asyncssh's: it fails in other ways if the connection ends just then
             slot.free()
             raise self._refusal(error) from error
 
     def retire(self) -> None:
-        """Take no further channels: the host does not let go of one that was closed, and counts it."""
+        """Take no further channels: the host does not release a closed one, and counts it."""
         if not self.retired:
-            message = "host %s does not let go of a closed channel: another connection takes the next ones"
+            message = "host %s does not release a closed channel: the next ones use another connection"
             log.info(message, self._host, extra={"host": self._host})
         self.retired = True
 
     async def close(self) -> None:
-        """End the connection with all its channels."""
+        """Close the connection and all its channels."""
         self.retired = True
         self.connection.close()
         await asyncio.wait([self._watching])
@@ -98,26 +98,26 @@ class MultiplexedConnection:
         except asyncssh.ChannelOpenError as error:
             if error.code == OPEN_REQUEST_SESSION_FAILED:
                 raise
-        # A channel that was closed just before this one was asked for still counted; by now it does not.
-        # If it is the connection that has ended, a moment makes that known.
+        # A channel closed just before this request still counted; by now it does not.
+        # If the connection has ended instead, that shows after a moment.
         await asyncio.sleep(0)
         return await open_shell(connection, self._host, slot)
 
     def _refusal(self, error: Exception) -> Exception:
-        """What it means that a channel was not opened."""
+        """Return the error for a channel that was not opened."""
         if not isinstance(error, asyncssh.ChannelOpenError) or self.connection.over:
             self.retired = True
             return HostUnreachable(self._host, f"the connection ended: {error}")
         if error.code == OPEN_REQUEST_SESSION_FAILED:
-            return HostUnreachable(self._host, "it cannot start a shell; see the log of its sshd")
+            return HostUnreachable(self._host, "it cannot start a shell; see its sshd's log")
         if not self.proven or not self.users:
             return HostUnreachable(self._host, f"it opens no channel: {error.reason}; see MaxSessions of its sshd")
         self._limit = self.users
         return ConnectionFull()
 
     async def _watch(self) -> None:
-        """Tell when the connection stands, and when it is over."""
-        with contextlib.suppress(Exception):  # those who wait for it are told
+        """Report when the connection is open, and when it is over."""
+        with contextlib.suppress(Exception):  # those waiting for it receive the error
             await self.connection.made()
             self.changed()
         await self.connection.ended()
@@ -132,7 +132,7 @@ class MultiplexedConnection:
 
 
 class _Slot:
-    """See `remote.ssh.channel.Slot`."""
+    """A `remote.ssh.channel.Slot` that counts the users of its connection."""
 
     def __init__(self, link: MultiplexedConnection) -> None:
         self._link = link
@@ -159,7 +159,7 @@ class _Slot:
 
 
 async def _discard(opening: asyncio.Task[SshChannel], slot: _Slot) -> None:
-    """Close a channel that comes when nobody wants it any more."""
+    """Close a channel that opens after its caller has left."""
     try:
         channel = await opening
     except Exception:

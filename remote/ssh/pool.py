@@ -1,4 +1,4 @@
-"""The connections to one host, shared by all turns of a worker."""
+"""Connections to one host, shared by all turns of a worker."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from remote.ssh.error_mapping import ConnectionDropped
 from remote.ssh.multiplexed import ConnectionFull, MultiplexedConnection
 from remote.ssh.target import Target
 
-_HANDSHAKES = 8  # at a time; sshd refuses some of them from 10 on (MaxStartups)
-_RETRIES = 3  # of a handshake that the host drops: others knock, too
-_JITTER_S = 1.0  # before the first retry, at most; doubled for each further one
-_IDLE_S = 60.0  # a connection that nobody uses for so long is closed
+_HANDSHAKES = 8  # at a time; sshd refuses some from 10 on (MaxStartups)
+_RETRIES = 3  # of a handshake that the host drops: other clients connect, too
+_JITTER_S = 1.0  # maximum before the first retry; doubled for each further one
+_IDLE_S = 60.0  # a connection that is unused for this long is closed
 
 
 class Observer(Protocol):
-    """Who is told of tries to connect."""
+    """Observer of attempts to connect."""
 
     def connected(self, host: str, seconds: float) -> None:
-        """A connection stands, after so long."""
+        """Record a connection that took `seconds` to open."""
         ...
 
     def refused(self, host: str, error: HostError) -> None:
-        """A try has failed, retries of the handshake included."""
+        """Record a failed attempt, retries of the handshake included."""
         ...
 
 
 class Nobody:
-    """The observer that takes no notice."""
+    """An observer that does nothing."""
 
     def connected(self, host: str, seconds: float) -> None:
-        """See `Observer`."""
+        """Do nothing."""
 
     def refused(self, host: str, error: HostError) -> None:
-        """See `Observer`."""
+        """Do nothing."""
 
 
 class Pool:
-    """Opens shells over as few connections as they need. Belongs to one loop.
+    """Opens shells over as few connections as they need. Belongs to one event loop.
 
-    While no connection stands, one is made, and all wait for it: a host that is away, or refuses the login, is
-    bothered once.
+    While no connection is open, only one is opened, and all callers wait for it: a host that is down, or refuses
+    the login, is contacted once.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class Pool:
 
     @property
     def connections(self) -> int:
-        """Connections that stand or are being made."""
+        """Return the number of open and opening connections."""
         return len(self._links)
 
     @property
     def channels(self) -> int:
-        """Channels that are open, or wait for a connection or the host."""
+        """Return the number of channels that are open, or wait for a connection or the host."""
         return sum(link.users for link in self._links)
 
     @property
     def rest_s(self) -> float:
-        """Seconds for which the host is left alone, after failures; 0: it is not."""
+        """Return the seconds for which the host is left alone after failures; 0: it is not."""
         return self._cool_down.rest_s
 
     @property
     def failing(self) -> bool:
-        """Whether the host was left alone, and has not been connected to since."""
+        """Return True if the host was left alone and no connect has succeeded since."""
         return self._cool_down.failing
 
     async def open_shell(self) -> SshChannel:
-        """Start a shell on the host. Raises HostError."""
+        """Start a shell on the host. Raise HostError."""
         while True:
             link = await self._link_with_room()
             try:
@@ -110,7 +110,7 @@ class Pool:
                 continue
 
     async def close(self) -> None:
-        """End all connections, for good."""
+        """Close all connections, and open no more."""
         self._closed = True
         for link in list(self._links):
             self._drop(link)
@@ -130,7 +130,7 @@ class Pool:
             await first.connection.made()
 
     def _first_to_wait_for(self) -> MultiplexedConnection | None:
-        """The link that is being made while no other stands."""
+        """Return the link that is opening while no other is open."""
         if any(link.connection.stands for link in self._links):
             return None
         return next((link for link in self._links if not link.connection.over), None)
@@ -170,7 +170,7 @@ class Pool:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Let nobody else shake hands: the host has had too many of us at a time."""
+        """Hold off all other handshakes: the host has had too many of ours at a time."""
         async with self._retrying, AsyncExitStack() as stack:
             for _ in range(_HANDSHAKES):
                 await stack.enter_async_context(self._handshakes)
@@ -181,13 +181,13 @@ class Pool:
         return await self._connector.connect(self._target)
 
     def _changed(self, link: MultiplexedConnection) -> None:
-        """The connection was made, or a channel or the connection has ended."""
+        """Handle a link that has opened, lost a channel, or ended."""
         timer = self._idle_timers.pop(link, None)
         if timer is not None:
             timer.cancel()
         if link.idle and link.retired:
             self._drop(link)
-        elif link.idle and link.connection.stands:  # one that is being made has others waiting, maybe
+        elif link.idle and link.connection.stands:  # an opening one may have callers waiting
             loop = asyncio.get_running_loop()
             self._idle_timers[link] = loop.call_later(self._idle_s, self._close_idle, link)
 

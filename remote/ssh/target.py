@@ -1,4 +1,4 @@
-"""A host as its operator describes it."""
+"""A host as described by its operator."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _HOP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a host is, and who we are there. What is left out comes from ssh_config, or is the default of ssh."""
+    """Address of a host, and our login there. Omitted fields come from ssh_config, or are ssh's defaults."""
 
-    name: str  # what people call it
+    name: str  # the display name
     address: str  # a name, an address, or an alias in ssh_config
     user: str | None = None
     port: int | None = None
-    identity: Path | None = None  # the private key to log in with; only this one is offered then
-    jump: str | None = None  # comma-separated, first hop first: names of targets, [user@]address[:port]; or "none"
-    path: str = ""  # directories that go before the PATH of every shell there
+    identity: Path | None = None  # the private key to log in with; if set, only this one is offered
+    jump: str | None = None  # comma-separated, first hop first: target names, [user@]address[:port]; or "none"
+    path: str = ""  # directories to put before the PATH of every shell there
 
 
 def hops(jump: str) -> list[Target]:
-    """The targets of a jump specification. Raises ValueError."""
+    """Return the targets of a jump specification. Raise ValueError if it is invalid."""
     return [_hop(text.strip()) for text in jump.split(",")]
 
 

@@ -114,25 +114,25 @@ def test_first_turn_of_a_session_takes_what_a_turn_takes() -> None:
     fault = asked([RESULT, {"turn": WORK, "test_commands": ["true"]}], {}).fault
     assert fault is not None
     assert fault.message.startswith("turn.after: is missing")
-    with pytest.raises(InvalidRequest, match=r"^turn\.after: takes from the result of the task before"):
+    with pytest.raises(InvalidRequest, match=r"^turn\.after: needs the preceding task's result"):
         SessionRequest.parse(asked([document], {}).document)
 
 
 @pytest.mark.parametrize(
     ("positional", "says"),
     [
-        ([], "request: has to be the only positional argument, or to follow the result of the task before; got 0"),
-        ([1, 2, WORK], "request: has to be the only positional argument"),
+        ([], "request: must be the only positional argument, or follow the preceding task's result; got 0"),
+        ([1, 2, WORK], "request: must be the only positional argument"),
         (["text"], "request: must be one JSON object"),
         ([WORK, "text"], "request: must be one JSON object"),
-        ([RESULT], "request: is missing, only the result of the task before came"),
-        ([SESSION], "request: is missing, only the result of the task before came"),
-        ([RESULT, RESULT], "request: is missing, only the result of the task before came"),
-        ([RESULT, WORK], "after: is missing, and the result of the task before came along"),
-        ([None, WORK], "after: is missing, and the result of the task before came along"),
+        ([RESULT], "request: is missing (got only the preceding"),
+        ([SESSION], "request: is missing (got only the preceding"),
+        ([RESULT, RESULT], "request: is missing (got only the preceding"),
+        ([RESULT, WORK], "after: is missing, but the arguments include"),
+        ([None, WORK], "after: is missing, but the arguments include"),
         (
             [{**WORK, "after": {"prompt": "text"}}],
-            "after: takes from the result of the task before, and none came",
+            "after: needs the preceding task's result, but there is none",
         ),
     ],
 )
@@ -141,50 +141,50 @@ def test_arguments_that_are_not_a_request_are_refused(positional: list[object], 
 
 
 def test_named_arguments_are_refused() -> None:
-    assert refused([], request=WORK).startswith("kwargs: has to be empty")
-    assert refused([WORK], priority=1).startswith("kwargs: has to be empty")
+    assert refused([], request=WORK).startswith("kwargs: must be empty")
+    assert refused([WORK], priority=1).startswith("kwargs: must be empty")
 
 
 @pytest.mark.parametrize(
     ("result", "after", "fields", "says"),
     [
         (RESULT, {}, {}, "after: takes nothing"),
-        (RESULT, "text", {}, "after: has to be a JSON object"),
-        (RESULT, {"promt": "text"}, {}, "after.promt: is no known field; did you mean prompt?"),
+        (RESULT, "text", {}, "after: must be a JSON object"),
+        (RESULT, {"promt": "text"}, {}, "after.promt: is not a known field; did you mean prompt?"),
         (RESULT, {"prompt": "a..b"}, {}, "after.prompt: String should match"),
         (RESULT, {"prompt": "no.such"}, {}, "after.prompt: there is no no.such in the result"),
         (RESULT, {"prompt": "structured_output.none"}, {}, "after.prompt: there is no structured_output.none in"),
         (RESULT | {"text": " "}, {"prompt": "text"}, {}, "after.prompt: there is no text in the result, or it is"),
         (None, {"prompt": "text"}, {}, "after.prompt: there is no text in the result, which is null"),
         ("a", {"prompt": "body"}, {}, "after.prompt: there is no body in the result, which is a string"),
-        ([], {"prompt": "text"}, {}, "after.prompt: needs results, and got an empty list"),
+        ([], {"prompt": "text"}, {}, "after.prompt: needs results, got an empty list"),
         (
             [RESULT, 5],
             {"prompt": "text"},
             {},
             "after.prompt: there is no text in result 2 of 2, which is a number",
         ),
-        ([RESULT], {"session": True}, {}, "after.session: needs the result of one turn, and got a list"),
-        ("a", {"workspace": True}, {}, "after.workspace: needs the result of one turn, and got a string"),
+        ([RESULT], {"session": True}, {}, "after.session: needs the result of one turn, got a list"),
+        ("a", {"workspace": True}, {}, "after.workspace: needs the result of one turn, got a string"),
         (FAILED, {"session": True}, {}, "after.session: there is no session_id in the result"),
         (FAILED, {"workspace": True}, {}, "after.workspace: there is no host in the result"),
-        (RESULT, {"session": True}, {"session_id": "x"}, "after.session: brings another session_id than the"),
-        (RESULT | {"workspace": "/b"}, {"session": True}, {}, "after.session: brings another workspace than the"),
-        (RESULT, {"workspace": True}, {"host": "other"}, "after.workspace: brings another host than the request"),
+        (RESULT, {"session": True}, {"session_id": "x"}, "after.session: conflicts with the request's session_id"),
+        (RESULT | {"workspace": "/b"}, {"session": True}, {}, "after.session: conflicts with the request's work"),
+        (RESULT, {"workspace": True}, {"host": "other"}, "after.workspace: conflicts with the request's host"),
         (RESULT, {"prompt": "text"}, {"prompt": " "}, "prompt: is empty"),
         (RESULT, {"prompt": "text"}, {"prompt": 5}, "prompt: Input should be a valid string"),
-        ("a\0b", {"prompt": "text"}, {}, "prompt: holds a NUL"),
+        ("a\0b", {"prompt": "text"}, {}, "prompt: contains a NUL"),
         (
             "a",
             {"prompt": "text"},
             {"prompt": None, "task": {"description": "b", "attached_context": 5}},
-            "task.attached_context: has to be a JSON list",
+            "task.attached_context: must be a JSON list",
         ),
         (
             "é" * (MAX_PROMPT_BYTES // 2),
             {"prompt": "text"},
             {},
-            "after.prompt: makes the prompt 10,485,800 bytes long, the limit is 10,485,760",
+            "after.prompt: makes the prompt 10,485,800 bytes long; the limit is 10,485,760",
         ),
         (
             "é" * (MAX_PROMPT_BYTES // 2 + 1),

@@ -74,19 +74,19 @@ def test_agent_that_keeps_to_the_contract_is_as_it_was() -> None:
     [
         ({"build": raising(ValueError("sk-secret"))}, "build", "build() raised ValueError"),
         ({"build": raising(SystemExit(2))}, "build", "build() raised SystemExit"),
-        ({"build": returning(None)}, "build", "build() is no Command: NoneType"),
+        ({"build": returning(None)}, "build", "build() is NoneType, not Command"),
         ({"build": returning(Command((), "/w"))}, "build", "build() .argv is empty"),
-        ({"build": returning(Command(("a", 5), "/w"))}, "build", "build() .argv[1] is no str: int"),
-        ({"build": returning(Command(("a\0b",), "/w"))}, "build", "holds a NUL character"),
-        ({"build": returning(Command(("a",), "w"))}, "build", "build() .cwd is no absolute path"),
+        ({"build": returning(Command(("a", 5), "/w"))}, "build", "build() .argv[1] is int, not str"),
+        ({"build": returning(Command(("a\0b",), "/w"))}, "build", "contains a NUL character"),
+        ({"build": returning(Command(("a",), "w"))}, "build", "build() .cwd is not an absolute path"),
         ({"build": returning(Command(("a",), "/"))}, "build", "build().cwd is not the workspace of the request"),
-        ({"build": returning(Command(("a",), "/w", stdin="x"))}, "build", "build() .stdin is no bytes: str"),
-        ({"build": returning(Command(("a",), "/w", env={"A": 1}))}, "build", "build() .env['A'] is no str: int"),
+        ({"build": returning(Command(("a",), "/w", stdin="x"))}, "build", "build() .stdin is str, not bytes"),
+        ({"build": returning(Command(("a",), "/w", env={"A": 1}))}, "build", "build() .env['A'] is int, not str"),
         ({"build": returning(Command(("a",), "/w", stop=()))}, "build", "build() .stop is empty"),
         ({"check": raising(KeyError("x"))}, "check", "check() raised KeyError"),
-        ({"credentials": returning(["A"])}, "credentials", "credentials() is no tuple: list"),
+        ({"credentials": returning(["A"])}, "credentials", "credentials() is list, not tuple"),
         ({"probe": returning(())}, "probe", "probe() is empty"),
-        ({"session_usage": returning({})}, "session_usage", "session_usage() is no Usage: dict"),
+        ({"session_usage": returning({})}, "session_usage", "session_usage() is dict, not Usage"),
     ],
 )
 def test_fault_names_agent_and_field(replaced: dict[str, Any], call: str, says: str) -> None:
@@ -100,14 +100,14 @@ def test_fault_names_agent_and_field(replaced: dict[str, Any], call: str, says: 
     }
     with pytest.raises(AgentFailed) as raised:
         calls[call]()
-    assert raised.value.message.startswith("the adapter of agent claude-code is at fault: ")
+    assert raised.value.message.startswith("the adapter of agent claude-code is faulty: ")
     assert says in raised.value.message
     assert "sk-secret" not in raised.value.message
     assert not raised.value.retryable
 
 
 def test_error_of_an_unknown_kind_becomes_a_known_one() -> None:
-    with pytest.raises(AgentFailed, match=r"check\(\) raised what is none of the known errors: TurnError"):
+    with pytest.raises(AgentFailed, match=r"check\(\) raised an error that is not a defined error kind: Turn"):
         checked(check=raising(TurnError())).check(REQUEST)
 
 
@@ -115,12 +115,12 @@ def test_error_of_an_unknown_kind_becomes_a_known_one() -> None:
     ("judged", "says"),
     [
         (raising(RuntimeError()), "judgement() raised RuntimeError"),
-        (returning("fine"), "judgement() is no Judgement: str"),
-        (returning(Judgement(ValueError())), "judgement() .error is no TurnError: ValueError"),
-        (returning(Judgement(TurnError())), "judgement() .error is none of the known errors"),
+        (returning("fine"), "judgement() is str, not Judgement"),
+        (returning(Judgement(ValueError())), "judgement() .error is ValueError, not TurnError"),
+        (returning(Judgement(TurnError())), "judgement() .error is not a defined error kind"),
         (returning(Judgement(None, billed(tokens={"input_tokens": -1}))), ".input_tokens is below 0"),
-        (returning(Judgement(None, billed(cost_usd=float("nan")))), ".cost_usd is no amount of money"),
-        (returning(Judgement(None, billed(tokens={"input_tokens": 1.5}))), ".input_tokens is no int: float"),
+        (returning(Judgement(None, billed(cost_usd=float("nan")))), ".cost_usd is not an amount of money"),
+        (returning(Judgement(None, billed(tokens={"input_tokens": 1.5}))), ".input_tokens is float, not int"),
     ],
 )
 def test_judgement_that_makes_no_sense_fails_the_turn_and_keeps_what_was_seen(
@@ -138,7 +138,7 @@ def test_judgement_that_makes_no_sense_fails_the_turn_and_keeps_what_was_seen(
     ("following", "says"),
     [
         (raising(RuntimeError()), "next_files() raised RuntimeError"),
-        (returning("all"), "next_files() is no SessionFiles"),
+        (returning("all"), "next_files() is str, not SessionFiles"),
     ],
 )
 def test_files_that_it_cannot_choose_are_its_fault(following: Callable[..., Any], says: str) -> None:
@@ -166,11 +166,11 @@ class OddParser:
 @pytest.mark.parametrize(
     ("events", "says"),
     [
-        ([SPENT], "parser().feed() is no tuple of events: list"),
-        (None, "parser().feed() is no tuple of events: NoneType"),
-        (("text",), "parser().feed()[0] is no event: str"),
-        ((SPENT, AssistantText(5)), "parser().feed()[1]: AssistantText .text is no str: int"),  # type: ignore[arg-type]
-        ((TokenUsage("m", {}),), "parser().feed()[0]: TokenUsage .added is no Tokens: dict"),  # type: ignore[arg-type]
+        ([SPENT], "parser().feed() is list, not a tuple of events"),
+        (None, "parser().feed() is NoneType, not a tuple of events"),
+        (("text",), "parser().feed()[0] is str, not an event"),
+        ((SPENT, AssistantText(5)), "parser().feed()[1]: AssistantText .text is int, not str"),  # type: ignore[arg-type]
+        ((TokenUsage("m", {}),), "parser().feed()[0]: TokenUsage .added is dict, not Tokens"),  # type: ignore[arg-type]
     ],
 )
 def test_line_that_the_parser_makes_nonsense_of_fails_the_turn_and_the_others_count(
@@ -206,7 +206,7 @@ def test_what_is_asked_in_passing_is_answered_without_a_fault() -> None:
     assert checked(price=returning(2)).price("m", Tokens()) == 2.0
     assert agent.soft_stop("stop") is None
     health = agent.health(Exit(0), "")
-    assert (health.healthy, "health() is no Health: str" in (health.problem or "")) == (False, True)
+    assert (health.healthy, "health() is str, not Health" in (health.problem or "")) == (False, True)
 
 
 def test_third_party_may_add_fields_of_its_own() -> None:
@@ -265,14 +265,14 @@ NO_FACTORY = "a string"
     [
         ("claude-code", "nowhere.at_all:create", "ModuleNotFoundError"),
         ("claude-code", f"{__name__}:nothing", "AttributeError"),
-        ("claude-code", f"{__name__}:NO_FACTORY", "is no factory"),
+        ("claude-code", f"{__name__}:NO_FACTORY", "is not a factory"),
         ("claude-code", f"{__name__}:leaving", "SystemExit: 3"),
-        ("claude-code", f"{__name__}:called_otherwise", "made an agent that is called 'other'"),
-        ("claude-code", f"{__name__}:careless", "capabilities .live_output_tokens is no bool: str"),
+        ("claude-code", f"{__name__}:called_otherwise", "its factory returned an adapter named 'other'"),
+        ("claude-code", f"{__name__}:careless", "capabilities .live_output_tokens is str, not bool"),
         ("claude-code", f"{__name__}:bare", "credentials is missing"),
         ("claude-code", f"{__name__}:mute", "converse is missing, though capabilities.live is set"),
-        ("auto", f"{__name__}:good", "'auto' is no name for an agent"),
-        ("Claude Code", f"{__name__}:good", "is no name for an agent"),
+        ("auto", f"{__name__}:good", "'auto' is not a valid agent name"),
+        ("Claude Code", f"{__name__}:good", "is not a valid agent name"),
     ],
 )
 def test_entry_that_no_agent_comes_of_is_reported(name: str, what: str, reason: str) -> None:

@@ -214,14 +214,14 @@ def test_a_prompt_with_a_slash_is_text() -> None:
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        *(({name: 1}, f"options.{name}", "no parameter of Claude Code") for name in ("seed", "presence_penalty")),
+        *(({name: 1}, f"options.{name}", "not a parameter of Claude") for name in ("seed", "presence_penalty")),
         *(({name: []}, f"options.{name}", "no parameter") for name in ("stop", "frequency_penalty")),
-        ({"nonsense": 1}, "options.nonsense", "is no known field"),
-        ({"permissions": "ask"}, "options.permissions", "has to be a JSON object"),
-        ({"tools": "customer"}, "options.tools", "has to be a JSON list"),
+        ({"nonsense": 1}, "options.nonsense", "is not a known field"),
+        ({"permissions": "ask"}, "options.permissions", "must be a JSON object"),
+        ({"tools": "customer"}, "options.tools", "must be a JSON list"),
         ({"mcp_servers": {"x": {}}}, "options.mcp_servers.x.stdio.command", "is missing"),
-        ({"mcp_servers": {"x": {"type": "ftp"}}}, "options.mcp_servers.x", "its type stdio, sse or http"),
-        ({"permissions": {"deny": ["rm -rf"]}}, "options.permissions.deny", "is no rule"),
+        ({"mcp_servers": {"x": {"type": "ftp"}}}, "options.mcp_servers.x", "whose type is stdio, sse or http"),
+        ({"permissions": {"deny": ["rm -rf"]}}, "options.permissions.deny", "is not a rule"),
         (
             {"permissions": {}, "permission_prompt_tool_name": "mcp__x__y"},
             "options.permission_prompt_tool_name",
@@ -230,7 +230,7 @@ def test_a_prompt_with_a_slash_is_text() -> None:
         (
             {"permissions": {"ask": True}, "permission_mode": "bypassPermissions"},
             "options.permission_mode",
-            "asks nobody",
+            "never asks the producer",
         ),
         ({"tools": ["subtract"]}, "options.tools", "no tool 'subtract'; registered: add"),
         ({"tools": ["add"], "mcp_config": "m.json"}, "options.mcp_config", "cannot be combined"),

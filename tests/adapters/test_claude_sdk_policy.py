@@ -70,5 +70,5 @@ def test_another_argument_hides_nothing_from_the_rules() -> None:
 
 @pytest.mark.parametrize("text", ["", "rm -rf", "Bash(", "(x)", "Bash()"])
 def test_no_rule(text: str) -> None:
-    with pytest.raises(ValueError, match="is no rule"):
+    with pytest.raises(ValueError, match="is not a rule"):
         Rule.parse(text)

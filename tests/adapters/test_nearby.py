@@ -13,11 +13,11 @@ from adapters.suggestions import meant
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"lables": {}}, "lables: is no known field; did you mean labels?"),
-        ({"colour": {}}, "colour: is no known field"),
-        ({"collect": {"pach": True}}, "collect.pach: is no known field; did you mean patch?"),
-        ({"mounts": [{"hostpath": "/x"}]}, "mounts.0.hostpath: is no known field; did you mean host_path?"),
-        ({"x" * 1000: 1}, "is no known field"),
+        ({"lables": {}}, "lables: is not a known field; did you mean labels?"),
+        ({"colour": {}}, "colour: is not a known field"),
+        ({"collect": {"pach": True}}, "collect.pach: is not a known field; did you mean patch?"),
+        ({"mounts": [{"hostpath": "/x"}]}, "mounts.0.hostpath: is not a known field; did you mean host_path?"),
+        ({"x" * 1000: 1}, "is not a known field"),
     ],
 )
 def test_field_of_a_request(document: dict[str, object], message: str) -> None:
@@ -39,13 +39,13 @@ def test_field_of_a_request(document: dict[str, object], message: str) -> None:
 def test_option_of_an_agent(options: dict[str, object], name: str, near: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         ClaudeSdkOptions.parse(options)  # type: ignore[arg-type]  # JSON
-    assert f"{name}: is no known field; did you mean {near}?" in str(caught.value)
+    assert f"{name}: is not a known field; did you mean {near}?" in str(caught.value)
 
 
 def test_only_the_first_of_many_unknown_fields_are_guessed_at() -> None:
     with pytest.raises(InvalidRequest) as caught:
         TurnRequest.parse({"prompt": "x", "workspace": "/x", **{f"label{n}": 1 for n in range(50)}})
-    assert str(caught.value).count("is no known field") == 50
+    assert str(caught.value).count("is not a known field") == 50
     assert str(caught.value).count("did you mean") == 5
 
 

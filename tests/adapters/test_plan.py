@@ -93,8 +93,8 @@ def test_complexity_is_read_in_any_case_and_dependencies_by_titles_too() -> None
         (answer({**FIRST, "complexity": "huge"}), "tasks.0.complexity"),
         (answer(FIRST, {**SECOND, "dependencies": ["t9"]}), "'t2' depends on 't9'"),
         (answer(FIRST, FIRST), "two tasks have the id 't1'"),
-        (answer({**FIRST, "dependencies": ["t2"]}, SECOND), "wait for one another"),
-        (answer({**FIRST, "dependencies": ["t1"]}), "wait for one another"),
+        (answer({**FIRST, "dependencies": ["t2"]}, SECOND), "form a cycle"),
+        (answer({**FIRST, "dependencies": ["t1"]}), "form a cycle"),
     ],
 )
 def test_answer_that_is_no_plan_says_what_is_wrong(text: str, says: str) -> None:

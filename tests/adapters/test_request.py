@@ -63,7 +63,7 @@ def nested(levels: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("nope", 1, "no known field"),
+        ("nope", 1, "not a known field"),
         ("prompt", "", "empty"),
         ("prompt", " \n\t", "empty"),
         ("prompt", "a\0b", "NUL"),
@@ -114,8 +114,8 @@ def nested(levels: int) -> dict[str, object]:
         ("output_schema", {"$schema": 5}, "not a JSON Schema"),
         ("output_schema", {"type": "array"}, "must describe an object"),
         ("output_schema", nested(45), "nested too deeply"),  # 91 levels
-        ("output_schema", {"properties": {"n": {"$ref": "#/$defs/n"}}}, "leads nowhere: #/$defs/n"),
-        ("output_schema", {"properties": {"n": {"$ref": "http://127.0.0.1:9/n"}}}, "leads nowhere: http"),
+        ("output_schema", {"properties": {"n": {"$ref": "#/$defs/n"}}}, "cannot be resolved: #/$defs/n"),
+        ("output_schema", {"properties": {"n": {"$ref": "http://127.0.0.1:9/n"}}}, "cannot be resolved: http"),
     ],
 )
 def test_bad_input_is_refused_by_the_name_of_its_field(field: str, value: object, says: str) -> None:
@@ -263,10 +263,10 @@ TREE = {"repository": "/srv/repo"}
     ("given", "field", "says"),
     [
         ({}, "workspace", "required"),
-        ({"workspace": "/srv", "mounts": [MOUNT]}, "workspace", "leave either out"),
-        ({"mounts": [MOUNT], "worktree": TREE}, "mounts", "leave either out"),
+        ({"workspace": "/srv", "mounts": [MOUNT]}, "workspace", "give only one"),
+        ({"mounts": [MOUNT], "worktree": TREE}, "mounts", "give only one"),
         ({"worktree": TREE, "session_id": "s"}, "session_id", "its own workspace"),
-        ({"workspace": "/srv", "collect": {"patch": True}}, "collect", "has brought"),
+        ({"workspace": "/srv", "collect": {"patch": True}}, "collect", "an earlier one brought"),
         ({"workspace": "/srv", "keep_workspace": True}, "keep_workspace", "that the turn brings"),
         ({"mounts": [{"host_path": "rules"}]}, "mounts.0.host_path", "absolute"),
         ({"mounts": [{"host_path": "/a\0b"}]}, "mounts.0.host_path", "NUL"),
@@ -283,7 +283,7 @@ TREE = {"repository": "/srv/repo"}
         ({"worktree": TREE | {"ref": "--force"}}, "worktree.ref", "match"),
         ({"worktree": TREE | {"ref": "a b"}}, "worktree.ref", "match"),
         ({"worktree": TREE, "collect": {"max_bytes": 0}}, "collect.max_bytes", "1"),
-        ({"worktree": TREE, "collect": {"pach": True}}, "collect.pach", "no known field"),
+        ({"worktree": TREE, "collect": {"pach": True}}, "collect.pach", "not a known field"),
     ],
 )
 def test_workspace_that_cannot_be_brought_is_refused_by_the_name_of_its_field(
@@ -314,9 +314,9 @@ def test_prompt_says_what_lies_where_in_a_workspace_that_was_made() -> None:
     assert made.workspace == "/made/here"
     assert made.prompt == (
         "Fix the bug\n\n# Workspace\n\nYour working directory, /made/here, was made for this task.\n"
-        "It holds copies; changes to them do not reach the originals:\n\n"
+        "It contains copies; changes to them do not affect the originals:\n\n"
         "- docs/rules: from /srv/rules (only *.md; without old/*)\n\n"
-        "When you have ended, these are collected from it: all changes, as a patch; files that match *.md, out/*."
+        "When you finish, these are collected from it: all changes, as a patch; files that match *.md, out/*."
     )
 
 
@@ -375,7 +375,7 @@ def test_output_is_compared_with_what_its_schema_refers_to_and_nothing_is_fetche
     # Behind an $id, references are not looked at before.
     hidden = {"properties": {"n": {"$id": "http://127.0.0.1:9/", "$ref": "n"}}}
     TurnRequest.parse(LEAST | {"output_schema": hidden})
-    assert output_fault(hidden, {"n": 1}) == "n, to which output_schema refers, is not there"
+    assert output_fault(hidden, {"n": 1}) == "n, to which output_schema refers, does not exist"
     assert not fetched
 
 

@@ -39,7 +39,7 @@ def test_first_that_meets_the_needs_is_chosen_and_the_choice_says_why() -> None:
     choice = choose([POLYGLOT, SNAKE], request(needs={"live": True, "language": "python"}))
     assert choice == Choice(
         "snake",
-        "it offers task_type=code, language=python, live; subscription is billed; no other does",
+        "offers task_type=code, language=python, live; billed to subscription; no other candidate",
     )
 
 
@@ -77,13 +77,13 @@ def test_host_that_could_not_be_asked_is_tried_if_there_is_no_other() -> None:
     assert chosen([away, replace(SNAKE, problem="it is gone")], needs={"billing": ["api"]}) == "polyglot"
     choice = choose([away], request())
     assert isinstance(choice, Choice)
-    assert choice.reason.endswith("; local could not be asked: out of reach")
+    assert choice.reason.endswith("; local could not be reached: out of reach")
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"needs": {"task_type": "paint"}}, "needs.task_type: no agent offers task_type=paint; there are: poly"),
+        ({"needs": {"task_type": "paint"}}, "needs.task_type: no agent offers task_type=paint; agents: poly"),
         ({"needs": {"cost_cap": True}}, "needs.cost_cap: no agent offers cost_cap;"),
         ({"needs": {"billing": ["free"]}}, "needs.billing: no agent offers billing=free;"),
         (

@@ -84,9 +84,9 @@ def test_failures_are_the_next_turns_prompt_in_the_same_session() -> None:
     turn = goes_on(follows(asked(), ended(), PASSED, FAILED, LATE))
     assert (turn.turn_id, turn.session_id) == ("r.2", "s")
     assert turn.prompt == (
-        "The task is not done yet: test commands fail. Mend that.\n\n"
+        "The task is not done yet: test commands fail. Fix that.\n\n"
         "## `make test`: exit code 2\n````\nit is ``` broken\n````\n\n"
-        "## `make e2e`: did not end in time\nIt printed nothing."
+        "## `make e2e`: timed out\nIt printed nothing."
     )
 
 
@@ -121,7 +121,7 @@ def test_fresh_session_follows_on_one_that_had_its_turns() -> None:
     first = follows(request, ended(), FAILED)
     turn = goes_on(first)
     assert (turn.session_id, turn.host) == (None, "build1")
-    assert turn.prompt.startswith("mend it\n\n## So Far\nAnother session has worked on this before you")
+    assert turn.prompt.startswith("mend it\n\n## So Far\nA previous session worked on this but did not finish.")
     assert turn.prompt.endswith("exit code 2\n````\nit is ``` broken\n````")
     assert isinstance(first, NextTurn)
     assert reason(follows(request, ended(), FAILED, so_far=first.progress)) == ("gave_up", "max_sessions")
@@ -219,16 +219,16 @@ def test_commands_of_the_task_are_those_that_are_run() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"test_commands": []}, "nothing would tell"),
+        ({"test_commands": []}, "needs test_commands"),
         ({"done_field": "done"}, "done_field needs an output_schema"),
         ({"max_sessions": 0}, "max_sessions 0 needs"),
         ({"max_turns": 0}, "max_turns"),
         ({"turn": {"prompt": "x", "worktree": {"repository": "/srv"}}}, "needs keep_workspace"),
-        ({"test_commands": [" "]}, "test_commands.0: is no command"),
-        ({"turn": {"prompt": "x", "workspace": "/srv", "turn_id": "mine"}}, "turn: turn_id is made of run_id"),
+        ({"test_commands": [" "]}, "test_commands.0: is not a command"),
+        ({"turn": {"prompt": "x", "workspace": "/srv", "turn_id": "mine"}}, "turn: turn_id is derived from"),
         ({"turn": {"prompt": "x", "workspace": "srv"}}, "turn.workspace"),
         ({"run_id": "x" * 113}, "run_id"),
-        ({"until": "done"}, "until: is no known field"),
+        ({"until": "done"}, "until: is not a known field"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused_with_the_field_named(

@@ -59,7 +59,7 @@ def test_request_with_a_task_reads_back_as_what_it_became() -> None:
         ({"task": {}}, "task.description: is missing"),
         ({"task": {"description": " "}}, "task.description: is empty"),
         ({"task": {**WHOLE, "test_commands": ["make", ""]}}, "task.test_commands.1: is empty"),
-        ({"task": {**WHOLE, "priority": 1}}, "task.priority: is no known field"),
+        ({"task": {**WHOLE, "priority": 1}}, "task.priority: is not a known field"),
         ({"task": {"description": "a\0b"}}, "NUL"),
         ({"task": {"description": "x" * MAX_PROMPT_BYTES, "test_commands": ["y"]}}, "the limit is"),
     ],

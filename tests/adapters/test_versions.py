@@ -65,11 +65,11 @@ def test_version_is_judged_by_what_is_known_of_it(version: str | None, standing:
 def test_verdict_says_what_was_not_proved_and_what_goes_wrong() -> None:
     assert verdict_on("2.1.330", KNOWN).words is None
     assert verdict_on("2.1.50", KNOWN).words == (
-        "not proved with 2.1.50: success and resume were proved with 1.0.9, 2.1.197 and 2.1.330"
+        "not tested with 2.1.50: success and resume were tested with 1.0.9, 2.1.197 and 2.1.330"
     )
     assert verdict_on("1.0.128", KNOWN).words == "1.0.128 is known not to work: it says nothing of its end"
     plain = Versions(proved=("1.0", "1.2"))
-    assert verdict_on("1.1", plain).words == "not proved with 1.1, but with 1.0 and 1.2"
+    assert verdict_on("1.1", plain).words == "not tested with 1.1, only with 1.0 and 1.2"
     assert verdict_on("1.1", Versions()).words is None  # its adapter says nothing of versions
 
 

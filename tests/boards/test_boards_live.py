@@ -126,8 +126,8 @@ def test_books_say_what_was_spent(window: Window) -> None:
     """The numbers at the top of the money board: exact, also for models that are new in the range."""
     by_title: dict[str, Any] = {panel.title: panel for panel in PANELS if panel.board == "money"}
     (spent,) = window.samples(by_title["Spent"].targets[0])
-    (booked,) = window.samples(by_title["In the books"].targets[0])
-    parts = window.samples(by_title["A completed turn, by model"].targets[0])
-    (whole,) = window.samples(by_title["A completed turn"].targets[0])
+    (booked,) = window.samples(by_title["Total booked"].targets[0])
+    parts = window.samples(by_title["Cost per completed turn, by model"].targets[0])
+    (whole,) = window.samples(by_title["Cost per completed turn"].targets[0])
     assert spent == pytest.approx(booked) and spent > 0
     assert sum(parts) == pytest.approx(whole)

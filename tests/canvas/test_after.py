@@ -164,10 +164,10 @@ def test_turn_that_does_not_say_what_it_takes_is_refused(company: Company, recor
     before = company.turn(recording, f"{named}.before")
     silent = company.turn(recording, f"{named}.silent").set(immutable=False)
     chain(before, silent).apply_async()
-    assert refusal(company, f"{named}.silent").startswith("after: is missing, and the result of the task before")
+    assert refusal(company, f"{named}.silent").startswith("after: is missing, but the arguments include")
     alone = company.turn_after(recording, f"{named}.alone", {"prompt": "text"})
     alone.apply_async()
-    assert refusal(company, f"{named}.alone").startswith("after: takes from the result of the task before")
+    assert refusal(company, f"{named}.alone").startswith("after: needs the preceding task's result")
     unfit = company.turn_after(recording, f"{named}.unfit", {"prompt": "body"})
     unfit.apply_async(("text",))
     assert refusal(company, f"{named}.unfit") == "after.prompt: there is no body in the result, which is a string"
@@ -179,13 +179,13 @@ def test_turn_without_a_request_is_not_answered_with_the_result_before(
     """That names the turn before as its turn_id."""
     empty = company.app.signature(TASK, queue="runturn", task_id=f"{named}.empty")
     chain(company.turn(recording, f"{named}.before"), empty).apply_async()
-    assert refusal(company, f"{named}.empty").startswith("request: is missing, only the result of the task before")
+    assert refusal(company, f"{named}.empty").startswith("request: is missing (got only the preceding")
 
 
 def test_named_arguments_are_refused(company: Company, recording: Path, named: str) -> None:
     request = company.turn(recording, named).args[0]
     company.app.send_task(TASK, [request], {"retries": 3}, task_id=named, queue="runturn")
-    assert refusal(company, named).startswith("kwargs: has to be empty")
+    assert refusal(company, named).startswith("kwargs: must be empty")
 
 
 def test_session_of_turns_follows_on_a_turn_and_a_turn_on_it(
@@ -230,8 +230,8 @@ def test_client_refuses_a_request_that_no_result_could_complete(ours: Celery) ->
     session = {"turn": {"after": {"prompt": "text", "session": True}}, "test_commands": ["true"]}
     assert turn_signature_after(ours, session).task == SESSION_TASK
     for bad, says in (
-        ({**good, "promt": "x"}, "promt: is no known field"),
-        ({**good, "after": {"promt": "x"}}, "after.promt: is no known field"),
+        ({**good, "promt": "x"}, "promt: is not a known field"),
+        ({**good, "after": {"promt": "x"}}, "after.promt: is not a known field"),
         ({**good, "after": None}, "after: is missing"),
         ({"after": {"prompt": "text"}}, "workspace: is required"),
         ({**session, "max_turns": 0}, "max_turns: "),

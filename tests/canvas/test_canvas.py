@@ -189,7 +189,8 @@ def test_body_of_a_chord_comes_once_its_queue_is_there(fleet: Fleet, recording: 
     chord(header)(company.body("body").set(queue="later"))
     if isinstance(fleet, RabbitFleet):
         until(
-            lambda: worker.log.read_bytes().count(b"a task is told later") > 1, "the worker to have tried it twice"
+            lambda: worker.log.read_bytes().count(b"a task's end will be delivered later") > 1,
+            "the worker to have tried it twice",
         )
     with company.app.connection_for_read() as connection, connection.SimpleQueue("later") as queue:
         message = queue.get(timeout=WAIT_S)

@@ -226,7 +226,7 @@ def test_map_is_told_once_the_queue_of_its_link_and_the_result_backend_are_there
 ) -> None:
     with fleet_on("rabbitmq", tmp_path, request) as fleet:
         worker, company = fleet.start_worker(), Company(fleet)
-        tried = lambda: worker.log.read_bytes().count(b"a task is told later")  # noqa: E731
+        tried = lambda: worker.log.read_bytes().count(b"a task's end will be delivered later")  # noqa: E731
         mapping = mapped(company, company.turn(recording, "a.part").args[0])
         answer = sent(mapping, link=company.body("linked").set(queue="later"))
         until(lambda: tried() > 1, "the worker to have tried it twice")
@@ -282,14 +282,14 @@ def test_map_without_chords_is_refused_by_name(tmp_path: Path, vhost: Vhost) -> 
         (letter,) = until(lambda: fleet.ledger.dead_letters.newest(2), "its message to be put aside")
     assert (letter.task_id, letter.reason) == (
         "refused",
-        "celery.map over turns needs a result backend with chords (RUNTURN_RESULT_URL): send a group",
+        "celery.map over turns needs a result backend that supports chords (RUNTURN_RESULT_URL): send a group",
     )
 
 
 def test_chunks_that_are_to_be_split_in_a_worker_are_refused(company: Company) -> None:
     arguments = {"task": company.app.signature(TASK), "it": [], "n": 1}
     answer = company.app.send_task("celery.chunks", (), arguments, queue="runturn")
-    with pytest.raises(Exception, match=r"^celery.chunks is split by its producer: send chunks"):
+    with pytest.raises(Exception, match=r"^celery.chunks must be split by its producer: send chunks"):
         answer.get(timeout=WAIT_S)
 
 

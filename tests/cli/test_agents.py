@@ -39,7 +39,7 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
 ) -> None:
     program = _claude(tmp_path / "bin" / "claude", "echo '2.1.330 (Claude Code)'")
     monkeypatch.setenv("RUNTURN_AGENTS", json.dumps({"claude-code": {"command": str(program)}}))
-    assert "no credentials in its environment, so it needs a login of its own" in cli("agents").out
+    assert "no credentials in its environment, so it must be logged in already" in cli("agents").out
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret-secret-secret")
     agent = _agents(cli)["claude-code"]
     assert (agent["healthy"], agent["version"], agent["warning"]) == (True, "2.1.330", None)
@@ -59,7 +59,7 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
 @pytest.mark.parametrize(
     ("says", "healthy", "field", "words"),
     [
-        ("echo 3.0.0", True, "warning", "not proved with 3.0.0: success with tools, resume, "),
+        ("echo 3.0.0", True, "warning", "not tested with 3.0.0: success with tools, resume, "),
         ("echo 2.1.200", True, "warning", "2.1.197 and 2.1.330"),
         ("echo what; exit 1", False, "problem", "--version failed"),
         ("exit 0", False, "problem", "--version failed"),
@@ -81,7 +81,7 @@ def test_missing_program_and_silent_host_are_reports_too(cli: Cli, monkeypatch: 
     monkeypatch.setenv("RUNTURN_SSH_HOSTS", '[{"name": "gone", "address": "127.0.0.1", "port": 1}]')
     agents = cli("agents", "--json").document["agents"]
     problems = {(agent["agent"], agent["host"]): agent["problem"] for agent in agents}
-    assert "/nowhere/claude is not there" in problems["claude-code", "local"]
+    assert "/nowhere/claude not found" in problems["claude-code", "local"]
     assert "cannot be reached" in problems["claude-code", "gone"]
     assert "cannot be reached" in problems["scripted", "gone"]
     assert {agent["host"] for agent in cli("agents", "--json", "--host", "local").document["agents"]} == {"local"}
@@ -130,7 +130,7 @@ def test_needs_of_the_command_line_leave_the_agent_open() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--need", "speed"), "needs.speed: is no known field"),
+        (("--need", "speed"), "needs.speed: is not a known field"),
         (("--need", "billing=gold"), "needs.billing.0"),
         (("--need", "language="), "needs.language"),
         (

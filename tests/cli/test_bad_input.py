@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.protocol.result import Status
+from adapters.protocol.session_request import SessionRequest
 from tests.cli.conftest import Cli
 from tests.workers.fleet import RUNTURN, WAIT_S, Fleet, told
 from workers.app import QUEUE, TASK, create_app
@@ -36,7 +37,7 @@ def _one_line(text: str, *parts: str) -> None:
         (("x", "--label", "team"), ("labels", "'team'", "NAME=VALUE")),
         (("x", "--label", "team="), ("labels.team",)),
         (("x", "--option", "max_turns"), ("options", "NAME=VALUE")),
-        (("x", "--option", "max_turn=3"), ("options.max_turn", "no known field")),
+        (("x", "--option", "max_turn=3"), ("options.max_turn", "not a known field")),
         (("x", "--option", "max_turns=0"), ("options.max_turns", "greater than or equal to 1")),
         (("x", "--option", "permission_mode=yolo"), ("options.permission_mode", "bypassPermissions")),
         (("x", "--resume", "s1", "-o", "session_persistence=false"), ("options.session_persistence",)),
@@ -99,7 +100,7 @@ def test_prompt_argument_that_is_not_utf8_is_refused_by_the_real_program(tmp_pat
 @pytest.mark.parametrize(
     ("fields", "parts"),
     [
-        ({"prmpt": "x"}, ("prmpt", "no known field")),
+        ({"prmpt": "x"}, ("prmpt", "not a known field")),
         ({"workspace": "src"}, ("workspace", "absolute path")),
         ({"workspace": None}, ("workspace",)),
         ({"prompt": "a\0b"}, ("prompt", "NUL")),
@@ -109,7 +110,7 @@ def test_prompt_argument_that_is_not_utf8_is_refused_by_the_real_program(tmp_pat
         ({"turn_timeout_ms": -1}, ("turn_timeout_ms", "greater than or equal to 1")),
         ({"max_cost_usd": -1}, ("max_cost_usd", "greater than 0")),
         ({"output_schema": {"type": "objekt"}}, ("output_schema", "not a JSON Schema")),
-        ({"agent": "claude-code", "options": {"modell": "x"}}, ("options.modell", "no known field")),
+        ({"agent": "claude-code", "options": {"modell": "x"}}, ("options.modell", "not a known field")),
     ],
 )
 def test_bad_document_of_a_producer_is_answered_with_the_field_named(
@@ -195,6 +196,15 @@ def test_agent_that_cannot_be_started_fails_the_turn_once(fleet_cli: Cli, crew: 
 def test_recording_that_is_not_there_fails_the_turn_once(fleet_cli: Cli) -> None:
     said = fleet_cli("run", "x", "-o", "recording=/nowhere", "--json")
     assert (said.status, said.document["status"], said.document["attempts"]) == (1, "failed", 1)
+
+
+def test_events_of_a_session_have_no_number_to_watch_from(fleet_cli: Cli, crew: Fleet) -> None:
+    document = {"run_id": "no-number", "turn": {"prompt": "p", "workspace": "/w"}, "test_commands": ["true"]}
+    crew.ledger.session_runs.submit(SessionRequest.parse(document), 1.0)
+    crew.ledger.session_runs.cancel("no-number", 1.0)
+    said = fleet_cli("watch", "no-number", "--after", "3")
+    assert (said.status, said.out) == (2, "")
+    _one_line(said.err, "--after is for a single turn")
 
 
 @pytest.mark.parametrize("command", ["watch", "result", "cancel"])

@@ -31,7 +31,7 @@ def test_list_is_a_table_with_what_is_left_and_until_when(cli: Cli) -> None:
     cli("budget", "set", "project=web", "1234.5", "--per", "week")
     said = cli("budget", "list")
     title, row = said.out.splitlines()
-    assert title.split() == ["budget", "per", "limit", "spent", "reserved", "left", "begins", "anew"]
+    assert title.split() == ["budget", "per", "limit", "spent", "reserved", "left", "resets"]
     assert row.split()[:6] == ["project=web", "week", "$1,234.5000", "$0.0000", "$0.0000", "$1,234.5000"]
     ends = {Period.WEEK.end(before), Period.WEEK.end(time.time())}  # a week may have ended just now
     assert row.split()[6] in {time.strftime("%Y-%m-%d", time.gmtime(end)) for end in ends}
@@ -53,7 +53,7 @@ def test_no_budget_is_an_empty_document(cli: Cli) -> None:
         (("set", "project=web", "inf", "--per", "day"), ("USD", "finite")),
         (("set", "project=web", "1e9", "--per", "day"), ("USD", "less than or equal to 10000000")),
         (("set", "project=web", "5", "--per", "day", "--reserve", "0"), ("reserve", "greater than or equal")),
-        (("set", "project=web", "5", "--per", "day", "--reserve", "6"), ("reserve", "more than the whole budget")),
+        (("set", "project=web", "5", "--per", "day", "--reserve", "6"), ("reserve", "exceeds the whole budget")),
         (("set", "project=web", "5"), ("--per", "day, week, month, total", "--help")),
         (("set", "project=web", "5", "--per", "year"), ("--per", "'year'")),
         (("set", "project=web", "--per", "day"), ("USD", "--help")),
@@ -79,7 +79,7 @@ def test_turn_over_budget_fails_with_what_to_do(fleet_cli: Cli, recording: Path)
     assert fleet_cli(*turn).status == 0  # it reserved the whole budget, and cost more
     said = fleet_cli(*turn)
     assert said.status == 1
-    assert f"budget_exceeded: the budget {label} is $0.01 in total: $0.0117 is spent" in said.out
+    assert f"budget_exceeded: budget {label} allows $0.01 in total: $0.0117 spent" in said.out
     assert f"runturn budget set {label} USD --per total" in said.out
     (row,) = fleet_cli("budget", "list", "--json").document
     assert (row["spent_usd"], row["reserved_usd"], row["resets_at"]) == (0.0117, 0.0, None)

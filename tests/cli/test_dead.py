@@ -73,12 +73,12 @@ def test_show_has_bytes_that_are_no_text(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("letters")
 def test_remove_forgets_what_is_named(cli: Cli) -> None:
-    assert cli("dead", "remove", "aa").out == "aa is removed\n"
+    assert cli("dead", "remove", "aa").out == "aa removed\n"
     assert [row["letter_id"] for row in cli("dead", "list", "--json").document] == ["bb"]
     said = cli("dead", "remove", "aa")
     assert said.status == 2
     assert "there is no dead letter 'aa'" in said.err
-    assert cli("dead", "remove", "--all").out == "bb is removed\n"
+    assert cli("dead", "remove", "--all").out == "bb removed\n"
     assert cli("dead", "list", "--json").document == []
 
 
@@ -86,13 +86,13 @@ def test_remove_forgets_what_is_named(cli: Cli) -> None:
 def test_what_cannot_be_sent_again_says_why_and_stays(cli: Cli) -> None:
     said = cli("dead", "retry", "bb")
     assert said.status == 2
-    assert "bb cannot be queued again: it was 1,000,000,000 bytes long" in said.err
+    assert "bb cannot be requeued: its body of 1,000,000,000 bytes was too long" in said.err
     assert len(cli("dead", "list", "--json").document) == 2
 
 
 @pytest.mark.usefixtures("letters")
 def test_retry_queues_and_removes(cli: Cli) -> None:
-    assert cli("dead", "retry", "aa").out == "aa is queued again\n"
+    assert cli("dead", "retry", "aa").out == "aa requeued\n"
     assert [row["letter_id"] for row in cli("dead", "list", "--json").document] == ["bb"]
 
 
@@ -109,5 +109,14 @@ def test_retry_without_a_broker_keeps_the_message(cli: Cli, monkeypatch: pytest.
 def test_none_named_is_a_mistake_and_not_all_of_them(cli: Cli, command: str) -> None:
     said = cli("dead", command)
     assert said.status == 2
-    assert "or say --all" in said.err
+    assert "or --all" in said.err
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize("command", ["retry", "remove"])
+def test_ids_beside_all_are_a_mistake(cli: Cli, command: str) -> None:
+    said = cli("dead", command, "aa", "--all")
+    assert (said.status, said.out) == (2, "")
+    assert "not both" in said.err
+    assert len(cli("dead", "list", "--json").document) == 2

@@ -43,7 +43,7 @@ def test_fresh_machine_is_told_what_to_do_and_nothing_is_started(cli: Cli, tmp_p
     said = cli("doctor")
     assert (said.status, said.err) == (1, "")
     assert (
-        "✗ broker            the embedded one is not running\n    → start it, with a worker: runturn up"
+        "✗ broker            the embedded broker is not running\n    → start it, with a worker: runturn up"
         in said.out
     )
     assert not EmbeddedBroker(tmp_path / "state" / "broker").running()
@@ -54,7 +54,7 @@ def test_worker_of_other_queues_is_told(fleet_cli: Cli, monkeypatch: pytest.Monk
     monkeypatch.setattr("workers.doctor.installation._PING_S", 2.0)
     check = _checks(fleet_cli("doctor", "--json").document)["worker"]
     assert not check["ok"]
-    assert re.fullmatch(r"none that answers consumes turns: runturn@\S+ consumes runturn", check["detail"])
+    assert re.fullmatch(r"no answering worker consumes turns: runturn@\S+ consumes runturn", check["detail"])
 
 
 def test_missing_agent_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

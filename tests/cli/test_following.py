@@ -105,7 +105,7 @@ def test_second_ctrl_c_leaves_the_turn_to_its_worker(fleet: Fleet, slow: Path) -
         program.interrupt()
         status, out, err = program.ended()
     assert (status, out) == (130, "")
-    assert "left to its worker; see: runturn result left" in err
+    assert "no longer waiting for the turn; see: runturn result left" in err
     assert fleet.result("left").status is Status.CANCELLED
     fleet.assert_nothing_left()
 

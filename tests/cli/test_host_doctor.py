@@ -96,7 +96,7 @@ def test_healthy_host_has_all_that_a_turn_needs(
     assert list(checks) == [*CONNECTION, *names]
     assert checks["spool directory"]["detail"].startswith(f"{tmp_path}/spool, ")
     assert checks["channels"]["detail"] == "8 shells on one connection"
-    assert checks["clock"]["detail"] == "as ours"
+    assert checks["clock"]["detail"] == "same as ours"
     assert checks["spools"]["detail"] == "0 running, 0 left over"
     assert list((tmp_path / "spool").iterdir()) == []
     assert not (tmp_path / "state" / "ledger.sqlite3").exists()  # nobody had to look into it
@@ -208,7 +208,7 @@ def test_directories_are_those_of_whoever_logs_in(cli: Cli, configure: Configure
         configure(_host(sshd, user=user.name, spool_dir="/usr/turns"))
         locked = _of(cli("doctor", "--host", "h1", "--json"))["spool directory"]
     assert [checks[f"workspaces {root}"]["ok"] for root in roots] == [True, False, False]
-    assert checks["workspaces /usr"]["detail"] == "cannot be written"
+    assert checks["workspaces /usr"]["detail"] == "not writable"
     assert "no such workspace" in checks[f"workspaces {free}/missing"]["detail"]
     assert "workspace_roots of h1" in checks[f"workspaces {free}/missing"]["remedy"]
     assert (said.status, checks["spool directory"]["ok"], checks["spools"]["ok"]) == (1, True, True)
@@ -257,13 +257,13 @@ def test_credentials_are_told_by_name_and_place(
         said = cli("doctor", "--host", "h1", "--json")
     assert _of(said)["agent claude-code"]["detail"].split("; ") == [
         "version 9.8.7",
-        "not proved with 9.8.7: success with tools, resume, structured output, API refusal, rate limit, cut "
-        "stream, cancel, kill of agent and worker and requests beside the conversation were proved with "
+        "not tested with 9.8.7: success with tools, resume, structured output, API refusal, rate limit, cut "
+        "stream, cancel, kill of agent and worker and requests outside the conversation were tested with "
         "2.0.76, 2.1.0, 2.1.32, 2.1.69, "
         "2.1.105, 2.1.197 and 2.1.330",
         "credentials in the worker's environment: ANTHROPIC_API_KEY",
         "credentials in the environment of h1: CLAUDE_CODE_USE_BEDROCK, AWS_PROFILE",
-        "not forwarded, since env of h1 does not name them: ANTHROPIC_AUTH_TOKEN",
+        "not forwarded, as env of h1 does not list them: ANTHROPIC_AUTH_TOKEN",
     ]
     assert _of(said)["agent claude-code"]["warning"]
     assert "secret-" not in said.out
@@ -285,7 +285,7 @@ def test_few_sessions_on_a_connection_cost_more_connections(cli: Cli, configure:
     [
         (-3600.0, False, "s behind ours"),
         (-30.0, True, "s behind ours"),
-        (0.0, True, "as ours"),
+        (0.0, True, "same as ours"),
         (30.0, True, "s ahead of ours"),
         (3600.0, False, "s ahead of ours"),
     ],
@@ -329,7 +329,7 @@ def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
         asyncio.run(_abandoned(str(spool), tmp_path, "known.1"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == f"0 running, 0 left over, 1 without a worker: turn {claim.turn_id}"
-        assert "start one if none runs, and it will go on with them" in check["remedy"]
+        assert "start one if none is running, and it takes them over" in check["remedy"]
         assert "otherwise they end with their lease" in check["remedy"]
     finally:
         ledger.close()
@@ -384,7 +384,7 @@ def test_ssh_config_that_hangs_does_not_keep_the_doctor_from_its_end(
     (tmp_path / "ssh_config").write_text(f'Match exec "until [ -e {tmp_path}/open ]; do sleep 0.05; done"\n')
     configure(_host(sshd), config_file=f"{tmp_path}/ssh_config", connect_timeout_ms=300)
     try:
-        assert "is not read within the connect timeout" in _only_failure(cli, "login")["detail"]
+        assert "could not be read within the connect timeout" in _only_failure(cli, "login")["detail"]
     finally:
         (tmp_path / "open").touch()
 

@@ -81,7 +81,7 @@ def test_turn_queued_without_a_worker_waits_for_one(cli: Cli) -> None:
     assert cli("history", "--status", "queued", "--json").document[0]["turn_id"] == turn_id
     late = cli("result", turn_id, "--timeout", "0")
     assert (late.status, late.out) == (3, "")
-    _one_line(late.err, turn_id, "it goes on")
+    _one_line(late.err, turn_id, "it is still running")
 
 
 def test_cancel_of_a_queued_turn_needs_no_worker(cli: Cli) -> None:

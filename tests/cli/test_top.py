@@ -96,7 +96,7 @@ def test_a_cancel_that_was_asked_for_shows_at_once(ledger: Ledger) -> None:
     fill(ledger, NOON)
     ledger.queue.cancel("runs", NOON)
     doing = {turn.turn_id: turn.doing for turn in Survey(ledger, price, {}).look(NOON, 100).turns}
-    assert doing["runs"] == "is to be cancelled"
+    assert doing["runs"] == "cancelling"
 
 
 def test_a_second_look_reads_only_what_is_new(ledger: Ledger) -> None:
@@ -124,8 +124,8 @@ def test_once_prints_plain_text_for_pipes(cli: Cli, ledger: Ledger) -> None:
     assert (said.status, said.err) == (0, "")
     assert "\x1b" not in said.out
     lines = said.out.splitlines()
-    assert "2 running · 1 ready (the oldest for 5" in lines[0] and "parked: 2 rate_limited" in lines[0]
-    assert lines[1].startswith("last hour $0.2500 (without 3,520 unpriced), 7,040 tokens")
+    assert "2 running · 1 ready (oldest: 5" in lines[0] and "parked: 2 rate_limited" in lines[0]
+    assert lines[1].startswith("last hour $0.2500 (excluding 3,520 unpriced), 7,040 tokens")
     assert "budget team=web/day: $0.00 + $1.00 reserved of $5.00" in lines
     (runs,) = (line for line in lines if line.startswith("runs"))
     assert "issue-bot" in runs and "≥ 1,010" in runs and "Bash make" in runs

@@ -58,7 +58,7 @@ SOURCE = TranscriptSource(
 SHOWN = """\
 ▸ scripted on build1, attempt 1
 I will \N{REPLACEMENT CHARACTER}[2J look.
-  ↻ overloaded: 529 — again in 10.0 s
+  ↻ overloaded: 529 — retry in 10.0 s
 ▸ scripted on build1, attempt 2
 Here it is.
 stderr of attempt 2:
@@ -105,7 +105,7 @@ def test_turn_that_the_archive_does_not_have(shown: Cli, tmp_path: Path) -> None
             ledger.queue.submit_many([TurnRequest(turn_id=turn_id, prompt="x", workspace="/")], 1.0)
         ledger.queue.settle_unclaimed("t4", refused("t4", TurnCancelled("by the test")), 2.0)
     assert "turn t3 has not ended yet; see: runturn watch t3" in shown("transcript", "t3").err
-    assert "if it has just ended, try again; its events: runturn watch t4" in shown("transcript", "t4").err
+    assert "if it has just ended, try again; for its events: runturn watch t4" in shown("transcript", "t4").err
 
 
 def test_damaged_transcript_and_archive_that_is_away(
@@ -135,7 +135,7 @@ def test_url_of_no_file_system(shown: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     said = shown("transcript", "t1")
     assert (said.status, said.out) == (2, "")
     assert said.err.startswith(
-        "runturn: RUNTURN_TRANSCRIPTS_URL: transcripts_url: there is no file system 'nonsense'"
+        "runturn: RUNTURN_TRANSCRIPTS_URL: transcripts_url: file system 'nonsense' is not available"
     )
 
 

@@ -94,7 +94,7 @@ def test_status_has_time_tokens_cost_and_the_tool_in_hand() -> None:
 def test_numbers_are_exact_once_the_agent_has_reported() -> None:
     report = ev.Report("success", by_model={MODEL: ModelUsage(Tokens(1000, 500, 0, 0), 0.0105)})
     view = view_of(AttemptStarted(1, "a", "h"), ev.TokenUsage(MODEL, Tokens(1000, 1)), ev.TurnCompleted(report))
-    assert view.status == "0.0 s · 1,500 tokens · $0.0105 · ending"
+    assert view.status == "0.0 s · 1,500 tokens · $0.0105 · finishing"
 
 
 def test_model_without_a_price_is_never_free() -> None:
@@ -124,12 +124,12 @@ def test_what_goes_wrong_is_shown() -> None:
     assert shown == [
         "  → Bash false",
         "  ✗ Bash 1.2 s: exit code 1",
-        "  … API: 529; again in 2.5 s (try 1 of 10)",
+        "  … API: 529; retry in 2.5 s (1 of 10)",
         "  … big → small (overloaded)",
         "  … account limit five_hour: allowed_warning",
         "  ? unreadable line: {{{",
         "  ✗ the adapter of agent a is at fault",
-        "  ↻ overloaded: the API is overloaded — again in 4.0 s",
+        "  ↻ overloaded: the API is overloaded — retry in 4.0 s",
     ]
 
 

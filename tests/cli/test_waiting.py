@@ -49,7 +49,7 @@ def test_run_says_once_what_a_silent_turn_waits_for(monkeypatch: pytest.MonkeyPa
 
     def reason() -> str:
         asked.set()
-        return "it waits for a free slot"
+        return "waiting for a free slot"
 
     def events() -> Iterator[dict[str, Any]]:
         chosen, started = wire(AgentChosen("scripted", "free"), AttemptStarted(1, "scripted", "local"))
@@ -58,7 +58,7 @@ def test_run_says_once_what_a_silent_turn_waits_for(monkeypatch: pytest.MonkeyPa
         yield started
 
     said = _shown(events(), reason, monkeypatch)
-    assert said.count("it waits for a free slot") == 1
+    assert said.count("waiting for a free slot") == 1
     assert "▸ scripted on local, attempt 1" in said
 
 
@@ -88,7 +88,7 @@ def test_turn_that_starts_at_once_is_not_explained() -> None:
 def test_queued_turn_waits_for_a_slot(ledger: Ledger) -> None:
     ledger.queue.submit_many([_request("a"), _request("b")], NOW)
     assert reason_to_wait(ledger, "a", NOW) == (
-        "it waits for a free slot on a host that it may run on: agents at work: none; others in the queue: 1. "
+        "waiting for a free slot on an eligible host; running agents: none; other turns in the queue: 1. "
         "See: runturn top"
     )
 
@@ -100,12 +100,12 @@ def test_parked_turn_waits_for_what_it_was_parked_for(ledger: Ledger) -> None:
     ledger.queue.wait(claim, NOW + 60, "session_in_use", NOW)
     said = reason_to_wait(ledger, "a", NOW)
     assert said is not None
-    assert said.startswith("it waits, session_in_use (Another turn is running in this session), and is looked at")
+    assert said.startswith("waiting (session_in_use: Another turn is running in this session); next check at")
 
 
 def test_turn_that_is_to_start_later_says_when(ledger: Ledger) -> None:
     ledger.queue.admit(_request("a"), "a", NOW, NOW + 3600)
-    assert str(reason_to_wait(ledger, "a", NOW)).startswith("it is to start at ")
+    assert str(reason_to_wait(ledger, "a", NOW)).startswith("starts at ")
 
 
 def test_history_shows_what_a_parked_turn_waits_for_as_no_failure(cli: Cli, tmp_path: Path) -> None:

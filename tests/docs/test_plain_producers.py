@@ -84,8 +84,8 @@ for name, asked, options in (
     except Exception as failed:
         print(type(failed).__module__, type(failed).__name__, *failed.args[:2], sep=" | ")
 """
-SEEN = r"""celery.exceptions | TurnFailed | invalid_request | promt: is no known field; did you mean prompt\?
-celery.exceptions | TurnFailed | invalid_request | .*nothing would tell that it is done.*
+SEEN = r"""celery.exceptions | TurnFailed | invalid_request | promt: is not a known field; did you mean prompt\?
+celery.exceptions | TurnFailed | invalid_request | .*needs test_commands .* or done_field.*
 celery.exceptions | MessageRefused | there is no task 'runturn.no_such_task'
 celery.exceptions | MessageRefused | the content type 'application/x-python-serialize' is not accepted; .*
 celery.exceptions | TaskRevokedError | expired
@@ -164,8 +164,8 @@ def test_turns_take_from_the_tasks_before_what_the_document_says(
     taken = {request.prompt.partition("\n")[0]: request for request in requests if request is not None}
     assert taken["Carry out this plan."].prompt == f"Carry out this plan.\n\n<result>\n{text}\n</result>"
     assert taken["Plan a release from these reports."].prompt.count(text) == 2
-    assert taken["Now mend its tests."].session_id
-    assert taken["Now mend its tests."].prompt == "Now mend its tests."
+    assert taken["Now fix its tests."].session_id
+    assert taken["Now fix its tests."].prompt == "Now fix its tests."
 
 
 def test_producer_sees_how_tasks_end(plain: Path, fleet: Fleet, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from workers.brokers.redis_transport import UNACKED
 from workers.brokers.settings import QUEUE, events_exchange
 from workers.events.bus import routing_key
 
-CANVAS = ("Mend the parser.", "Check the parser.", "Read the API.", "Read the docs.", "Plan a release.")
+CANVAS = ("Fix the parser.", "Check the parser.", "Read the API.", "Read the docs.", "Plan a release.")
 DOCUMENT = page("docs/producers.md")
 
 
@@ -56,7 +56,7 @@ def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Mo
     scripts = (
         Script("producers", answers[:4], keyword="What is in here?"),
         Script("parts", answers[4:], keyword="Read part"),
-        Script("mending", mended, keyword="Mend the build."),
+        Script("mending", mended, keyword="Fix the build."),
         *(
             Script(f"canvas-{number}", (Reply((Text("A plan."),), Usage(100, 20)),), keyword=prompt)
             for number, prompt in enumerate(CANVAS)

@@ -73,7 +73,7 @@ def test_nothing_that_was_said_is_sent(fleet: CompanyFleet, sentry: SentryServer
     fleet.run(fleet.failing("telling"))
     event_of(sentry, "telling")
     sent = json.dumps(sentry.items)
-    assert "an attempt begins" in sent, "what the worker logs is sent along"
+    assert "attempt started" in sent, "what the worker logs is sent along"
     assert "runturn.run_turn" in {item["transaction"] for kind, item in sentry.items if kind == "transaction"}
     for said in (PROMPT, SECRET, WORDS):
         assert said not in sent

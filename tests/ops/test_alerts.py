@@ -80,7 +80,7 @@ def test_runbook_has_a_section_for_every_alert_and_no_other() -> None:
 @pytest.mark.parametrize("name", ALERTS)
 def test_runbook_section_has_its_three_parts(name: str) -> None:
     section = RUNBOOK.read_text().partition(f"\n### {name}\n")[2].partition("\n#")[0]
-    assert re.findall(r"^\*\*([\w ]+)\.\*\*", section, re.MULTILINE) == ["Means", "Look", "Do"]
+    assert re.findall(r"^\*\*([\w ]+)\.\*\*", section, re.MULTILINE) == ["Meaning", "Check", "Action"]
 
 
 def test_commands_are_those_of_the_program() -> None:

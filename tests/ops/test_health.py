@@ -31,7 +31,7 @@ def failing(text: str) -> Callable[[], None]:
 
 def test_dependency_that_answers_is_no_problem() -> None:
     broker = Dependency("broker", lambda: None)
-    assert broker.problem() == "it was not asked yet"
+    assert broker.problem() == "not checked yet"
     broker.ask()
     assert (broker.problem(), broker.answers()) == (None, True)
 

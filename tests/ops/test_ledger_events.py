@@ -40,7 +40,7 @@ def test_successor_that_offers_everything_again_stores_only_what_is_new(ledger: 
 def test_gap_is_refused(ledger: Ledger) -> None:
     claim = claimed(ledger)
     ledger.events.append(claim, 1, lines(1, 3))
-    with pytest.raises(EventGap, match="event 5 offered, but 3 is the last one stored"):
+    with pytest.raises(EventGap, match="event 5 offered, but the last one stored is 3"):
         ledger.events.append(claim, 5, lines(5, 6))
 
 

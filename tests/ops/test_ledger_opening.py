@@ -91,7 +91,7 @@ def test_ledger_of_a_newer_version_is_left_alone(ledger_url: str) -> None:
     with engine_of(ledger_url).begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0042'"))
     with pytest.raises(
-        LedgerTooNew, match="has schema 0042, this runturn knows schemas up to 0001: upgrade runturn"
+        LedgerTooNew, match="has schema 0042, this runturn supports schemas up to 0001: upgrade runturn"
     ):
         Ledger.open(ledger_url)
 
@@ -114,7 +114,7 @@ def test_url_of_no_use_is_refused(url: str) -> None:
 
 
 def test_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerUnavailable, match=r"No such file or directory; does its dir.*RUNTURN_LEDGER_URL"):
+    with pytest.raises(LedgerUnavailable, match=r"No such file or directory; check that its .*RUNTURN_LEDGER_URL"):
         Ledger.open(f"sqlite:///{tmp_path}/nowhere/ledger.sqlite3")
 
 
@@ -189,7 +189,7 @@ def _limit_size(ledger: Ledger) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_read_only_directory_is_unavailable(sqlite_url: str) -> None:
     file_of(sqlite_url).parent.chmod(0o500)
-    with pytest.raises(LedgerUnavailable, match="Permission denied; does its directory exist"):
+    with pytest.raises(LedgerUnavailable, match="Permission denied; check that its directory exists"):
         Ledger.open(sqlite_url)
 
 

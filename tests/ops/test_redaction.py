@@ -189,6 +189,7 @@ def test_key_is_known_by_its_looks(key: str, before: str) -> None:
     ("text", "clean"),
     [
         ("curl -H 'Authorization: Bearer abcDEF123456._-~'", "curl -H 'Authorization: Bearer [redacted]'"),
+        ("BeaReR abcDEF123456", "BeaReR [redacted]"),
         ('{"authorization": "Basic dXNlcjpodW50ZXIy"}', '{"authorization": "Basic [redacted]"}'),
         ("redis://:hunter22@h/0 and amqp://me:h%40@h/v", "redis://:[redacted]@h/0 and amqp://me:[redacted]@h/v"),
         ("export DB_PASSWORD='hunter22' X=1", "export DB_PASSWORD='[redacted]' X=1"),

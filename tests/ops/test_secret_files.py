@@ -52,7 +52,7 @@ def test_environment_beats_the_secret_and_the_secret_beats_the_configuration(
 
 def test_a_misspelt_secret_is_refused_by_its_name(secrets: Path) -> None:
     (secrets / "runturn_brokerurl").write_text("redis://file")
-    with pytest.raises(SettingsError, match=r"RUNTURN_BROKERURL.*there is no such setting"):
+    with pytest.raises(SettingsError, match=r"RUNTURN_BROKERURL.*no such setting"):
         load_settings()
 
 
@@ -64,7 +64,7 @@ def test_a_directory_that_is_not_there_is_named(secrets: Path, monkeypatch: pyte
 
 def test_variable_that_nobody_would_take_for_a_secret_is_refused(secrets: Path) -> None:
     (secrets / "MY_LOGIN").write_text("correct horse battery staple")
-    with pytest.raises(SettingsError, match=r"MY_LOGIN: its name does not say that it is a secret; let it end in"):
+    with pytest.raises(SettingsError, match=r"MY_LOGIN: its name does not mark it as a secret; end it in"):
         secret_files.variables({"RUNTURN_SECRETS_DIR": str(secrets)})
 
 

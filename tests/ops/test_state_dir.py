@@ -39,7 +39,7 @@ def test_directory_that_does_not_take_files_is_refused() -> None:
 
 def test_directory_that_others_can_write_in_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(SettingsError, match=r"can be written by other users \(run: chmod 700"):
+    with pytest.raises(SettingsError, match=r"is writable by other users \(run: chmod 700"):
         StateDir.open(tmp_path)
 
 

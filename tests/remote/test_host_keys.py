@@ -127,7 +127,7 @@ async def test_a_host_with_several_keys_is_asked_for_the_one_that_is_known(own: 
 async def test_a_strict_worker_refuses_a_new_host_and_says_how_to_add_it(sshd: Sshd, own: Path) -> None:
     keys = HostKeys(own, policy=HostKeyPolicy.STRICT)
     message = await refusal(sshd, keys)
-    assert "not known" in message
+    assert "key is unknown" in message
     assert f"ssh-ed25519 {sshd.host_fingerprint}" in message
     text, _, line = message.partition(f"add this line to {own}: ")
     assert text != message
@@ -141,7 +141,7 @@ async def test_the_key_of_the_default_port_does_not_count_for_another_port(
     sshd: Sshd, own: Path, others: Path
 ) -> None:
     others.write_text(sshd.host_key_line().replace(f"[{sshd.host}]:{sshd.port}", sshd.host) + "\n")
-    assert "not known" in await refusal(sshd, HostKeys(own, [others], HostKeyPolicy.STRICT))
+    assert "key is unknown" in await refusal(sshd, HostKeys(own, [others], HostKeyPolicy.STRICT))
 
 
 async def test_an_alias_is_known_without_a_port_as_openssh_has_it(sshd: Sshd, own: Path) -> None:
@@ -184,10 +184,10 @@ async def test_a_changed_key_is_refused_until_the_known_one_is_removed(
     known = sshd.host_fingerprint
     sshd.restart(new_host_key=True)
     message = await refusal(sshd, keys)
-    assert f"offers ssh-ed25519 {sshd.host_fingerprint}; known is ssh-ed25519 {known} ({own} line 3)" in message
+    assert f"offers ssh-ed25519 {sshd.host_fingerprint}; recorded: ssh-ed25519 {known} ({own} line 3)" in message
     subprocess.run(message.rpartition(": ")[2], shell=True, check=True, capture_output=True)
     if policy is HostKeyPolicy.STRICT:
-        assert "not known" in await refusal(sshd, keys)
+        assert "key is unknown" in await refusal(sshd, keys)
     else:
         await connect(sshd, keys)
         assert ssh(sshd, own)
@@ -198,7 +198,7 @@ async def test_a_known_host_that_has_only_a_key_of_another_type_has_changed(own:
         known = new_key()
         others.write_text(line_for(f"[{sshd.host}]:{sshd.port}", known) + "\n")
         message = await refusal(sshd, HostKeys(own, [others]))
-        assert f"offers ecdsa-sha2-nistp256 {sshd.host_fingerprint}; known is {describe(known)}" in message
+        assert f"offers ecdsa-sha2-nistp256 {sshd.host_fingerprint}; recorded: {describe(known)}" in message
         assert not ssh(sshd, others, "StrictHostKeyChecking=accept-new")
     assert not own.exists()
 
@@ -278,7 +278,7 @@ async def test_a_certificate_of_another_authority_is_refused(certified: Certifie
     certified.known_hosts.write_text(line_for("@cert-authority *", stranger) + "\n")
     message = await refusal(certified.sshd, HostKeys(own, [certified.known_hosts]))
     signer = asyncssh.import_public_key(certified.public_authority)
-    assert f"signed by {describe(signer)}; trusted is {describe(stranger)}" in message
+    assert f"signed by {describe(signer)}; trusted: {describe(stranger)}" in message
     assert f"add this line to {own}: @cert-authority [127.0.0.1]:{certified.sshd.port} ssh-ed25519" in message
     assert not own.exists()
 
@@ -396,7 +396,7 @@ async def test_of_two_new_keys_for_one_host_the_first_counts(own: Path) -> None:
     await checks[0].verified(first)
     with pytest.raises(HostKeyChanged, match=r"changed\. It offers") as refused:
         await checks[1].verified(second)
-    assert f"known is {describe(first)} ({own} line 1)" in refused.value.message
+    assert f"recorded: {describe(first)} ({own} line 1)" in refused.value.message
     await checks[2].verified(first)
     assert len(own.read_text().splitlines()) == 1
 
@@ -405,7 +405,7 @@ async def test_a_key_that_cannot_be_kept_is_an_error_that_names_the_file(sshd: S
     own.with_name("known_hosts.lock").mkdir(parents=True)
     with pytest.raises(HostAuthFailed) as failure:
         await connect(sshd, HostKeys(own))
-    assert f"host box: its host key cannot be kept in {own}" in str(failure.value)
+    assert f"host box: its host key cannot be recorded in {own}" in str(failure.value)
 
 
 async def test_a_frozen_writer_does_not_hold_up_the_others_for_ever(

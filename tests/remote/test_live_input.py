@@ -263,7 +263,7 @@ async def test_what_is_no_line_is_refused(lab: Lab, line: bytes) -> None:
 async def test_nothing_is_said_behind_the_end_or_to_a_turn_that_is_not_live(lab: Lab) -> None:
     turn = lab.follow(lab.spool(), live(lab))
     await turn.end_input()
-    with pytest.raises(ValueError, match="ended before"):
+    with pytest.raises(ValueError, match="already ended"):
         await turn.send(b"more")
     async with lab.follow(lab.spool(), lab.sh("cat")) as turn:
         with pytest.raises(ValueError, match="not live"):

@@ -60,7 +60,7 @@ async def test_a_reader_misses_nothing_of_a_channel_that_is_closed_beside_it(lab
 async def test_writing_to_a_shell_that_has_gone_is_unreachable(lab: Lab) -> None:
     channel = await lab.host.open_channel()
     lab.host.cut()
-    with pytest.raises(HostUnreachable, match="the shell has gone"):
+    with pytest.raises(HostUnreachable, match="the shell has exited"):
         for _ in range(100):
             await channel.write(b"\n" * 100_000)
             await asyncio.sleep(0.01)

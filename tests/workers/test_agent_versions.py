@@ -175,8 +175,8 @@ def test_version_that_is_known_not_to_work_is_refused_before_anything_is_spent(
     assert result.error is not None
     assert (result.error.kind, result.error.retryable, result.attempts) == ("agent_version_unsupported", False, 0)
     assert result.error.message == (
-        "agent aged on local: version 1.0.128 is known not to work: it says nothing of its end; install one that "
-        "was proved (2.1.330) on local, or run this one all the same: "
+        "agent aged on local: version 1.0.128 is known not to work: it says nothing of its end; install a "
+        "tested version (2.1.330) on local, or allow this one: "
         'allow_versions = ["1.0.128"] in the table aged'
     )
     assert not (site.root / "local" / "spool").exists()

@@ -181,7 +181,7 @@ def test_waiting_ends_in_time_and_for_each_by_itself(fleet: Fleet) -> None:
 
     async def main() -> None:
         async with a_client(fleet) as client:
-            with pytest.raises(ResultTimeout, match="it goes on"):
+            with pytest.raises(ResultTimeout, match="it is still running"):
                 await client.result(turn_id, timeout_s=0.05)
             impatient, patient = (asyncio.create_task(client.result(turn_id)) for _ in range(2))
             await waits_for(client, 1)

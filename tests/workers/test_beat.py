@@ -53,7 +53,7 @@ def test_loop_that_stands_still_is_noticed_from_outside() -> None:
     assert beat.lag_s() == pytest.approx(10.0)
     assert beat.stuck() is None
     time.now += 60.0
-    assert beat.stuck() == "the event loop has stood still for 70 s"
+    assert beat.stuck() == "the event loop has been stuck for 70 s"
 
 
 def test_loop_that_was_never_started_is_not_late() -> None:

@@ -50,8 +50,8 @@ def test_one_turn_spends_and_the_next_is_refused_before_an_agent_starts(fleet: F
     assert second.error is not None
     assert (second.status, second.error.kind, second.error.retryable) == (Status.FAILED, "budget_exceeded", False)
     assert second.error.message == (
-        "the budget project=web is $0.0150 in total: $0.0117 is spent, $0.00 reserved by running turns, and this "
-        "one would reserve $0.01; raise it with: runturn budget set project=web USD --per total"
+        "budget project=web allows $0.0150 in total: $0.0117 spent, $0.00 reserved by running turns, and this "
+        "turn would reserve $0.01; raise the budget: runturn budget set project=web USD --per total"
     )
     assert (second.attempts, second.host, second.usage_source) == (0, None, "none")
     assert [event["event"] for event in fleet.events(second.turn_id)] == ["turn_settled"]
@@ -105,16 +105,16 @@ def test_worker_that_is_killed_has_reserved_once_and_counted_once(site: Site, wh
         (
             Budget("project", "web", Period.DAY, 50.0, 1.0, 49.5, 0.25, MONDAY),
             1.0,
-            "the budget project=web is $50.00 a day: $49.50 is spent, $0.25 reserved by running turns, and this "
-            "one would reserve $1.00; queue the turn again from 2026-11-23 00:00 UTC on, when the next day "
-            "begins, or raise it with: runturn budget set project=web USD --per day",
+            "budget project=web allows $50.00 a day: $49.50 spent, $0.25 reserved by running turns, and this "
+            "turn would reserve $1.00; queue the turn again after 2026-11-23 00:00 UTC, when the next day "
+            "begins, or raise the budget: runturn budget set project=web USD --per day",
         ),
         (
             Budget("team", "the blue one", Period.MONTH, 5.0, 1.0, 0.0, 0.0, MONDAY),
             6.0,
-            "the budget team=the blue one is $5.00 a month: $0.00 is spent, $0.00 reserved by running turns, and "
-            "this one would reserve $6.00; lower the turn's max_cost_usd, "
-            "or raise it with: runturn budget set 'team=the blue one' USD --per month",
+            "budget team=the blue one allows $5.00 a month: $0.00 spent, $0.00 reserved by running turns, and "
+            "this turn would reserve $6.00; lower the turn's max_cost_usd, "
+            "or raise the budget: runturn budget set 'team=the blue one' USD --per month",
         ),
     ],
 )

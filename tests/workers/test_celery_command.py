@@ -62,8 +62,8 @@ ANSWERS = {
 }
 ERRORS = {
     "inspect objgraph": "Requires the objgraph library",
-    "control add_consumer other": "the setting RUNTURN_QUEUES says what workers consume",
-    "control cancel_consumer runturn": "the setting RUNTURN_QUEUES says what workers consume",
+    "control add_consumer other": "the setting RUNTURN_QUEUES defines what workers consume",
+    "control cancel_consumer runturn": "the setting RUNTURN_QUEUES defines what workers consume",
     "control rate_limit runturn.run_turn 1/m": "turns have no rate limits",
     "control autoscale 3 1": "Autoscale not enabled",
     "control pool_restart": "Pool restarts not enabled",

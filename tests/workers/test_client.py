@@ -100,7 +100,7 @@ def test_running_turn_is_left_to_its_worker_to_end(fleet: Fleet) -> None:
     claim_turn(fleet.ledger, "running", "somebody", 1.0, 60.0)
     assert fleet.client.cancel("running")
     assert fleet.ledger.reports.turn("running").cancel_requested
-    with pytest.raises(ResultTimeout, match="it goes on"):
+    with pytest.raises(ResultTimeout, match="it is still running"):
         fleet.client.result("running", timeout_s=0.1)
 
 

@@ -59,9 +59,12 @@ def test_requests_choose_by_labels(tmp_path: Path) -> None:
         ({"host": "c"}, "host: there is no host 'c'; known: a, local"),
         (
             {"host_labels": {"zone": "eu"}},
-            "host_labels: no host has all of these; there are: local (no labels); a",
+            "host_labels: no host has all of these labels; configured: local (no labels); a",
         ),
-        ({"host": "a", "host_labels": {"zone": "eu"}}, "host_labels: host a has not all of these"),
+        (
+            {"host": "a", "host_labels": {"zone": "eu"}},
+            "host_labels: host a lacks some of these labels; configured: ",
+        ),
     ],
 )
 def test_what_no_host_fulfils_is_refused_with_what_there_is(
@@ -79,7 +82,7 @@ def test_what_no_host_fulfils_is_refused_with_what_there_is(
         ({"name": "a", "address": "user@"}, "ssh_hosts.a: a host to connect to is [user@]address[:port]"),
         ({"name": "a", "address": "b:0"}, "a port is a number from 1 to 65535"),
         ({"name": "a", "jump": "c,,d"}, "ssh_hosts.a: a host to connect to"),
-        ({"name": "a", "jump": "b,a"}, "ssh_hosts.a.jump: a host cannot be the way to itself"),
+        ({"name": "a", "jump": "b,a"}, "ssh_hosts.a.jump: a host cannot be its own jump host"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, table: dict[str, Any], message: str) -> None:

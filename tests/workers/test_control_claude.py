@@ -86,7 +86,7 @@ def test_interrupted_amid_a_tool_the_turn_ends_with_its_bill(place: Place) -> No
     assert result.error is not None
     assert (result.status, result.error.kind, result.attempts) == (Status.CANCELLED, "turn_cancelled", 1)
     assert place.say(turn_id, Control.INTERRUPT, request_id="stop") == {}, "it stands in the ledger"
-    with pytest.raises(ControlRefused, match="has ended already"):
+    with pytest.raises(ControlRefused, match="has already finished"):
         place.say(turn_id, Control.INTERRUPT)
     place.assert_booked(turn_id, "interrupted")
 
@@ -138,7 +138,7 @@ def test_worker_killed_before_the_answer_leaves_a_turn_that_goes_on(place: Place
     place.fleet.start_worker()
     asking.join(120)
     (error,) = said
-    assert "worker_lost: its worker was lost meanwhile" in str(error)
+    assert "worker_lost: the worker was lost" in str(error)
     usage = place.say(turn_id, Control.CONTEXT_USAGE)
     assert usage["maxTokens"] > 0
     assert "[script:lost]" not in str(usage), "an event holds no prompt"

@@ -65,7 +65,7 @@ def test_command_line_asks_and_says_what_came_of_it(
     assert fleet_cli("interrupt", turn) == (0, f"turn {turn} interrupted\n", "")
     assert fleet_cli("send", turn, "-", "--json") == (0, "{}\n", "")
     changed = fleet_cli("control", "set-model", turn, "claude-opus-5")
-    assert changed == (0, f"turn {turn} goes on with claude-opus-5\n", "")
+    assert changed == (0, f"turn {turn} switched to claude-opus-5\n", "")
     assert fleet_cli("control", "server-info", turn).document == {"commands": ["compact"]}
     refused = fleet_cli("control", "set-permission-mode", turn, "yolo")
     assert refused == (2, "", f"runturn: turn {turn}: value: has to be default or plan\n")
@@ -89,7 +89,7 @@ def test_watch_shows_a_question_and_how_to_answer_it(fleet_cli: Cli, fleet: Live
     assert (told["request_id"], told["allowed"], told["reason"]) == ("toolu_1", False, "not that")
     turn.finish()
     shown = fleet_cli("watch", turn).err
-    assert '? may it use Bash: {"command":"rm -rf /","env":{"KEY":"[redacted:key]"}}' in shown
+    assert '? asks to use Bash: {"command":"rm -rf /","env":{"KEY":"[redacted:key]"}}' in shown
     assert f"runturn answer {turn} toolu_1 allow|deny" in shown
     assert f"! denied by {told['by']}: not that" in shown
 
@@ -148,13 +148,13 @@ def test_turn_is_talked_to_over_rabbitmq(tmp_path: Path, vhost: Vhost, recording
 def test_who_cannot_be_reached_is_told_apart(tmp_path: Path) -> None:
     with LiveFleet(tmp_path) as fleet:
         turn = fleet.client.enqueue(fleet.request(agent="talkative"))
-        with pytest.raises(ControlRefused, match="waits for a worker: no agent runs for it yet"):
+        with pytest.raises(ControlRefused, match="is waiting for a worker: no agent is running yet"):
             fleet.client.control(turn, ControlRequest(Control.INTERRUPT))
         claim_turn(fleet.ledger, turn, "a worker that was killed", time.time(), 60)
-        with pytest.raises(ControlTimeout, match=r"no worker says that it holds turn .*; ask again with .* id i:"):
+        with pytest.raises(ControlTimeout, match=r"no worker reports holding turn .*; retry with request id i:"):
             fleet.client.control(turn, ControlRequest(Control.INTERRUPT), request_id="i", timeout_s=0.3)
         fleet.broker.stop()
-        with pytest.raises(BrokerUnavailable, match="the broker does not take the request"):
+        with pytest.raises(BrokerUnavailable, match="the broker did not accept the request"):
             fleet.client.control(turn, ControlRequest(Control.INTERRUPT))
 
 

@@ -39,7 +39,7 @@ POISON: Mapping[str, tuple[bytes, str | None, Mapping[str, Any], str]] = {
     "no task": (b"{}", JSON, {}, "neither its headers nor its body name a task"),
     "no arguments": (b"5", JSON, TASK, "the body is not [arguments"),
     "no id": (b"[[], {}, {}]", JSON, {"task": "runturn.run_turn"}, "the header id is missing"),
-    "task is no text": (b"[[], {}, {}]", JSON, {**TASK, "task": ["a"]}, "the header task is no text"),
+    "task is no text": (b"[[], {}, {}]", JSON, {**TASK, "task": ["a"]}, "the header task is not a string"),
     "not ours": (b"[[], {}, {}]", JSON, {**TASK, "task": "send_mail"}, "there is no task 'send_mail'"),
     "no time": (b"[[], {}, {}]", JSON, {**TASK, "eta": "soon"}, "not a valid task"),
     "broken compression": (b"[]", JSON, {**TASK, "compression": "application/x-gzip"}, "the body is not"),
@@ -195,7 +195,7 @@ def test_what_rabbitmq_gives_up_on_is_a_dead_letter(tmp_path: Path, request: pyt
         fleet.start_worker()
         assert {row.reason.partition(":")[0] for row in _rows(fleet, 2)} == {
             "it expired in the queue before a worker took it",
-            "RabbitMQ gave it up",
+            "RabbitMQ dead-lettered it",
         }
         _assert_acked(fleet)
 
@@ -249,7 +249,7 @@ def test_request_of_a_newer_version_is_put_aside_and_not_refused(fleet: Fleet, r
     (row,) = _rows(fleet, 1)
     assert (row.task_id, row.reason) == (
         "newer",
-        "version 2 of the request is not known here: upgrade the workers",
+        "version 2 of the request is not supported: upgrade the workers",
     )
     assert fleet.ledger.reports.history() == []
     assert fleet.run(fleet.recorded(recording)).attempts == 1

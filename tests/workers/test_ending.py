@@ -241,7 +241,7 @@ def test_attempt_whose_limits_cannot_be_looked_at_is_left_with_the_fault() -> No
         assert followed.told == ["detach"]
         assert isinstance(stage.ending.left(), ZeroDivisionError)
 
-    assert run(play()) == ["an attempt's end could not be seen to"]
+    assert run(play()) == ["terminating an attempt failed"]
 
 
 def test_such_an_attempt_can_be_cancelled() -> None:
@@ -271,7 +271,7 @@ def test_agent_that_could_not_be_ended_is_left_with_the_fault() -> None:
         assert followed.told == ["cancel", "detach"]
         assert str(stage.ending.left()) == "a fault of ours"
 
-    assert run(play()) == ["an attempt's end could not be seen to"]
+    assert run(play()) == ["terminating an attempt failed"]
 
 
 def test_agent_that_cannot_be_asked_to_end_is_ended_all_the_same() -> None:
@@ -282,7 +282,7 @@ def test_agent_that_cannot_be_asked_to_end_is_ended_all_the_same() -> None:
         assert followed.told == ["cancel"]
 
     (entry,) = run(play())
-    assert entry == "an agent could not be asked to end by itself; it is ended when its time for that is up"
+    assert entry == "could not ask an agent to end by itself; it is terminated when its time is up"
 
 
 # -- what an earlier worker did

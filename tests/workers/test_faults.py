@@ -397,7 +397,7 @@ def test_turn_whose_limits_cannot_be_looked_at_is_set_aside_and_its_agent_kept(
     assert site.ledger.reports.turn(turn_id).wait_reason == "internal_error"
     assert site.ledger.hosts.open_attempts() == {"local": 1}
     said = [entry["event"] for entry in logs if entry["log_level"] == "error"]
-    assert said == ["an attempt's end could not be seen to", "a turn's worker failed"]
+    assert said == ["terminating an attempt failed", "running a turn failed"]
     result = asyncio.run(settle(site, turn_id))
     assert (kind(result), result.attempts, site.starts) == ("budget_exceeded", 1, 1)
 
@@ -411,7 +411,7 @@ def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_put_
     with capture_logs() as logs, running(site, fail) as worker:
         assert isinstance(worker.admit("task", document), Unreadable)
     (entry,) = [entry for entry in logs if entry["log_level"] == "error"]
-    assert (entry["task_id"], entry["event"]) == ("task", "a message could not be dealt with")
+    assert (entry["task_id"], entry["event"]) == ("task", "a message could not be handled")
 
 
 def test_faulty_copy_of_a_turn_changes_nothing_and_is_answered_with_it(site: Site) -> None:

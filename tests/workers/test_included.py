@@ -90,7 +90,7 @@ def test_own_tasks_in_a_queue_of_their_own_hold_up_no_turns(fleet: Fleet, app: C
     file.touch()
     for answer in waiting:
         answer.get(timeout=WAIT_S)
-    assert "is not kept" in fleet.workers[0].log.read_text()  # its time limit
+    assert "time limits are enforced for turns only" in fleet.workers[0].log.read_text()  # its time limit
 
 
 def test_own_task_is_not_said_to_be_ended(fleet: Fleet, app: Celery) -> None:
@@ -99,7 +99,7 @@ def test_own_task_is_not_said_to_be_ended(fleet: Fleet, app: Celery) -> None:
     until(lambda: ["waits", str(file)] in noted(fleet), "it to run")
     (reply,) = app.control.revoke(answer.id, terminate=True, reply=True, timeout=60, limit=1)
     (said,) = reply.values()
-    assert said == {"error": f"no turns, and so in threads that nobody can end: tasks {answer.id}"}
+    assert said == {"error": f"tasks {answer.id} are not turns: their threads cannot be terminated"}
     file.touch()
     answer.get(timeout=WAIT_S)
 

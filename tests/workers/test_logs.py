@@ -44,14 +44,14 @@ def test_lines_of_a_turn_name_turn_attempt_host_and_session_and_all_are_json(fle
     log = lines(worker)
     ours = [line for line in log if line.get("turn_id") == ran.turn_id]
     said = [line["event"] for line in ours]
-    assert said.count("an attempt begins") == ran.attempts == 2
-    assert said[-1] == "a turn is settled"
+    assert said.count("attempt started") == ran.attempts == 2
+    assert said[-1] == "turn settled"
     for line in ours:
         assert line["host"] == "local"
         assert line["attempt"] in (1, 2)
         assert line["session_id"]
     (line,) = [line for line in log if line.get("turn_id") == refused.turn_id]
-    assert (line["event"], line["outcome"]) == ("a turn is settled", "invalid_request")
+    assert (line["event"], line["outcome"]) == ("turn settled", "invalid_request")
     assert not any(name in line for name in OF_AN_ATTEMPT)
     assert prompt not in worker.log.read_text()
 

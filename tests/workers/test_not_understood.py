@@ -113,4 +113,4 @@ def test_agent_that_ends_amid_its_work_is_tried_once_more_and_not_five_times(fle
     assert result.error is not None
     assert result.error.kind == "port_exit"
     assert "as it does on SIGINT and SIGTERM" in result.error.message
-    assert "not tried again: 2 attempts were billed" in result.error.message
+    assert "not retried: 2 attempts were billed" in result.error.message

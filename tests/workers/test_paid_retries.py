@@ -89,8 +89,8 @@ def test_turn_that_fails_twice_in_the_same_way_at_a_price_is_not_tried_a_third_t
     result = Play(site).attempts(*lines)
     assert told(result) == (kind, 2) == (kind, site.starts)
     assert result.error is not None
-    assert "not tried again: 2 attempts were billed (at least 9,002 tokens) and failed" in result.error.message
-    assert "max_paid_retries, which is 1" in result.error.message
+    assert "not retried: 2 attempts were billed (at least 9,002 tokens) and failed" in result.error.message
+    assert "max_paid_retries (now 1)" in result.error.message
 
 
 def test_request_says_how_many_more_it_is_worth(site: Site) -> None:
@@ -99,7 +99,7 @@ def test_request_says_how_many_more_it_is_worth(site: Site) -> None:
     last = Play(site, max_paid_retries=9).attempts(*CRASH)
     assert told(last) == ("port_exit", 5)
     assert last.error is not None
-    assert "not tried again" not in last.error.message
+    assert "not retried" not in last.error.message
 
 
 def test_refusals_of_the_api_are_tried_to_the_last_attempt(site: Site) -> None:
@@ -172,7 +172,7 @@ def test_claude_code_whose_answers_are_cut_is_paid_for_twice_and_not_five_times(
         billed = api.bill("cut")
     assert told(result) == ("api_unreachable", 2)
     assert result.error is not None
-    assert "not tried again: 2 attempts were billed" in result.error.message
+    assert "not retried: 2 attempts were billed" in result.error.message
     # The tool's, and three for each attempt, which Claude Code itself asks again; five attempts would be 16.
     assert len(billed.requests) == 7
     assert not result.usage_complete

@@ -241,7 +241,7 @@ def test_worker_that_drains_waits_for_its_turns_and_takes_no_more(fleet: Fleet, 
     turn_id = fleet.client.enqueue(endless(fleet, tmp_path))
     running(fleet, turn_id)
     worker.terminate()
-    until(lambda: b"worker stops" in worker.log.read_bytes(), "the worker to have heard it")
+    until(lambda: b"worker is stopping" in worker.log.read_bytes(), "the worker to have heard it")
     late = fleet.client.enqueue(endless(fleet, tmp_path))
     fleet.client.cancel(turn_id)
     assert fleet.result(turn_id).status is Status.CANCELLED
@@ -257,7 +257,7 @@ def test_worker_that_drains_leaves_its_turns_when_told_again(
     turn_id = fleet.client.enqueue(endless(fleet, tmp_path))
     running(fleet, turn_id)
     worker.process.send_signal(told)
-    until(lambda: b"worker stops" in worker.log.read_bytes(), "the worker to have heard it")
+    until(lambda: b"worker is stopping" in worker.log.read_bytes(), "the worker to have heard it")
     worker.process.send_signal(told)
     assert worker.wait() == 0
     assert fleet.ledger.reports.turn(turn_id).state == "running"

@@ -141,7 +141,10 @@ def test_what_follows_waits_for_its_queue_and_that_is_declared_by_whose_it_is(
     document = fleet.recorded(recording, turn_id="one").model_dump(mode="json", exclude_defaults=True)
     after = app.signature("company.after", task_id="after")
     app.signature(TASK, args=[document], task_id="one", queue=QUEUE).apply_async(link=after)
-    until(lambda: b"a task is told later" in worker.log.read_bytes(), "the worker to have found no queue")
+    until(
+        lambda: b"a task's end will be delivered later" in worker.log.read_bytes(),
+        "the worker to have found no queue",
+    )
     assert "celery" not in fleet.vhost.list_queues("type")
     assert tasks_of(fleet.ledger, "one")
     theirs = Queue("celery", Exchange("theirs", type="topic"), "#", queue_arguments={"x-max-length": 1000})
@@ -201,6 +204,6 @@ def test_queue_that_was_declared_in_another_way_is_named_and_not_used(fleet: Rab
     for command in (["worker"], ["enqueue", "do it", "--agent", "scripted", "-o", f"recording={recording}"]):
         said = fleet.command(*command)
         assert said.returncode in (2, 3), said.stderr
-        assert "declared in another way; delete it there" in said.stderr
+        assert "already exists on the broker with different properties; delete it there" in said.stderr
         assert "inequivalent arg 'x-max-length'" in said.stderr
         assert "Traceback" not in said.stderr

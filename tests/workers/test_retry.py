@@ -172,8 +172,8 @@ def test_error_says_what_was_spent_and_what_to_do() -> None:
     error = too_dear(errors.PortExit("the agent exited with status 3"), past, 1)
     assert (error.kind, error.retryable) == ("port_exit", True)
     assert error.message == (
-        "the agent exited with status 3; not tried again: 2 attempts were billed (254 tokens, USD 0.5000) and "
-        "failed with port_exit; see why with runturn watch, or raise max_paid_retries, which is 1"
+        "the agent exited with status 3; not retried: 2 attempts were billed (254 tokens, USD 0.5000) and "
+        "failed with port_exit; use runturn watch to see why, or raise max_paid_retries (now 1)"
     )
 
 

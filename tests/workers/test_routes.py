@@ -108,7 +108,7 @@ def test_agent_is_chosen_by_what_the_request_needs(site: Site, recording: list[s
     assert run(site, context, turn_id).text == "done"
     chosen, started, *_ = events(site, turn_id)
     assert (chosen["event"], chosen["agent"], chosen["seq"], started["seq"]) == ("agent_chosen", "snake", 1, 2)
-    assert "language=python, live; api is billed; no other does" in chosen["reason"]
+    assert "language=python, live; billed to api; no other candidate" in chosen["reason"]
     assert started["agent"] == "snake"
     (turn,) = site.ledger.reports.history(1)
     assert turn.agent == "snake"
@@ -137,7 +137,7 @@ def test_request_that_no_agent_can_meet_is_refused_with_the_need_named(site: Sit
     result = run(site, worker(site, Agent("aa")), queued(site, recording, needs={"cost_cap": True}))
     assert result.error is not None
     assert (result.error.kind, result.attempts) == ("invalid_request", 0)
-    assert result.error.message == "needs.cost_cap: no agent offers cost_cap; there are: aa"
+    assert result.error.message == "needs.cost_cap: no agent offers cost_cap; agents: aa"
 
 
 def test_agents_that_cannot_be_used_fail_the_turn_with_their_problems(site: Site, recording: list[str]) -> None:
@@ -173,7 +173,7 @@ def test_session_stays_with_its_agent(site: Site, recording: list[str]) -> None:
     assert events(site, turn_id)[0]["agent"] == "aa"
     refused = run(site, worker(site, *agents), queued(site, recording, session_id=entered, needs={"live": True}))
     assert refused.error is not None
-    assert "no agent offers live; there are: aa" in refused.error.message
+    assert "no agent offers live; agents: aa" in refused.error.message
 
 
 def test_look_is_shared_and_kept_for_a_while() -> None:

@@ -103,7 +103,7 @@ def test_session_is_not_found_in_another_workspace(place: Place, tmp_path: Path)
 def test_unknown_session_is_not_found(place: Place) -> None:
     error = place.refused(session_id="793003ef-e365-4309-9088-dbcd3765d527")
     assert error.kind == "session_not_found"
-    assert "793003ef-e365-4309-9088-dbcd3765d527 is not known" in error.message
+    assert "there is no session 793003ef-e365-4309-9088-dbcd3765d527" in error.message
 
 
 # -- wishes
@@ -120,9 +120,9 @@ def test_labels_choose_the_host(place: Place, labels: dict[str, str], host: str)
     ("wish", "says"),
     [
         ({"host": "h3"}, "host: there is no host 'h3'; known: h1, h2, local"),
-        ({"host_labels": {"zone": "c"}}, "host_labels: no host has all of these; there are: "),
+        ({"host_labels": {"zone": "c"}}, "host_labels: no host has all of these labels; configured: "),
         ({"host_labels": {"gpu": "yes", "zone": "b"}}, "h1 (gpu=yes, zone=a); h2 (zone=b)"),
-        ({"host": "h2", "host_labels": {"gpu": "yes"}}, "host_labels: host h2 has not all of these; "),
+        ({"host": "h2", "host_labels": {"gpu": "yes"}}, "host_labels: host h2 lacks some of these labels; "),
     ],
 )
 def test_wish_that_no_host_fulfils_is_refused_and_says_what_there_is(

@@ -125,7 +125,7 @@ def test_changed_host_key_is_shown_and_nobody_logs_in(place: Place) -> None:
     anew, error = place.anew, place.fails("anew")
     assert (error.kind, error.retryable) == ("host_key_changed", False)
     assert error.message.startswith("host anew: ")
-    assert f"It offers ssh-ed25519 {anew.sshd.host_fingerprint}; known is ssh-ed25519 SHA256:" in error.message
+    assert f"It offers ssh-ed25519 {anew.sshd.host_fingerprint}; recorded: ssh-ed25519 SHA256:" in error.message
     assert f"ssh-keygen -R '[{anew.sshd.host}]:{anew.sshd.port}' -f {place.fleet.state.root}" in error.message
     assert "Accepted publickey" not in anew.sshd.log().rpartition("Server listening on")[2]
 
@@ -149,7 +149,7 @@ def test_refused_login_is_told_from_a_host_out_of_reach(place: Place, host: str,
     ("host", "says"),
     [
         ("up", "the agent's program was not found: no-such-agent; install it there"),
-        ("without-agent", "no-such-agent; install it there, or say where it is"),
+        ("without-agent", "no-such-agent; install it there, or set its path"),
         ("not-executable", "not-executable; make it executable"),
         ("without-interpreter", "could not be started (exit status 127): "),
         (

@@ -102,7 +102,7 @@ def test_all_are_at_work_at_the_same_time(crowd: Crowd) -> None:
 
 def test_connections_are_few_and_are_not_made_all_at_once(crowd: Crowd) -> None:
     log = crowd.login.sshd.log()
-    replaced = crowd.worker.log.read_text().count("does not let go of a closed channel")  # on a busy machine
+    replaced = crowd.worker.log.read_text().count("does not release a closed channel")  # on a busy machine
     assert max(crowd.connections) <= CONNECTIONS + replaced
     # As all end at once, the host is slow to let their channels go: some connections are replaced.
     assert log.count("Accepted publickey for") <= 2 * CONNECTIONS

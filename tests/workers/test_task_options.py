@@ -180,7 +180,7 @@ def test_producer_hears_of_a_message_that_is_no_turn(fleet: Fleet, company: Comp
         (unknown, "there is no task 'runturn.no_such_task'"),
         (pickled, "not accepted; send application/json"),
         (yaml, "not accepted; send application/json"),
-        (long.apply_async(), "bytes, and 10,485,760 can be kept"),
+        (long.apply_async(), "bytes long, and at most 10,485,760 can be kept"),
     ):
         with pytest.raises(Exception, match=said) as caught:
             answer.get(timeout=WAIT_S)

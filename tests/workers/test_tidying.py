@@ -627,7 +627,7 @@ def test_visit_to_a_host_that_never_answers_comes_to_an_end(
     monkeypatch.setattr("workers.maintenance.host_cleanup._VISIT_S", 0.01)
     worker = replace(stage.worker(), hosts=Hosts([TurnHost(Fleetwide(), "/spool")]))
     asyncio.run(until_asleep(worker, 1))
-    assert log.lines == [("warning", "a host was not tidied up: {'host': 'far', 'error': 'it took too long'}")]
+    assert log.lines == [("warning", "host cleanup not finished: {'host': 'far', 'error': 'timed out'}")]
 
 
 def test_ledger_that_is_away_is_waited_for(stage: Stage, log: Log) -> None:

@@ -117,7 +117,7 @@ def test_refused_version_spends_nothing_and_says_what_to_do(place: Place, host: 
     assert result.error is not None
     assert (result.status, result.error.kind, result.attempts) == (Status.FAILED, "agent_version_unsupported", 0)
     assert f"agent elder on {host}: version 0.9 is known not to work: it loses its end" in result.error.message
-    assert f"install one that was proved (1.1) on {host}" in result.error.message
+    assert f"install a tested version (1.1) on {host}" in result.error.message
     assert 'allow_versions = ["0.9"] in the table elder' in result.error.message
     assert result.usage_source == "none"
     assert place.starts(host) == 0
@@ -130,14 +130,14 @@ def test_agents_and_doctor_tell_it_before_any_turn_does(place: Place) -> None:
     for host in HOSTS:
         elder, kept = agents["elder", host], agents["kept", host]
         assert (elder["healthy"], elder["version"], elder["version_standing"]) == (False, OLD, "unsupported")
-        assert "it loses its end; install one that was proved (1.1)" in elder["problem"]
+        assert "it loses its end; install a tested version (1.1)" in elder["problem"]
         assert (kept["healthy"], kept["version_standing"]) == (True, "allowed")
         assert "known not to work: it loses its end" in kept["warning"]
     default = {**place.fleet.environment, "RUNTURN_AGENT__KIND": "elder"}
     said = place.fleet.command("doctor", "--host", "h1", cwd=ROOT, env=default)
     assert said.returncode == 1
     assert "✗ agent elder       version 0.9 is known not to work: it loses its end\n" in said.stdout
-    assert "→ install one that was proved (1.1) on h1, or run this one all the same: allow_" in said.stdout
+    assert "→ install a tested version (1.1) on h1, or allow this one: allow_" in said.stdout
     assert "! agent kept        version 0.9; 0.9 is allowed by allow_versions" in said.stdout
 
 

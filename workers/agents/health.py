@@ -1,4 +1,4 @@
-"""What a worker knows of its agents on its hosts: looked up when it is first asked for, and kept for a while."""
+"""A worker's reports on agents on its hosts: probed on first use, and cached for a while."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from adapters.versions import NO_VERDICT
 from workers.agents.probe import AgentReport
 from workers.hosts.inventory import TurnHost
 
-_HEALTHY_S = 300.0  # a report is believed for so long
-_REFRESH_S = 240.0  # and another look is taken from then on, so that turns need not wait for one
-_UNHEALTHY_S = 30.0  # a version that is refused may be replaced at any time
-_PATIENCE_S = 5.0  # of a turn that is about to start
+_HEALTHY_S = 300.0  # how long a report is valid
+_REFRESH_S = 240.0  # age at which a new probe starts, so that turns need not wait for one
+_UNHEALTHY_S = 30.0  # shorter, as a refused version may be replaced at any time
+_PATIENCE_S = 5.0  # how long a starting turn waits for a probe
 
 Look = Callable[[TurnHost, Adapter], Awaitable[AgentReport]]
 
 
 class AgentHealth:
-    """To be used on one loop. Whoever asks while a look is under way gets what that one finds."""
+    """Cache of agent reports, for use on one loop. Callers that ask during a probe share its report."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._reports: dict[tuple[str, str], tuple[float, AgentReport]] = {}
-        self._told: dict[tuple[str, str], tuple[float, AgentReport]] = {}  # by hosts that answered
+        self._told: dict[tuple[str, str], tuple[float, AgentReport]] = {}  # from hosts that answered
         self._looking: dict[tuple[str, str], asyncio.Future[AgentReport]] = {}
 
     async def of(self, hosts: Iterable[TurnHost], adapters: Iterable[Adapter], look: Look) -> list[AgentReport]:
-        """The reports of each agent on each host, agent by agent. `look` neither raises nor takes long."""
+        """Return a report per agent and host, agent by agent. `look` must neither raise nor take long."""
         places = list(hosts)
         asked = (self._one(host, adapter, look) for adapter in adapters for host in places)
         return list(await asyncio.gather(*asked))
 
     def lacks(self, host: str, agent: str) -> bool:
-        """Whether it is known that an agent cannot be used on a host; nothing is looked up for that."""
+        """Return whether a cached report says that an agent cannot be used on a host."""
         known = self._known(host, agent)
         return known is not None and known.reached and not known.usable
 
     async def at_start(self, host: TurnHost, adapter: Adapter, look: Look) -> AgentReport | None:
-        """What a host has told of an agent that is about to be started there; None: nothing yet.
+        """Return the host's latest report on an agent about to be started there; None: there is none yet.
 
-        Turns share a look every few minutes, and mostly need not wait for it. They do where nothing is known, or
-        what is known is too old, or was a refusal; but not for long, so a host that is away delays no turn. Then
-        what it told last holds, whenever that was, but for a version that may have been replaced since.
+        Turns share a probe every few minutes, and rarely wait for it: only if there is no report, or it is too old
+        or was a refusal; and not for long, so an unreachable host delays no turn. Then the latest report counts,
+        whatever its age, except for a version that may have been replaced since.
         """
         key = host.name, adapter.name
         if self._known(*key) is None:
@@ -61,7 +61,7 @@ class AgentHealth:
         known = self._known(host.name, adapter.name)
         if known is not None:
             return known
-        # One who leaves does not end it for the others.
+        # A caller that is cancelled must not cancel the probe for others.
         return await asyncio.shield(self._look(host, adapter, look))
 
     def _look(self, host: TurnHost, adapter: Adapter, look: Look) -> asyncio.Future[AgentReport]:

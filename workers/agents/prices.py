@@ -1,4 +1,4 @@
-"""The prices of an installation: the operator's file, else the table that runturn comes with."""
+"""The prices of an installation: the operator's file, or else the table shipped with runturn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ops.settings import Settings
 
 
 def price_table(settings: Settings) -> PriceTable:
-    """Read the prices. Raises SettingsError for a file that cannot be read or is no price file."""
+    """Read the prices. Raise SettingsError if the file cannot be read or is not a price file."""
     if settings.prices_file is None:
         return PriceTable.builtin(_today)
     try:

@@ -1,4 +1,4 @@
-"""What there is of an agent on a host: its program, its version, what it logs in with, who is billed."""
+"""Probes an agent on a host: its program, version, credentials and billing."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from remote.errors import HostError
 from remote.host_queries import environment_names, probe
 from workers.hosts.inventory import TurnHost
 
-LIMIT_S = 10.0  # for all of one look
+LIMIT_S = 10.0  # for one complete probe
 _PROBE_S = 8.0
-# Prints where a program is, as the host would find it.
+# Prints the path of a program, as the host would find it.
 _WHERE = ("sh", "-c", 'command -v -- "$1"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Names of the variables that an agent logs in with, by where they are. Never a value."""
+    """Names of the variables that an agent logs in with, by where they are set. Never a value."""
 
     forwarded: tuple[str, ...] = ()  # from the worker's environment
     there: tuple[str, ...] = ()  # set on the host
-    withheld: tuple[str, ...] = ()  # the worker has them, and its host's settings do not name them
+    withheld: tuple[str, ...] = ()  # the worker has them, but the host's settings do not list them
     known: bool = True  # whether the agent has any at all
 
     @property
     def found(self) -> tuple[str, ...]:
-        """Those that the agent sees."""
+        """Names that the agent sees."""
         return self.forwarded + self.there
 
 
@@ -45,40 +45,40 @@ class AgentReport:
     program: str
     health: Health
     capabilities: Capabilities
-    reached: bool = True  # whether the host could be asked at all
-    path: str | None = None  # of the program there; None: it was not found
+    reached: bool = True  # whether the host answered at all
+    path: str | None = None  # of the program there; None: not found
     verdict: Verdict = NO_VERDICT  # on its version
     credentials: Credentials = field(default_factory=Credentials)
-    billing: tuple[Billing, ...] = ()  # the modes it knows, the one that holds first
+    billing: tuple[Billing, ...] = ()  # the modes it supports, the one in effect first
 
     @property
     def usable(self) -> bool:
-        """Whether turns can run with it."""
+        """True if turns can run with it."""
         return self.health.healthy and not self.verdict.refused
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot be used, and what to do; None: it can."""
+        """The reason it cannot be used, and what to do; None: it can."""
         return self.health.problem or self.refusal
 
     @property
     def refusal(self) -> str | None:
-        """Why its version is refused, and what to do; None: it is not."""
+        """The reason its version is refused, and what to do; None: it is not."""
         if not self.verdict.refused:
             return None
         return f"version {self.verdict.words}; {self.version_remedy}"
 
     @property
     def version_remedy(self) -> str:
-        """What to do about a version that is refused."""
+        """The remedy for a refused version."""
         proved = self.capabilities.versions.proved if self.capabilities.versions is not None else ()
-        better = f"one that was proved ({listed(proved)})" if proved else "another version"
+        better = f"a tested version ({listed(proved)})" if proved else "another version"
         allowing = f'allow_versions = ["{self.health.version}"] in the table {self.agent}'
-        return f"install {better} on {self.host}, or run this one all the same: {allowing}"
+        return f"install {better} on {self.host}, or allow this one: {allowing}"
 
 
 async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings) -> AgentReport:
-    """Look at an agent on a host. `environ` is the worker's. Raises HostError; TurnError of a faulty adapter."""
+    """Probe an agent on a host. `environ` is the worker's. Raises HostError; TurnError for a faulty adapter."""
     argv = host.program(adapter.name, adapter.probe())
     there, output, where = await asyncio.gather(
         environment_names(host.host), probe(host.host, argv, _PROBE_S), probe(host.host, (*_WHERE, argv[0]))
@@ -103,7 +103,7 @@ async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], set
 async def look_safely(
     host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings, timeout_s: float = LIMIT_S
 ) -> AgentReport:
-    """The same, never raising and never taking longer: what goes wrong is what is wrong with the agent there."""
+    """Probe without raising or exceeding `timeout_s`: report any failure as the agent's problem."""
     reached = True
     try:
         return await asyncio.wait_for(look(host, adapter, environ, settings), timeout_s)
@@ -120,16 +120,16 @@ async def look_safely(
 
 
 def logins(report: AgentReport) -> list[str]:
-    """What an agent logs in with, in words."""
+    """Describe the credentials of an agent in words."""
     credentials = report.credentials
     groups = {
         "credentials in the worker's environment": credentials.forwarded,
         f"credentials in the environment of {report.host}": credentials.there,
-        f"not forwarded, since env of {report.host} does not name them": credentials.withheld,
+        f"not forwarded, as env of {report.host} does not list them": credentials.withheld,
     }
     said = [f"{where}: {', '.join(names)}" for where, names in groups.items() if names]
     if credentials.known and not credentials.found:
-        said.append("no credentials in its environment, so it needs a login of its own")
+        said.append("no credentials in its environment, so it must be logged in already")
     return said
 
 

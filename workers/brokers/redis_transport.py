@@ -1,16 +1,16 @@
-"""Redis as a broker that loses no message between its queue and a worker.
+"""Redis transport that loses no message between its queue and a worker.
 
-kombu pops a message and notes it as unacknowledged afterwards; a worker that is killed in between takes it along.
-Here the message moves to a list of its consumer's (BLMOVE, in one step), and from there to the unacknowledged ones
-(a script, in one step). A consumer says every now and then that it is alive. If it stays silent for the visibility
-timeout, any other one gives back what it had in transit. If it was only asleep, it finds its list empty when it
-wakes up, and drops its copy.
+kombu pops a message and records it as unacknowledged afterwards; a worker killed in between loses it. Here the
+message moves to a list of its consumer (BLMOVE, in one step), and from there to the unacknowledged ones (a script,
+in one step). Consumers regularly report that they are alive. If one stays silent for the visibility timeout, any
+other gives back what it had in transit. If it was only asleep, it finds its list empty when it wakes up, and drops
+its copy.
 
-kombu notes what all applications of a database have not acknowledged under the same keys, and whoever uses them
-gives everybody's messages back after its own visibility timeout. Ours is short, so our keys are our own.
+kombu records the unacknowledged messages of all applications of a database under the same keys, and each gives all
+of them back after its own visibility timeout. Ours is short, so we use our own keys.
 
-Times are those of the server. Messages that Celery sends with a priority lie in lists of their own, from which
-consumers take one at a time, within a second: what is urgent, the ledger decides. Needs Redis 6.2 or Valkey.
+Times are the server's. Messages that Celery sends with a priority are in separate lists, from which consumers take
+one at a time, within a second: the ledger decides what is urgent. Needs Redis 6.2 or Valkey.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ from kombu.transport import redis as kombu_redis
 from kombu.utils.encoding import bytes_to_str
 
 from workers.brokers.settings import connection_errors
+from workers.brokers.shared_keys import recover_shared_keys
 
 ALIVE: Final = (
-    "runturn.transit"  # sorted set: lists of messages in transit, by when their consumers were alive last
+    "runturn.transit"  # sorted set: lists of messages in transit, by when their consumers were last alive
 )
 UNACKED: Final = "runturn.unacked"  # hash: messages by tag
-UNACKED_INDEX: Final = "runturn.unacked_index"  # sorted set: their tags, by when they were held last
+UNACKED_INDEX: Final = "runturn.unacked_index"  # sorted set: their tags, by when they were last held
 _UNACKED_MUTEX: Final = "runturn.unacked_mutex"
 _WAIT_S = 1.0  # how long the server lets a consumer wait for a message
 _UNREADABLE = "application/x-unreadable"
 
-# Says that the consumer is alive, and fetches messages that were sent with a priority into the queue.
+# Reports the consumer as alive, and moves messages sent with a priority into the queue.
 _ARRIVE = """
 redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1])
 for i = 3, #KEYS do redis.call('LMOVE', KEYS[i], KEYS[2], 'RIGHT', 'LEFT') end
 """
-# Notes a message as unacknowledged, unless it was given back.
+# Records a message as unacknowledged, unless it was given back.
 _NOTE = """
 if not redis.call('RPOP', KEYS[1]) then return 0 end
 redis.call('ZADD', KEYS[2], ARGV[1], ARGV[2])
 redis.call('HSET', KEYS[3], ARGV[2], ARGV[3])
 return 1
 """
-# Gives back what is in one list of messages in transit.
+# Gives back the messages in one transit list.
 _LEAVE = """
 local queue = string.match(KEYS[2], '^(.*) [^ ]*$')
 while redis.call('LMOVE', KEYS[2], queue, 'LEFT', 'RIGHT') do end
@@ -75,19 +76,21 @@ log = structlog.get_logger(__name__)
 
 
 class GivenBack(Exception):
-    """The message was given back: its consumer was taken for dead."""
+    """Raised when a message was given back because its consumer was presumed dead."""
 
 
 class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
-    """What a channel has delivered and nobody has acknowledged yet."""
+    """Messages that a channel has delivered and that are not acknowledged yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._looked_at = 0.0  # by the monotonic clock
+        self._looked_at = 0.0  # on the monotonic clock
+        # Twice: what a worker killed just before held counts as abandoned only after the visibility timeout.
+        self._recover_at = [0.0, time.monotonic() + 1.5 * self.visibility_timeout]
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Note a message that is being delivered. Raises GivenBack."""
-        if self.channel.in_transit is None:  # it came another way
+        """Record a message that is being delivered. Raises GivenBack."""
+        if self.channel.in_transit is None:  # it did not come over a transit list
             super().append(message, delivery_tag)
             return
         delivery = message.delivery_info
@@ -99,9 +102,9 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         kombu_redis.virtual.QoS.append(self, message, delivery_tag)
 
     def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
-        """Keep what this channel holds, and give back what others held and are silent about for too long.
+        """Refresh what this channel holds, and give back the messages of consumers silent for too long.
 
-        kombu calls this every ten seconds, or after every second without a message. It has no use for `interval`.
+        kombu calls this every ten seconds, or after every second without a message. `interval` is ignored.
         """
         now = time.monotonic()
         if now - self._looked_at < self.visibility_timeout / 6:
@@ -113,12 +116,15 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
                 client.zadd(self.unacked_index_key, dict.fromkeys(held, time.time()), xx=True)
             self.channel.stay(client)
             if given := client.eval(_GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
-                log.warning("messages that a lost worker had in transit are back in their queue", messages=given)
+                log.warning("messages in transit to a lost worker were returned to their queue", messages=given)
+            while self._recover_at and now >= self._recover_at[0]:
+                del self._recover_at[0]
+                recover_shared_keys(client, self.channel.acked_queues, time.time() - self.visibility_timeout)
         super().restore_visible(start=start, num=num, interval=1)
 
 
 class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
-    """Takes messages over a list in which they outlive their consumer."""
+    """A channel that receives messages over a list in which they outlive their consumer."""
 
     QoS = QoS
     unacked_key = UNACKED
@@ -126,15 +132,15 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     unacked_mutex_key = _UNACKED_MUTEX
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.in_transit: str | None = None  # the list of the message that is being received
+        self.in_transit: str | None = None  # the list of the message being received
         self._transit: str | None = None  # the list that we wait on
         self._pooled: Any = None  # a client of the pool
-        self._arrived = False  # whether the server has answered the first of the two commands
-        self.acked_queues: set[str] = set()  # those that are consumed with acknowledgements
+        self._arrived = False  # the server has answered the first of the two commands
+        self.acked_queues: set[str] = set()  # consumed with acknowledgements
         super().__init__(*args, **kwargs)
 
     def stay(self, client: Any) -> None:
-        """Say that we are alive, if we have something in transit; a list that was given back stays so."""
+        """Report that we are alive if we have something in transit; a list that was given back stays so."""
         if self._transit is not None:
             client.eval(_STILL_HERE, 1, ALIVE, self._transit)
 
@@ -145,8 +151,8 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def close(self) -> None:
-        """Leave; what is in transit goes back at once."""
-        # The server may be about to move a message to our list: it has to have answered before the list is left.
+        """Close the channel; give back what is in transit at once."""
+        # The server may be about to move a message to our list: wait for its answer before leaving the list.
         while self._in_poll and self._transit is not None:
             try:
                 self._brpop_read()
@@ -160,9 +166,9 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         super().close()
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        """Bind a queue; of a fanout, without noting it in the broker.
+        """Bind a queue; for a fanout, without recording it in the broker.
 
-        Nobody reads that list to publish, and workers that were killed would stay on it for good.
+        Publishing does not read that list, and killed workers would stay on it forever.
         """
         if self.typeof(exchange).type == "fanout":
             self._fanout_queues[queue] = exchange, routing_key.replace("#", "*")
@@ -170,14 +176,14 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
             super()._queue_bind(exchange, routing_key, pattern, queue)
 
     def _refresh_bindings(self, queues: Sequence[str]) -> None:
-        """Note bindings once more before they expire, as kombu 5.7 does: again without those of a fanout."""
+        """Record bindings again before they expire, as kombu 5.7 does, but without those of a fanout."""
         super()._refresh_bindings([queue for queue in queues if queue not in self._fanout_queues])
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         """Return a client of the server. Raises ConnectionError after the connection was closed.
 
-        kombu raises AttributeError then, which ends a worker that acknowledges what it received before. It also
-        makes a client for each command, which takes longer than the command; those of a pool do not differ.
+        kombu would raise AttributeError, which ends a worker that acknowledges an earlier message. It also creates
+        a client for each command, which takes longer than the command; clients of one pool do not differ.
         """
         if self.connection is None or self.connection.client is None:
             raise ConnectionError("the connection is closed")
@@ -188,23 +194,23 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         return self._pooled
 
     def _on_connection_disconnect(self, connection: Any) -> None:
-        """Wait on a new list next time: a message that was on its way may be in the old one."""
+        """Wait on a new list next time: a message may have arrived in the old one."""
         if self._in_poll is connection:
             self._transit = None
         super()._on_connection_disconnect(connection)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        """Ask for the next message, without waiting for it."""
+        """Request the next message without waiting for it."""
         active = set(self.active_queues)
         if len(active) != 1 or not active <= self.acked_queues:
             self._transit = None
             super()._brpop_start(timeout)
             return
         (queue,) = active
-        # After anything went wrong there may be a message in the old list: it is given back, as if we were dead.
+        # After an error, the old list may contain a message: it is given back as if we were dead.
         self._transit = self._transit or f"{queue} {uuid4().hex}"
         connection = self._in_poll = self.client.connection
-        self._brpop_sent_at = time.monotonic()  # kombu 5.7 gives up a connection that is silent for too long
+        self._brpop_sent_at = time.monotonic()  # kombu 5.7 drops a connection that is silent for too long
         self._arrived = False
         lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps]
         keys = (ALIVE, *lists)
@@ -213,19 +219,19 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         connection.send_packed_command(connection.pack_commands([arrive, wait]))
 
     def _brpop_read(self, **options: Any) -> bool:
-        """Read an answer, and deliver the message if it is one."""
+        """Read an answer, and deliver the message if there is one."""
         if self._transit is None:
             return bool(super()._brpop_read(**options))
         if not self._arrived:
             self._answer("EVAL")
             self._arrived = True
             if not self.client.connection.can_read(timeout=0):
-                raise Empty  # and go on waiting
+                raise Empty  # and keep waiting
         item = self._answer("BLMOVE")
         self._in_poll = None
         if item is None:
             raise Empty
-        # If anything goes wrong from here on, the list is left as it is, and given back as if we were dead.
+        # If anything fails from here on, the list is left as it is, and given back as if we were dead.
         transit, self._transit = self._transit, None
         self._receive_from(transit, item)
         self._transit = transit
@@ -233,14 +239,14 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
 
     def _receive_from(self, transit: str, item: bytes) -> None:
         queue = transit.rpartition(" ")[0]
-        if queue not in self.connection._callbacks:  # its consumer was cancelled meanwhile
+        if queue not in self.connection._callbacks:  # its consumer has been cancelled
             self._leave(transit)
             raise Empty
         self.in_transit = transit
         try:
             self.connection._deliver(self._readable(item, queue), queue)
         except GivenBack:
-            log.warning("a message was given back while this worker slept")
+            log.warning("a message was given back while this worker was frozen")
             raise Empty from None
         finally:
             self.in_transit = None
@@ -250,23 +256,23 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
             with self.conn_or_acquire() as client:
                 client.eval(_LEAVE, 2, ALIVE, transit)
         except connection_errors(self):
-            log.debug("the broker is away; what was in transit is given back later")
+            log.debug("the broker is down; messages in transit are given back later")
 
     def _answer(self, command: str) -> Any:
         try:
             return self.client.parse_response(self.client.connection, command)
         except Exception:
-            self.client.connection.disconnect()  # the next round connects again
+            self.client.connection.disconnect()  # the next round reconnects
             raise
 
     def _readable(self, item: bytes, queue: str) -> dict[str, Any]:
-        """A message that kombu can make something of: what is none becomes the body of one that nobody accepts."""
+        """Return a message that kombu can process; anything else becomes the body of one that nothing accepts."""
         try:
             message: dict[str, Any] = kombu_redis.loads(bytes_to_str(item))
             delivery = self.Message(message, channel=self).delivery_info
             if {"exchange", "routing_key"} <= delivery.keys():
                 return message
-        except Exception as error:  # whatever is wrong with it
+        except Exception as error:  # anything may be wrong with it
             log.debug("not a message", error=repr(error))
         return {
             "body": base64.b64encode(item).decode(),
@@ -282,13 +288,13 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
 
 
 class Transport(kombu_redis.Transport):  # type: ignore[misc]  # as above
-    """kombu's transport for Redis, with the channel above."""
+    """kombu's Redis transport with the channel above."""
 
     Channel = Channel
 
 
 def install() -> None:
-    """Have all connections of this process to Redis made this way, for workers and Flower. Safe to call twice."""
+    """Make all Redis connections of this process use it, for workers and Flower. Safe to call twice."""
     for scheme in ("redis", "rediss"):
         kombu_transport.TRANSPORT_ALIASES[scheme] = f"{__name__}:Transport"
         kombu_transport._transport_cache.pop(scheme, None)

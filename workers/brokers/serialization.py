@@ -1,4 +1,4 @@
-"""JSON on the broker, by orjson. Its content type is plain `application/json`, so any producer can take part."""
+"""JSON on the broker, by orjson. The content type is plain `application/json`, so any producer can take part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 NAME = "orjson"
 CONTENT_TYPE = "application/json"
 
-# orjson makes floats of integers beyond 64 bits, and writes none: these are left to Python's own, which is slower.
+# orjson reads integers beyond 64 bits as floats and cannot write them: Python's slower json handles those.
 _LONG = re.compile(r"\d{19}")
 
 
@@ -26,7 +26,7 @@ def _other(value: object) -> object:
 
 
 def dumps(value: object) -> str:
-    """Any JSON value, pydantic models included, as text."""
+    """Return any JSON value, including pydantic models, as text."""
     try:
         return orjson.dumps(value, default=_other, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError as error:
@@ -36,7 +36,7 @@ def dumps(value: object) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """The value that a text stands for."""
+    """Return the value of a JSON text."""
     known = text if isinstance(text, str) else bytes(text).decode()
     return json.loads(known, parse_constant=_refuse) if _LONG.search(known) else orjson.loads(known)
 
@@ -46,5 +46,5 @@ def _refuse(constant: str) -> object:
 
 
 def install() -> None:
-    """Make `orjson` known to kombu; safe to call twice."""
+    """Register `orjson` with kombu; safe to call twice."""
     register(NAME, dumps, loads, content_type=CONTENT_TYPE, content_encoding="utf-8")

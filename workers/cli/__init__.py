@@ -1,1 +1,1 @@
-"""The command line. `main` is the entry point; each other module has the commands of one concern."""
+"""The command line. `main` is the entry point; every other module covers one concern."""

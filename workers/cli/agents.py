@@ -1,4 +1,4 @@
-"""The command `agents`: what there is of each agent on each host."""
+"""The command `agents`: the agents on each host."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _CLOSE_S = 3.0
 
 
 @click.command()
-@click.option("--host", metavar="NAME", help="Only on this host.")
+@click.option("--host", metavar="NAME", help="Show only this host.")
 @json_option
 @pass_context
 def agents(context: Context, host: str | None, as_json: bool) -> int:
-    """Show the agents there are, host by host.
+    """Show the agents on each host.
 
-    Their programs and versions, what they log in with, who is billed, what they can do. Looking never fails: what
-    goes wrong is shown.
+    Lists programs, versions, logins, billing and capabilities. Problems with an agent are part of the output and
+    do not change the exit status.
     """
     os.environ.update(secret_files.variables(os.environ))
-    logging.getLogger("remote").addHandler(logging.NullHandler())  # the reports tell it
+    logging.getLogger("remote").addHandler(logging.NullHandler())  # the reports show these errors
     registry = context.registry
     hosts = configured_hosts(context.settings, StateDir(context.settings.state_dir))
     chosen = [each for each in hosts if host in (None, each.name)]
@@ -43,7 +43,7 @@ def agents(context: Context, host: str | None, as_json: bool) -> int:
         known = ", ".join(sorted(each.name for each in hosts))
         raise InvalidRequest(f"there is no host {host!r}; known: {known}", field="host")
     with asyncio.Runner() as runner:
-        runner.get_loop().set_default_executor(DaemonExecutor())  # what hangs there must not hold up the end
+        runner.get_loop().set_default_executor(DaemonExecutor())  # a hanging thread must not delay the exit
         reports = runner.run(_look(context, chosen))
     if as_json:
         failed = [{"agent": each.name, "source": each.source, "reason": each.reason} for each in registry.failed]
@@ -58,7 +58,7 @@ def agents(context: Context, host: str | None, as_json: bool) -> int:
     for failed_agent in registry.failed:
         click.secho("✗", fg="red", nl=False)
         click.echo(
-            printable(f" {failed_agent.name} of {failed_agent.source} was not loaded: {failed_agent.reason}")
+            printable(f" {failed_agent.name} from {failed_agent.source} failed to load: {failed_agent.reason}")
         )
     return 0
 

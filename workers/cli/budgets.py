@@ -1,4 +1,4 @@
-"""`runturn budget`: what turns with a label may cost."""
+"""The command `budget`: spending limits for turns with a label."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workers.cli.options import json_option, pair
 from workers.cli.output import print_json, print_table
 from workers.turn.budget_messages import PER, moment, usd
 
-_RESERVE_USD = 1.0  # the default, unless the limit is lower
+_RESERVE_USD = 1.0  # default; a lower limit caps it
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _VALUE: TypeAdapter[str] = TypeAdapter(Label)
-# Bounds within which neither a sum in billionths overflows nor an amount becomes nothing.
+# Within these bounds, sums in billionths do not overflow and no amount rounds to zero.
 _LIMIT: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0.0001, le=10_000_000, allow_inf_nan=False)])
 _RESERVE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0.0001, le=10_000, allow_inf_nan=False)])
 
@@ -34,7 +34,7 @@ _per_option = click.option(
     "period",
     type=click.Choice([period.value for period in Period]),
     required=True,
-    help="Days, weeks (from Monday) and months begin at 00:00 UTC; a total never begins anew.",
+    help="Budget period. Days, weeks (from Monday) and months start at 00:00 UTC; a total never resets.",
 )
 
 
@@ -42,8 +42,8 @@ _per_option = click.option(
 def budget() -> None:
     """Limit what turns with a label may cost.
 
-    A turn whose label has a budget reserves money when it starts: its max_cost_usd, else what --reserve says. If
-    that is more than what is left, it fails with budget_exceeded, and no agent is started.
+    When a turn starts, it reserves its max_cost_usd, or else the --reserve of its label's budget. If less than
+    that is left, it fails with budget_exceeded and no agent starts.
     """
 
 
@@ -55,19 +55,19 @@ def budget() -> None:
     "--reserve",
     type=float,
     metavar="USD",
-    help="For each running turn without max_cost_usd. [default: 1, or USD if that is less]",
+    help="Reserved for each running turn without max_cost_usd. [default: 1, or USD if lower]",
 )
 @pass_context
 def set_budget(context: Context, label: str, amount: float, period: str, reserve: float | None) -> int:
-    """Set a budget, or change one.
+    """Create or change a budget.
 
-    What was spent in the running period counts.
+    Spending so far in the current period counts.
     """
     key = _key(label, period)
     limit = _checked(_LIMIT, amount, "USD")
     each = min(_RESERVE_USD, limit) if reserve is None else _checked(_RESERVE, reserve, "reserve")
     if each > limit:
-        raise InvalidRequest(f"is more than the whole budget of {usd(limit)}", field="reserve")
+        raise InvalidRequest(f"exceeds the whole budget of {usd(limit)}", field="reserve")
     now = context.ledger.budgets.put(key, limit, each, time.time())
     click.echo(
         f"{_name(now)}: {usd(now.limit_usd)} {PER[now.period]}, "
@@ -80,12 +80,12 @@ def set_budget(context: Context, label: str, amount: float, period: str, reserve
 @json_option
 @pass_context
 def list_budgets(context: Context, as_json: bool) -> int:
-    """List all budgets, and what is left of them."""
+    """List all budgets and what is left of each."""
     rows = context.ledger.budgets.all_of(time.time())
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
-    columns = ("budget", "per", "limit", "spent", "reserved", "left", "begins anew")
+    columns = ("budget", "per", "limit", "spent", "reserved", "left", "resets")
     print_table(columns, (_row(row) for row in rows), right=("limit", "spent", "reserved", "left"))
     return 0
 
@@ -95,7 +95,7 @@ def list_budgets(context: Context, as_json: bool) -> int:
 @_per_option
 @pass_context
 def remove_budget(context: Context, label: str, period: str) -> int:
-    """Remove a budget; its turns go on."""
+    """Remove a budget; its turns keep running."""
     key = _key(label, period)
     if not context.ledger.budgets.remove(key):
         raise InvalidRequest(f"{label} has no budget per {period}; see runturn budget list", field="label")
@@ -108,7 +108,7 @@ def _key(label: str, period: str) -> BudgetKey:
 
 
 def _checked(adapter: TypeAdapter[T], value: T, field: str) -> T:
-    """A value within its bounds. Raises InvalidRequest that names the field."""
+    """Return the value if it is within bounds. Raise InvalidRequest naming the field if not."""
     try:
         return adapter.validate_python(value)
     except ValidationError as error:

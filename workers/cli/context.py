@@ -1,4 +1,4 @@
-"""What every command needs: settings, the broker, the ledger. Each is opened when it is first used."""
+"""Resources of commands: settings, broker, ledger. Each is opened on first use."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ _PING_S = 5.0
 
 
 class Context:
-    """Passed to every command."""
+    """Resources of one command."""
 
     @cached_property
     def settings(self) -> Settings:
-        """The configuration. Raises SettingsError."""
+        """Return the configuration. Raise SettingsError if it is invalid."""
         return load_settings()
 
     @cached_property
     def registry(self) -> Registry:
-        """The agents. Raises SettingsError."""
+        """Return the configured agents. Raise SettingsError if one is invalid."""
         return build_registry(self.settings)
 
     @cached_property
     def state(self) -> StateDir:
-        """The state directory, made if it was missing. Raises SettingsError."""
+        """Return the state directory, creating it if missing. Raise SettingsError if it cannot be written."""
         return StateDir.open(self.settings.state_dir)
 
     @cached_property
     def embedded(self) -> EmbeddedBroker | None:
-        """Our own broker, unless the configuration names another."""
+        """Return the embedded broker; None if the configuration names another."""
         return None if self.settings.broker_url else EmbeddedBroker(self.state.broker)
 
     @cached_property
     def app(self) -> Celery:
-        """The Celery application; the embedded broker is started if it was not running.
+        """Return the Celery application, starting the embedded broker if it is not running.
 
-        Raises BrokerUnavailable if the broker does not answer, SettingsError if its URL makes no sense.
+        Raise BrokerUnavailable if the broker does not answer, SettingsError if its URL is invalid.
         """
         broker = self.settings.broker_url
         app = configured_app(self.settings, broker.get_secret_value() if broker else self._started().url)
@@ -67,7 +67,7 @@ class Context:
         except (OperationalError, *connection_errors(connection)) as error:
             raise BrokerUnavailable(
                 f"no broker answers at {connection.as_uri()}: {str(error).rstrip('.')}; "
-                "start it, or correct RUNTURN_BROKER_URL"
+                "start it or correct RUNTURN_BROKER_URL"
             ) from error
         finally:
             connection.release()
@@ -75,48 +75,48 @@ class Context:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The books. Raises LedgerUnavailable or LedgerTooNew."""
+        """Return the ledger. Raise LedgerUnavailable or LedgerTooNew."""
         url = self.settings.ledger_url
         return Ledger.open(url.get_secret_value() if url else self.state.ledger_url)
 
     @cached_property
     def client(self) -> Client:
-        """What producers use, too."""
+        """Return the client that producers use."""
         return Client(self.app, self.ledger)
 
     def require_worker(self) -> None:
-        """Raises NoWorker unless a worker answers."""
+        """Raise NoWorker unless a worker answers."""
         if not self._worker_answers():
             raise NoWorker("no worker is running; start one with: runturn up")
 
     def warn_without_worker(self) -> None:
-        """Say on stderr what a turn waits for, unless a worker answers. The turn itself is in the ledger."""
+        """Warn on stderr unless a worker answers. The turn itself is already in the ledger."""
         try:
             answers = self._worker_answers()
         except (BrokerUnavailable, OperationalError, OSError):
             answers = False
         if not answers:
-            click.echo("no worker answers: the turn waits for one; start it with: runturn up", err=True)
+            click.echo("no worker answers; the turn waits for one. Start one with: runturn up", err=True)
 
     def _worker_answers(self) -> bool:
-        """A broker is not started for that: it could have no worker."""
+        """Return True if a worker answers. Do not start a broker for this: a stopped one has no workers."""
         if self.embedded is not None and not self.embedded.running():
             return False
         return bool(roll_call(self.app, _PING_S, limit=1))
 
     def price(self, agent: str, model: str, tokens: Tokens) -> float | None:
-        """What the tokens of an agent's model cost in US dollars; None: not known."""
+        """Return the cost of an agent's tokens in US dollars; None if unknown."""
         try:
             return self.registry.get(agent).price(model, tokens)
-        except InvalidRequest:  # another runturn's agent, in a ledger that we share
+        except InvalidRequest:  # an agent of another installation that shares the ledger
             return None
 
     def waits_for(self, turn_id: str) -> Callable[[], str | None]:
-        """Says what has to happen before a turn starts; see `workers.cli.wait_reason`."""
+        """Return a function that explains why a turn waits; see `workers.cli.wait_reason`."""
         return lambda: reason_to_wait(self.ledger, turn_id, time.time())
 
     def _started(self) -> EmbeddedBroker:
-        assert self.embedded is not None  # noqa: S101  # there is one unless broker_url is set
+        assert self.embedded is not None  # noqa: S101  # None only if broker_url is set
         self.embedded.ensure()
         return self.embedded
 

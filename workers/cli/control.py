@@ -1,4 +1,4 @@
-"""Commands that say something to an agent while it runs: interrupt, send, set-model, answer and others."""
+"""Commands that control a running agent: interrupt, send, set-model, answer and others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _said(command: F) -> F:
-    """The options that all of them have."""
+    """Add the options that all of these commands share."""
     for option in (
         click.option(
             "--timeout",
@@ -28,7 +28,7 @@ def _said(command: F) -> F:
             default=TIMEOUT_S,
             show_default=True,
             metavar="S",
-            help="Seconds to wait for the answer.",
+            help="Seconds to wait for the reply.",
         ),
         json_option,
     ):
@@ -38,7 +38,7 @@ def _said(command: F) -> F:
 
 def _request_id(command: F) -> F:
     option = click.option(
-        "--request-id", metavar="ID", help="Repeat an earlier request: it is done once. [default: a new one]"
+        "--request-id", metavar="ID", help="Idempotency key: repeated requests run once. [default: a new one]"
     )
     return option(command)
 
@@ -49,9 +49,9 @@ def _request_id(command: F) -> F:
 @_said
 @pass_context
 def interrupt(context: Context, /, turn_id: str, **given: Any) -> int:
-    """Have an agent stop what it is doing, and end its turn.
+    """Interrupt an agent and end its turn.
 
-    Unlike with `runturn cancel`, the agent itself comes to an end, with its own report of what it has used.
+    Unlike with `runturn cancel`, the agent stops by itself and reports its own usage.
     """
     return _control(context, turn_id, ControlRequest(Control.INTERRUPT), "interrupted", **given)
 
@@ -63,17 +63,17 @@ def interrupt(context: Context, /, turn_id: str, **given: Any) -> int:
 @_said
 @pass_context
 def send(context: Context, /, turn_id: str, text: str, **given: Any) -> int:
-    """Send a message to an agent while it works.
+    """Send a message to a running agent.
 
-    TEXT may be - for standard input. The agent reads it when it next asks its model.
+    TEXT may be - for standard input. The agent reads it with its next request to the model.
     """
     request = ControlRequest(Control.SEND, _stdin() if text == "-" else text)
-    return _control(context, turn_id, request, "has the message", **given)
+    return _control(context, turn_id, request, "has received the message", **given)
 
 
 @click.group()
 def control() -> None:
-    """Change how an agent works on, or ask it about itself."""
+    """Reconfigure or inspect a running agent."""
 
 
 @control.command("set-model")
@@ -83,9 +83,9 @@ def control() -> None:
 @_said
 @pass_context
 def set_model(context: Context, /, turn_id: str, model: str, **given: Any) -> int:
-    """Have an agent go on with another model."""
+    """Switch a running agent to another model."""
     request = ControlRequest(Control.SET_MODEL, model)
-    return _control(context, turn_id, request, f"goes on with {model}", **given)
+    return _control(context, turn_id, request, f"switched to {model}", **given)
 
 
 @control.command("set-permission-mode")
@@ -95,9 +95,9 @@ def set_model(context: Context, /, turn_id: str, model: str, **given: Any) -> in
 @_said
 @pass_context
 def set_permission_mode(context: Context, /, turn_id: str, mode: str, **given: Any) -> int:
-    """Have an agent go on in another permission mode."""
+    """Switch a running agent to another permission mode."""
     request = ControlRequest(Control.SET_PERMISSION_MODE, mode)
-    return _control(context, turn_id, request, f"goes on in mode {mode}", **given)
+    return _control(context, turn_id, request, f"switched to mode {mode}", **given)
 
 
 @control.command("server-info")
@@ -105,7 +105,7 @@ def set_permission_mode(context: Context, /, turn_id: str, mode: str, **given: A
 @_said
 @pass_context
 def server_info(context: Context, /, turn_id: str, **given: Any) -> int:
-    """Show what a running agent says that it can do, as JSON."""
+    """Show the capabilities that a running agent reports, as JSON."""
     return _control(context, turn_id, ControlRequest(Control.SERVER_INFO), None, **given)
 
 
@@ -114,7 +114,7 @@ def server_info(context: Context, /, turn_id: str, **given: Any) -> int:
 @_said
 @pass_context
 def context_usage(context: Context, /, turn_id: str, **given: Any) -> int:
-    """Show what fills a running agent's context, as JSON."""
+    """Show a running agent's context usage, as JSON."""
     return _control(context, turn_id, ControlRequest(Control.CONTEXT_USAGE), None, **given)
 
 
@@ -122,7 +122,7 @@ def context_usage(context: Context, /, turn_id: str, **given: Any) -> int:
 @click.argument("turn_id")
 @click.argument("request_id", metavar="QUESTION")
 @click.argument("answer", type=click.Choice(["allow", "deny"]))
-@click.option("--reason", default="", metavar="TEXT", help="What the agent is told.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason given to the agent.")
 @_said
 @pass_context
 def answer(
@@ -134,9 +134,9 @@ def answer(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """Answer an agent that asks whether it may use a tool.
+    """Answer an agent's request to use a tool.
 
-    `runturn watch` shows its questions. The first answer stands; without one in time, the turn's default does.
+    `runturn watch` shows these requests. The first answer counts; without one in time, the turn's default applies.
     """
     verdict = Verdict(answer == "allow", reason)
     document = context.client.answer(turn_id, request_id, verdict, timeout_s=timeout_s)
@@ -163,7 +163,7 @@ def _control(
     as_json: bool,
     request_id: str | None = None,
 ) -> int:
-    """Ask, and say what came of it; `done` is that in words, None: the answer itself is wanted."""
+    """Send the request and print `done` on success; if `done` is None, print the reply itself."""
     response = context.client.control(turn_id, request, request_id=request_id, timeout_s=timeout_s)
     if as_json or done is None:
         print_json(response)

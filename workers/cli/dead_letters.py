@@ -1,4 +1,4 @@
-"""Commands for messages that no worker could read: `runturn dead list|show|retry|remove`."""
+"""Commands for dead letters: `runturn dead list|show|retry|remove`."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _ALL = 10_000
 _SHOWN_BYTES = 4096
 
 _ids = click.argument("ids", nargs=-1, metavar="[ID]...")
-_all = click.option("--all", "every", is_flag=True, help="All of them.")
+_all = click.option("--all", "every", is_flag=True, help="All dead letters.")
 
 
 @click.group()
 def dead() -> None:
-    """Look after messages that no worker could read.
+    """Manage messages that no worker could read.
 
-    Workers put them aside, with the reason: a body that is no JSON, a task that is not ours, a request of a newer
-    runturn, or one that RabbitMQ gave up on. Their turns have not run.
+    Workers set them aside with the reason: a body that is not JSON, an unknown task, a request from a newer
+    runturn, or a message that RabbitMQ gave up on. Their turns have not run.
     """
 
 
 @dead.command("list")
 @click.option(
-    "--limit", type=click.IntRange(1, _ALL), default=20, show_default=True, metavar="N", help="How many."
+    "--limit", type=click.IntRange(1, _ALL), default=20, show_default=True, metavar="N", help="Show at most N."
 )
 @json_option
 @pass_context
 def list_(context: Context, limit: int, as_json: bool) -> int:
-    """List them, the newest first."""
+    """List dead letters, newest first."""
     rows = context.ledger.dead_letters.newest(limit)
     if as_json:
         print_json([asdict(row) for row in rows])
@@ -54,7 +54,7 @@ def list_(context: Context, limit: int, as_json: bool) -> int:
 @json_option
 @pass_context
 def show(context: Context, letter_id: str, as_json: bool) -> int:
-    """Show one of them, with its body."""
+    """Show one dead letter with its body."""
     letter = _find(context, letter_id)
     if as_json:
         print_json({**asdict(letter.row), **_body(letter)})
@@ -65,7 +65,7 @@ def show(context: Context, letter_id: str, as_json: bool) -> int:
     body = letter.body or b""
     click.echo(printable(body[:_SHOWN_BYTES].decode(errors="replace")))
     if len(body) > _SHOWN_BYTES:
-        click.echo(f"… and {number(len(body) - _SHOWN_BYTES)} bytes more; --json has all of them", err=True)
+        click.echo(f"… and {number(len(body) - _SHOWN_BYTES)} more bytes; --json shows all", err=True)
     return 0
 
 
@@ -74,21 +74,22 @@ def show(context: Context, letter_id: str, as_json: bool) -> int:
 @_all
 @pass_context
 def retry(context: Context, ids: tuple[str, ...], every: bool) -> int:
-    """Queue them again as they were, say after an upgrade. A message that still cannot be read comes back."""
+    """Requeue messages unchanged, for example after an upgrade. One that is still unreadable comes back."""
+    _check_choice(ids, every)
     letters = context.ledger.dead_letters
-    for letter in [_find(context, letter_id) for letter_id in ids] if ids else _each(context, every):
+    for letter in [_find(context, letter_id) for letter_id in ids] if ids else _each(context):
         letter_id = letter.row.letter_id
         try:
-            # First this: killed in between, the message is sent twice, and its turn runs once all the same.
+            # Send first: if killed in between, the message is sent twice, but its turn runs once.
             send_again(context.app, letter)
         except OperationalError as error:
-            raise BrokerUnavailable(f"{letter_id} could not be queued: {error}") from error
+            raise BrokerUnavailable(f"{letter_id} could not be requeued: {error}") from error
         except ValueError as error:
             raise click.UsageError(
-                f"{letter_id} cannot be queued again: {error}; have its producer send it"
+                f"{letter_id} cannot be requeued: {error}; send it again from its producer"
             ) from error
         letters.sent_again(letter.row)
-        click.echo(f"{letter_id} is queued again")
+        click.echo(f"{letter_id} requeued")
     return 0
 
 
@@ -97,25 +98,31 @@ def retry(context: Context, ids: tuple[str, ...], every: bool) -> int:
 @_all
 @pass_context
 def remove(context: Context, ids: tuple[str, ...], every: bool) -> int:
-    """Forget them for good."""
-    for letter_id in ids or [row.letter_id for row in _rows(context, every)]:
+    """Delete messages permanently."""
+    _check_choice(ids, every)
+    for letter_id in ids or [row.letter_id for row in _rows(context)]:
         if not context.ledger.dead_letters.remove(letter_id):
             raise _unknown(letter_id)
-        click.echo(f"{letter_id} is removed")
+        click.echo(f"{letter_id} removed")
     return 0
 
 
-def _each(context: Context, every: bool) -> Iterator[DeadLetter]:
-    """All of them, one at a time: together they may not fit into memory."""
-    for row in _rows(context, every):
+def _check_choice(ids: tuple[str, ...], every: bool) -> None:
+    if every and ids:
+        raise click.UsageError("give either ids or --all, not both")
+    if not every and not ids:
+        raise click.UsageError("give the ids of messages, or --all; for the ids, see: runturn dead list")
+
+
+def _each(context: Context) -> Iterator[DeadLetter]:
+    """Yield all dead letters one at a time: together they may not fit into memory."""
+    for row in _rows(context):
         letter = context.ledger.dead_letters.find(row.letter_id)
         if letter is not None:
             yield letter
 
 
-def _rows(context: Context, every: bool) -> list[DeadLetterRow]:
-    if not every:
-        raise click.UsageError("name the messages by their ids, or say --all; runturn dead list has the ids")
+def _rows(context: Context) -> list[DeadLetterRow]:
     return context.ledger.dead_letters.newest(_ALL)
 
 
@@ -127,7 +134,7 @@ def _find(context: Context, letter_id: str) -> DeadLetter:
 
 
 def _unknown(letter_id: str) -> click.UsageError:
-    return click.UsageError(f"there is no dead letter {letter_id!r}; runturn dead list names them")
+    return click.UsageError(f"there is no dead letter {letter_id!r}; see: runturn dead list")
 
 
 def _cells(row: DeadLetterRow) -> tuple[str, ...]:
@@ -137,7 +144,7 @@ def _cells(row: DeadLetterRow) -> tuple[str, ...]:
 
 
 def _body(letter: DeadLetter) -> dict[str, str | None]:
-    """The body as text where it is text, else in base64."""
+    """Return the body as text if it is UTF-8, else as base64."""
     if letter.body is None:
         return {"body": None, "body_base64": None}
     try:

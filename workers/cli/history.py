@@ -1,4 +1,4 @@
-"""Commands that read the books: history and cost."""
+"""Commands that read the ledger: history and cost."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _STATUSES = [*(state.value for state in State if state is not State.SETTLED), *(
 
 @click.command()
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="N", help="How many."
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="N", help="Show at most N."
 )
-@click.option("--status", type=click.Choice(_STATUSES), help="Where they stand, or how they ended.")
-@click.option("--agent", metavar="NAME", help="Only this agent's.")
-@click.option("--host", metavar="NAME", help="Only those of this host.")
-@click.option("--label", metavar="NAME=VALUE", help="Only those with this label.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only turns with this state or outcome.")
+@click.option("--agent", metavar="NAME", help="Only turns of this agent.")
+@click.option("--host", metavar="NAME", help="Only turns on this host.")
+@click.option("--label", metavar="NAME=VALUE", help="Only turns with this label.")
 @json_option
 @pass_context
 def history(
@@ -37,7 +37,7 @@ def history(
     label: str | None,
     as_json: bool,
 ) -> int:
-    """List turns, the newest first."""
+    """List turns, newest first."""
     wanted = pair(label, "label") if label else None
     rows = context.ledger.reports.history(limit, status=status, agent=agent, host=host, label=wanted)
     if as_json:
@@ -61,10 +61,10 @@ def history(
 @json_option
 @pass_context
 def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
-    """Show what turns have used and cost.
+    """Show token usage and cost.
 
-    Estimated tokens stand apart, they are in no sum. Unpriced ones are in the sum of tokens, not of money.
-    By outcome, each attempt counts with how it ended: what is not `completed` was spent in attempts that failed.
+    Estimated tokens are listed separately and in no total. Unpriced tokens count as tokens, but not as cost.
+    By outcome, each attempt counts under its own: everything but `completed` was spent in failed attempts.
     """
     since = time.time() - days * _DAY_S if days is not None else None
     rows = context.ledger.reports.cost(CostKey(by), since)

@@ -1,6 +1,6 @@
-"""The live view of one turn: what it does, for how long, and what it has cost so far.
+"""The live view of one turn: activity, elapsed time, and cost so far.
 
-Events come as they are on the wire. To show another one, add a method `_on_` and its name.
+Reads events in their wire format. To show another event, add a method named `_on_` plus the event's name.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from workers.cli.output import STYLES, money, number, printable
 from workers.cli.wait_reason import with_notice
 from workers.events.model import AttemptEnded, TurnSettled
 
-Price = Callable[[str, str, Tokens], float | None]  # what tokens of an agent's model cost in US dollars
+Price = Callable[[str, str, Tokens], float | None]  # US dollars for an agent, a model and tokens; None: unknown
 
 _TOKEN_KINDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-_QUESTION = 400  # characters of a tool's input that are shown where somebody has to decide
-_WIDTH = 80  # of what the status line says of a tool
+_QUESTION = 400  # characters of a tool's input shown with a permission request
+_WIDTH = 80  # characters of a tool call in the status line
 
 
 class TurnView:
-    """Feed it events in order; it is drawn as one line."""
+    """View of one turn, fed its events in order and drawn as one line."""
 
     def __init__(self, price: Price, clock: Callable[[], float] = time.time, turn_id: str = "ID") -> None:
         self._price = price
@@ -39,7 +39,7 @@ class TurnView:
         self._clock = clock
         self._started_at: float | None = None
         self._agent = ""
-        self._tools: dict[str, str] = {}  # those in hand
+        self._tools: dict[str, str] = {}  # running ones, by id
         self._tokens = Tokens()
         self._cost: float | None = 0.0
         self._exact = False
@@ -48,9 +48,9 @@ class TurnView:
         self._spinner = Spinner("dots")
 
     def take(self, event: dict[str, Any]) -> list[Text]:
-        """Take an event in; returns the lines that are to stay on the screen.
+        """Process an event and return the lines that stay on the screen.
 
-        The agent's text is held back until something follows: its last one is the result, and printed as that.
+        Hold the agent's text back until something follows: the last text is the result, and printed as such.
         """
         if self._started_at is None:
             self._started_at = event["at"]
@@ -63,27 +63,27 @@ class TurnView:
         return lines
 
     def rest(self) -> list[Text]:
-        """The lines that are held back still."""
+        """Return the lines still held back."""
         held, self._held = self._held, []
         return held
 
     @property
     def doing(self) -> str:
-        """What the agent is doing now."""
+        """Current activity of the agent."""
         return self._doing
 
     @property
     def used(self) -> tuple[int, float | None, bool]:
-        """Tokens and cost so far, and whether that is all: while it runs, nobody knows the output."""
+        """Tokens, cost, and True if they are final: while the agent runs, its output tokens are unknown."""
         return self._tokens.total, self._cost, self._exact
 
     @property
     def status(self) -> str:
-        """Elapsed time, tokens, cost, and what the agent is doing now."""
+        """Elapsed time, tokens, cost, and current activity."""
         elapsed = 0.0 if self._started_at is None else max(0.0, self._clock() - self._started_at)
         parts = [f"{elapsed:.1f} s"]
         if count := self._tokens.total:
-            at_least = "" if self._exact else "≥ "  # while it runs, nobody knows the output
+            at_least = "" if self._exact else "≥ "  # output tokens are unknown while it runs
             known = at_least if self._cost is not None else ""
             parts += [f"{at_least}{number(count)} tokens", known + money(self._cost)]
         return " · ".join([*parts, self._doing])
@@ -139,16 +139,16 @@ class TurnView:
             costs = [model["cost_usd"] for model in models]
             self._cost = None if None in costs else sum(costs)
             self._exact = True
-        self._doing = "ending"
+        self._doing = "finishing"
         yield from ()
 
     _on_turn_failed = _on_turn_completed
 
     def _on_api_retry(self, event: dict[str, Any]) -> Iterator[Text]:
         why = event["status"] or event["error"] or "no answer"
-        wait = f"again in {event['delay_ms'] / 1000:.1f} s"
+        wait = f"retry in {event['delay_ms'] / 1000:.1f} s"
         self._doing = "waiting for the API"
-        text = f"  … API: {why}; {wait} (try {event['attempt']} of {event['max_retries']})"
+        text = f"  … API: {why}; {wait} ({event['attempt']} of {event['max_retries']})"
         yield Text(text, style="yellow")
 
     def _on_model_fallback(self, event: dict[str, Any]) -> Iterator[Text]:
@@ -156,7 +156,7 @@ class TurnView:
 
     def _on_notification(self, event: dict[str, Any]) -> Iterator[Text]:
         if event["topic"] == MCP_SERVER:
-            yield Text(f"  … MCP server {printable(event['text'])}: its tools are missing", style="yellow")
+            yield Text(f"  … MCP server {printable(event['text'])}: its tools are unavailable", style="yellow")
 
     def _on_rate_limit(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  … account limit {event['limit']}: {event['status']}", style="yellow")
@@ -172,20 +172,20 @@ class TurnView:
         if event["exit"] == 0:
             yield Text(f"  ✓ {command} {took}", style="green")
         else:
-            how = "not in time" if event["exit"] is None else f"exit {event['exit']}"
+            how = "timed out" if event["exit"] is None else f"exit {event['exit']}"
             yield Text(f"  ✗ {command} {took}: {how}", style="red")
 
     def _on_attempt_ended(self, event: dict[str, Any]) -> Iterator[Text]:
         if event["retry_at"] is not None:
-            self._doing = "waiting to try again"
+            self._doing = "waiting to retry"
             self._tools.clear()
             wait = max(0.0, event["retry_at"] - self._clock())
             why = f"{event['error_kind']}: {printable(event['message'])}"
-            yield Text(f"  ↻ {why} — again in {wait:.1f} s", style="yellow")
+            yield Text(f"  ↻ {why} — retry in {wait:.1f} s", style="yellow")
 
     def _on_control_requested(self, event: dict[str, Any]) -> Iterator[Text]:
         value = f" {printable(event['value'])}" if event["value"] else ""
-        yield Text(f"  ‹ {event['control']}{value}, asked by {printable(event['by'])}", style="magenta")
+        yield Text(f"  ‹ {event['control']}{value}, requested by {printable(event['by'])}", style="magenta")
 
     def _on_control_answered(self, event: dict[str, Any]) -> Iterator[Text]:
         if not event["ok"]:
@@ -193,9 +193,9 @@ class TurnView:
             yield Text(f"  ✗ {event['control']}: {why}", style="red")
 
     def _on_permission_requested(self, event: dict[str, Any]) -> Iterator[Text]:
-        self._doing = f"asking whether it may use {event['tool']}"
+        self._doing = f"asking to use {event['tool']}"
         left = max(0.0, event["expires_at"] - self._clock())
-        question = f"  ? may it use {event['tool']}: {_input(event['input'])}"
+        question = f"  ? asks to use {event['tool']}: {_input(event['input'])}"
         yield Text(printable(question), style="yellow")
         how = f"    runturn answer {self._turn_id} {event['request_id']} allow|deny (within {left:.0f} s)"
         yield Text(printable(how), style="yellow")
@@ -224,10 +224,10 @@ def show_live(
     clock: Callable[[], float] = time.time,
     waits_for: Callable[[], str | None] | None = None,
 ) -> None:
-    """Draw a turn's events until they end; the result is left to the caller.
+    """Show a turn's events until they end. The caller prints the result.
 
-    Without a terminal, nothing moves: the lines are printed one after another. `turn_id` stands in what to do.
-    `waits_for` is asked, on another thread, if the turn does not start soon.
+    Without a terminal, print the lines one after another. `turn_id` appears in suggested commands. Call
+    `waits_for` on another thread if the turn does not start soon.
     """
     console = console or Console(stderr=True, highlight=False)
     view = TurnView(price, clock, turn_id)
@@ -244,7 +244,7 @@ def show_live(
 
 
 def show_past(events: Iterable[dict[str, Any]], price: Price, console: Console) -> None:
-    """Print what a turn did that is over, and how it ended."""
+    """Print what a finished turn did, and how it ended."""
     at, why, ended = 0.0, "", Text()
     view = TurnView(price, lambda: at)
     for event in events:
@@ -261,6 +261,6 @@ def show_past(events: Iterable[dict[str, Any]], price: Price, console: Console) 
 
 
 def _input(given: dict[str, Any]) -> str:
-    """A tool's input on one line."""
+    """Return a tool's input on one line."""
     text = orjson.dumps(given).decode()
     return text if len(text) <= _QUESTION else f"{text[:_QUESTION]}…"

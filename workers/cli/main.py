@@ -1,4 +1,4 @@
-"""`runturn`: the entry point. Every error that a person can act on ends here, as one line and an exit status."""
+"""The entry point of `runturn`. Reports every error that a user can act on in one line and an exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workers.errors import ControlFailed, ControlRefused, RunturnError
 
 
 class Section(NamedTuple):
-    """Commands that live in one module, with a line on each for `runturn --help`."""
+    """Commands of one module, each with its line in `runturn --help`."""
 
     title: str
     module: str
@@ -36,29 +36,29 @@ SECTIONS = (
         {
             "run": "Queue a turn, show it live, and wait for its result.",
             "enqueue": "Queue a turn and print its id.",
-            "watch": "Show a turn's events, past and to come, until it ends.",
+            "watch": "Show a turn's events, past and future, until it ends.",
             "result": "Wait for a turn's result and print it.",
-            "cancel": "End a turn and its agent.",
+            "cancel": "Cancel a turn and terminate its agent.",
         },
     ),
     Section(
-        "Turns that run",
+        "Running turns",
         "workers.cli.control",
         {
-            "interrupt": "Have an agent stop what it is doing, and end its turn.",
-            "send": "Send a message to an agent while it works.",
-            "answer": "Answer an agent that asks whether it may use a tool.",
-            "control": "Change how an agent works on, or ask it about itself.",
+            "interrupt": "Interrupt an agent and end its turn.",
+            "send": "Send a message to a running agent.",
+            "answer": "Answer an agent's request to use a tool.",
+            "control": "Reconfigure or inspect a running agent.",
         },
     ),
     Section("Sessions", "workers.cli.session", {"session": "Repeat turns in one agent session until tests pass."}),
-    Section("Live", "workers.cli.top", {"top": "Show what runs, waits and costs, until q or Ctrl-C."}),
+    Section("Live", "workers.cli.top", {"top": "Show running turns, the queue and spending, until q or Ctrl-C."}),
     Section(
-        "Books",
+        "Ledger",
         "workers.cli.history",
         {
-            "history": "List turns, the newest first.",
-            "cost": "Show what turns have used and cost.",
+            "history": "List turns, newest first.",
+            "cost": "Show token usage and cost.",
         },
     ),
     Section("Budgets", "workers.cli.budgets", {"budget": "Limit what turns with a label may cost."}),
@@ -67,35 +67,33 @@ SECTIONS = (
         "workers.cli.worker",
         {
             "up": "Run a broker and a worker here, until Ctrl-C.",
-            "worker": "Run turns until told to stop.",
+            "worker": "Run turns until stopped.",
             "down": "Stop the embedded broker.",
-            "exporter": "Serve the whole fleet's tokens and money at /metrics.",
-            "doctor": "Check everything that a turn needs.",
+            "exporter": "Serve the whole fleet's tokens and costs at /metrics.",
+            "doctor": "Check everything a turn needs.",
         },
     ),
-    Section("Agents", "workers.cli.agents", {"agents": "Show the agents there are, host by host."}),
-    Section("Flower", "workers.cli.flower", {"flower": "Serve Flower, Celery's web page, behind a login."}),
-    Section(
-        "Dead letters", "workers.cli.dead_letters", {"dead": "Look after messages that no worker could read."}
-    ),
+    Section("Agents", "workers.cli.agents", {"agents": "Show the agents on each host."}),
+    Section("Flower", "workers.cli.flower", {"flower": "Serve Flower, Celery's web interface, behind a login."}),
+    Section("Dead letters", "workers.cli.dead_letters", {"dead": "Manage messages that no worker could read."}),
     Section(
         "Transcripts",
         "workers.cli.transcript",
-        {"transcript": "Show what a turn did and wrote to stderr, from the archive."},
+        {"transcript": "Show a turn's archived events and stderr."},
     ),
-    Section("Recordings", "workers.cli.replay", {"replay": "Fold a recording into a result."}),
+    Section("Recordings", "workers.cli.replay", {"replay": "Compute a result from a recording."}),
 )
 
 
 class Commands(click.Group):
-    """The commands of `SECTIONS`."""
+    """Command group of `SECTIONS`."""
 
     def list_commands(self, _: click.Context) -> list[str]:
-        """All names, in the order of the help."""
+        """Return all names in the order of the help."""
         return [name for section in SECTIONS for name in section.commands]
 
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
-        """The command of that name."""
+        """Return the command of that name."""
         for section in SECTIONS:
             if name in section.commands:
                 command: click.Command = getattr(_import(section.module), name)
@@ -105,7 +103,7 @@ class Commands(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click has it, which knows near names of options only."""
+        """Resolve a command, suggesting similar names, which click does for options only."""
         try:
             return super().resolve_command(context, arguments)
         except click.UsageError as error:
@@ -120,7 +118,7 @@ class Commands(click.Group):
 
 
 def _import(name: str) -> ModuleType:
-    """Import a module without looking for garbage meanwhile: there is none, and it takes a sixth of the time."""
+    """Import a module with garbage collection off: there is no garbage, and looking takes a sixth of the time."""
     gc.disable()
     try:
         return import_module(name)
@@ -136,7 +134,7 @@ def _aligned(commands: dict[str, str]) -> Iterator[tuple[str, str]]:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="runturn")
 def cli() -> None:
-    """Run coding-agent turns from a queue, and book every token exactly once.
+    """Run coding-agent turns from a queue and book every token exactly once.
 
     Start with `runturn up` in one terminal and `runturn run "what is in here?"` in another.
 
@@ -149,16 +147,16 @@ def main() -> None:
     """Run the command line and exit."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # agents write what a terminal's encoding may not have
+            stream.reconfigure(errors="replace")  # the terminal may be unable to encode what agents print
     status = run(sys.argv[1:])
-    # Ctrl-C amid an exec() of text, as dataclasses and named tuples are made by, has `python -m` die of SIGINT on
-    # its way out although it was caught; the next exec() clears that mark (CPython, Modules/main.c, exit_sigint).
+    # Ctrl-C during an exec() of text, which creates dataclasses and named tuples, makes `python -m` die of SIGINT
+    # on exit although it was caught; the next exec() clears that flag (CPython, Modules/main.c, exit_sigint).
     exec("")  # noqa: S102
     sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; returns its exit status."""
+    """Run one command and return its exit status."""
     try:
         status = cli.main(arguments, prog_name="runturn", standalone_mode=False)
         sys.stdout.flush()
@@ -172,9 +170,9 @@ def run(arguments: list[str]) -> int:
         click.echo(f"runturn: {error}", err=True)
         return _status(error)
     except BrokenPipeError:
-        # Nobody reads on, as in `runturn history | head`; the interpreter must not try again on its way out.
+        # The reader has closed the pipe, as in `runturn history | head`; the interpreter must not flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED  # as click has it where it notices by itself
+        return FAILED  # as click returns when it notices by itself
 
 
 def _status(error: TurnError | OpsError | RunturnError) -> int:
@@ -185,12 +183,12 @@ def _status(error: TurnError | OpsError | RunturnError) -> int:
 
 
 def _explain(error: click.ClickException) -> None:
-    """One line, where click itself prints four; only `runturn` alone gets the whole help."""
+    """Print one line where click prints four; print the whole help only for `runturn` alone."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
     elif isinstance(error, click.UsageError) and error.ctx is not None:
         path = error.ctx.command_path
-        message = " ".join(error.format_message().split())  # click lists choices one a line
+        message = " ".join(error.format_message().split())  # click lists choices one per line
         click.echo(f"{path}: {message} (see {path} --help)", err=True)
     else:
         click.echo(f"runturn: {error.format_message()}", err=True)

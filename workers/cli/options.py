@@ -1,4 +1,4 @@
-"""Options that several commands share, and the request that they describe."""
+"""Options shared by several commands, and the request they describe."""
 
 from __future__ import annotations
 
@@ -25,41 +25,49 @@ _REQUEST = (
     click.option(
         "--prompt-file", type=click.File("rb"), metavar="FILE", help="Read the prompt from a file; - is stdin."
     ),
-    click.option("--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: this directory]"),
+    click.option(
+        "--workspace", "-C", metavar="DIR", help="Absolute path on the host. [default: the current directory]"
+    ),
     click.option(
         "--mount",
         "mounts",
         multiple=True,
         metavar="PATH[:MOUNT_PATH]",
-        help="Work in a copy of this file or directory of the worker's machine; see mount_roots.",
+        help="Work in a copy of this path on the worker's machine (repeatable); see mount_roots.",
     ),
     click.option(
         "--worktree",
         metavar="REPO[@REF]",
-        help="Work in a git worktree of this repository on the host. [REF: HEAD]",
+        help="Work in a git worktree of this repository on the host. [default REF: HEAD]",
     ),
-    click.option("--collect-patch", is_flag=True, help="Bring home all changes in such a workspace, as a patch."),
-    click.option("--collect", "files", multiple=True, metavar="GLOB", help="Bring home these files of it."),
-    click.option("--keep-workspace", is_flag=True, default=None, help="Do not remove it when the turn is over."),
+    click.option("--collect-patch", is_flag=True, help="Return all workspace changes as a patch."),
     click.option(
-        "--agent", metavar="NAME", help="Which agent; auto: one that meets --need. [default: the configured one]"
+        "--collect", "files", multiple=True, metavar="GLOB", help="Return these workspace files (repeatable)."
+    ),
+    click.option("--keep-workspace", is_flag=True, default=None, help="Keep the workspace after the turn."),
+    click.option(
+        "--agent", metavar="NAME", help="Agent to run; auto: one that meets --need. [default: the configured one]"
     ),
     click.option(
         "--need",
         "needs",
         multiple=True,
         metavar="NAME[=VALUE]",
-        help="What the agent must offer: live, language=python, billing=subscription,api.",
+        help="Requirement (repeatable): live, language=python, billing=subscription,api.",
     ),
-    click.option("--plan", is_flag=True, default=None, help="Have a plan made of it, and nothing changed."),
-    click.option("--host", metavar="NAME", help="Where to run. [default: the worker's choice]"),
+    click.option("--plan", is_flag=True, default=None, help="Plan only; make no changes."),
+    click.option("--host", metavar="NAME", help="Host to run on. [default: the worker's choice]"),
     click.option(
-        "--host-label", "host_labels", multiple=True, metavar="NAME=VALUE", help="Only on hosts with this label."
+        "--host-label",
+        "host_labels",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Run only on hosts with this label (repeatable).",
     ),
     click.option(
         "--on-host-lost",
         type=click.Choice(["same_host", "any_host", "never"]),
-        help="Where to try again after a host was out of reach for too long. [default: same_host]",
+        help="Where to retry after a host was unreachable for too long. [default: same_host]",
     ),
     click.option("--resume", "session_id", metavar="SESSION", help="Continue the session of an earlier turn."),
     click.option("--model", "-m", metavar="NAME", help="Short for -o model=NAME."),
@@ -69,44 +77,72 @@ _REQUEST = (
         "options",
         multiple=True,
         metavar="NAME=VALUE",
-        help="An option of the agent: max_turns=50.",
-    ),
-    click.option("--label", "-l", "labels", multiple=True, metavar="NAME=VALUE", help="For accounting."),
-    click.option(
-        "--env", multiple=True, metavar="NAME", help="Let the agent see this variable of the worker's environment."
+        help="Agent option, such as max_turns=50 (repeatable).",
     ),
     click.option(
-        "--output-schema", type=click.File("rb"), metavar="FILE", help="JSON Schema of the structured output."
+        "--label", "-l", "labels", multiple=True, metavar="NAME=VALUE", help="Label for accounting (repeatable)."
     ),
-    click.option("--turn-timeout-ms", type=int, metavar="MS", help="For one attempt."),
-    click.option("--read-timeout-ms", type=int, metavar="MS", help="Until the first event."),
-    click.option("--stall-timeout-ms", type=int, metavar="MS", help="Between two events; 0 turns it off."),
-    click.option("--max-attempts", type=int, metavar="N", help="1: never try again."),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME",
+        help="Pass this variable of the worker's environment to the agent (repeatable).",
+    ),
+    click.option(
+        "--output-schema", type=click.File("rb"), metavar="FILE", help="JSON Schema for structured output."
+    ),
+    click.option("--turn-timeout-ms", type=int, metavar="MS", help="Time limit for one attempt."),
+    click.option("--read-timeout-ms", type=int, metavar="MS", help="Time limit for the first event."),
+    click.option(
+        "--stall-timeout-ms", type=int, metavar="MS", help="Time limit between two events; 0 disables it."
+    ),
+    click.option("--max-attempts", type=int, metavar="N", help="Maximum number of attempts; 1: no retries."),
     click.option(
         "--max-paid-retries",
         type=int,
         metavar="N",
-        help="Retries after attempts that were billed and failed in the same way. [default: 1]",
+        help="Retries after billed attempts that failed in the same way. [default: 1]",
     ),
-    click.option("--max-retry-backoff-ms", type=int, metavar="MS", help="The longest wait between two attempts."),
-    click.option("--accept", "acceptance_criteria", multiple=True, metavar="TEXT", help="What has to be so."),
-    click.option("--test", "test_commands", multiple=True, metavar="COMMAND", help="What has to succeed."),
-    click.option("--context", "attached_context", multiple=True, metavar="TEXT", help="What else to know."),
+    click.option("--max-retry-backoff-ms", type=int, metavar="MS", help="Longest wait between two attempts."),
+    click.option(
+        "--accept", "acceptance_criteria", multiple=True, metavar="TEXT", help="Acceptance criterion (repeatable)."
+    ),
+    click.option(
+        "--test", "test_commands", multiple=True, metavar="COMMAND", help="Command that must succeed (repeatable)."
+    ),
+    click.option(
+        "--context",
+        "attached_context",
+        multiple=True,
+        metavar="TEXT",
+        help="Additional context for the agent (repeatable).",
+    ),
 )
 _LIMITS = (
-    click.option("--deadline", metavar="TIME", help="For the whole turn: 2026-12-01T18:00:00+01:00."),
-    click.option("--max-total-tokens", type=int, metavar="N", help="Of one attempt, cached tokens included."),
-    click.option("--max-cost-usd", type=float, metavar="USD", help="Of one attempt."),
+    click.option("--deadline", metavar="TIME", help="Deadline of the whole turn: 2026-12-01T18:00:00+01:00."),
+    click.option(
+        "--max-total-tokens", type=int, metavar="N", help="Token limit of one attempt, including cached tokens."
+    ),
+    click.option("--max-cost-usd", type=float, metavar="USD", help="Cost limit of one attempt."),
     click.option("--turn-id", metavar="ID", help="Idempotency key. [default: a new one]"),
 )
 _SESSION = (
     click.option("--done-field", metavar="NAME", help="Done when this field of the structured output is true."),
-    click.option("--check-timeout-ms", type=int, metavar="MS", help="For each test command."),
-    click.option("--max-turns", type=int, metavar="N", help="In one agent session. [default: 20]"),
-    click.option("--max-sessions", type=int, metavar="N", help="Agent sessions, the first included. [default: 1]"),
-    click.option("--deadline", metavar="TIME", help="For all of it: 2026-12-01T18:00:00+01:00."),
-    click.option("--max-total-tokens", type=int, metavar="N", help="Of all turns, cached tokens included."),
-    click.option("--max-cost-usd", type=float, metavar="USD", help="Of all turns."),
+    click.option("--check-timeout-ms", type=int, metavar="MS", help="Time limit for each test command."),
+    click.option(
+        "--max-turns", type=int, metavar="N", help="Maximum number of turns in one agent session. [default: 20]"
+    ),
+    click.option(
+        "--max-sessions",
+        type=int,
+        metavar="N",
+        help="Maximum number of agent sessions, including the first. [default: 1]",
+    ),
+    click.option("--deadline", metavar="TIME", help="Deadline of all turns: 2026-12-01T18:00:00+01:00."),
+    click.option(
+        "--max-total-tokens", type=int, metavar="N", help="Token limit of all turns, including cached tokens."
+    ),
+    click.option("--max-cost-usd", type=float, metavar="USD", help="Cost limit of all turns."),
     click.option("--run-id", metavar="ID", help="Idempotency key. [default: a new one]"),
 )
 _OF_SESSION = frozenset({
@@ -117,12 +153,12 @@ _OF_TASK = ("acceptance_criteria", "test_commands", "attached_context")
 
 
 def request_options(command: F) -> F:
-    """The options that describe a turn."""
+    """Add the options that describe a turn."""
     return _with(command, (*_REQUEST, *_LIMITS))
 
 
 def session_options(command: F) -> F:
-    """The options that describe a session of turns."""
+    """Add the options that describe a session of turns."""
     return _with(command, (*_REQUEST, *_SESSION))
 
 
@@ -133,14 +169,14 @@ def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 
 def build_request(settings: Settings, given: Mapping[str, Any]) -> TurnRequest:
-    """A request from the command line's options, checked as a worker would. Raises InvalidRequest."""
+    """Build a request from command-line options and check it as a worker would. Raise InvalidRequest."""
     request = TurnRequest.parse(_document(settings, given))
     build_registry(settings).check(request)
     return request
 
 
 def build_session(settings: Settings, given: Mapping[str, Any]) -> SessionRequest:
-    """The same for a session of turns."""
+    """Build and check the request for a session of turns. Raise InvalidRequest if it fails."""
     own = {name: value for name, value in given.items() if name in _OF_SESSION and value not in (None, ())}
     turn = {name: value for name, value in given.items() if name not in _OF_SESSION - {"test_commands"}}
     request = SessionRequest.parse({**own, "turn": _document(settings, turn)})
@@ -179,7 +215,7 @@ def _need(text: str) -> tuple[str, Any]:
 
 
 def pair(text: str, field: str) -> tuple[str, str]:
-    """Read NAME=VALUE. Raises InvalidRequest."""
+    """Parse NAME=VALUE. Raise InvalidRequest if there is no `=`."""
     name, separator, value = text.partition("=")
     if not separator:
         raise InvalidRequest(f"{text!r} is not of the form NAME=VALUE", field=field)
@@ -187,7 +223,7 @@ def pair(text: str, field: str) -> tuple[str, str]:
 
 
 def _brought(mounts: tuple[str, ...], worktree: str | None, collect: dict[str, Any]) -> dict[str, Any]:
-    """What the request says of a workspace that the turn brings."""
+    """Return the request fields for a workspace made for the turn."""
     fields: dict[str, Any] = {}
     if mounts:
         fields["mounts"] = [_mount(text) for text in mounts]
@@ -223,7 +259,7 @@ def _options(texts: tuple[str, ...], model: str | None) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A JSON value where it is one (numbers, true, lists), else the text itself."""
+    """Return the text as a JSON value (number, true, list) if it is one, else unchanged."""
     with contextlib.suppress(orjson.JSONDecodeError):
         return orjson.loads(text)
     return text
@@ -235,5 +271,5 @@ def _json_object(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"is not JSON: {error}", field="output_schema") from error
     if not isinstance(value, dict):
-        raise InvalidRequest("must be a JSON object that holds a JSON Schema", field="output_schema")
+        raise InvalidRequest("must be a JSON object with a JSON Schema", field="output_schema")
     return value

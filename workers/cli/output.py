@@ -1,4 +1,4 @@
-"""How results and tables are printed: for people, or as one JSON document."""
+"""Printing of results and tables, for people or as one JSON document."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from adapters.protocol.session_result import SessionResult, SessionStatus
 from adapters.usage import UsageSource
 from workers.cli.exit_codes import BAD_INPUT, COMPLETED, FAILED
 
-STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow"}  # by how a turn ended
+STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow"}  # by status
 
-_UNLIMITED = 100_000  # columns: a row that is longer than the terminal is wide stays one row, to be copied or cut
+_UNLIMITED = 100_000  # columns: keeps a row wider than the terminal on one line, to copy or cut
 _MARKS = {Status.COMPLETED: "✓", Status.FAILED: "✗", Status.CANCELLED: "✗"}
 _SOURCES = {
-    UsageSource.SESSION_FILES: "from its session files",
-    UsageSource.STREAM: "an estimate, not in the books",
+    UsageSource.SESSION_FILES: "from the agent's session files",
+    UsageSource.STREAM: "an estimate, not in the ledger",
 }
-# What an agent prints must not steer the terminal of whoever reads it.
+# An agent's output must not control the reader's terminal.
 _STEERING = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}")
 
 
 def print_json(document: BaseModel | Mapping[str, object] | Sequence[object]) -> None:
-    """One JSON document on stdout, and nothing else."""
+    """Print one JSON document on stdout, and nothing else."""
     value = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     sys.stdout.flush()
 
 
 def print_result(result: TurnResult, *, as_json: bool) -> int:
-    """Print a turn's result; returns the exit status that goes with it."""
+    """Print a turn's result and return the matching exit status."""
     if as_json:
         print_json(result)
     else:
@@ -50,7 +50,7 @@ def print_result(result: TurnResult, *, as_json: bool) -> int:
 
 
 def print_session(result: SessionResult) -> None:
-    """Print what became of a session of turns, for people."""
+    """Print the result of a session of turns for people."""
     console = Console(highlight=False, soft_wrap=True)
     if result.text:
         console.print(Text(printable(result.text)), end="\n\n")
@@ -62,14 +62,14 @@ def print_session(result: SessionResult) -> None:
     if result.error:
         console.print(Text(printable(f"  {result.error.kind}: {result.error.message}"), style="red"))
     for check in result.checks:
-        how = "passed" if check.passed else "not in time" if check.exit is None else f"exit {check.exit}"
+        how = "passed" if check.passed else "timed out" if check.exit is None else f"exit {check.exit}"
         console.print(Text(printable(f"  {check.command}: {how}"), style="dim"))
     last = f" · last {result.turns[-1]}" if result.turns else ""
     console.print(Text(f"  session of turns {result.run_id}{last}", style="dim"))
 
 
 def exit_status(result: TurnResult) -> int:
-    """0 completed, 2 bad input, 1 any other end."""
+    """Return 0 if completed, 2 for bad input, else 1."""
     if result.status is Status.COMPLETED:
         return COMPLETED
     kind = KINDS.get(result.error.kind) if result.error else None
@@ -77,7 +77,7 @@ def exit_status(result: TurnResult) -> int:
 
 
 def print_events(events: Iterable[Mapping[str, Any]], form: str) -> None:
-    """Print a turn's events as they come: as `markdown`, or as they are, one JSON object a line."""
+    """Print a turn's events as they arrive, as `markdown` or as `jsonl`, one JSON object per line."""
     transcript = Transcript()
     for event in events:
         if form == "jsonl":
@@ -90,7 +90,7 @@ def print_events(events: Iterable[Mapping[str, Any]], form: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table on stdout, one line a row."""
+    """Print a table on stdout, one line per row."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
@@ -100,23 +100,23 @@ def print_table(
 
 
 def money(cost_usd: float | None) -> str:
-    """A cost for people; an unknown one is never $0."""
+    """Format a cost for people; an unknown one is never $0."""
     return "unpriced" if cost_usd is None else f"${cost_usd:.4f}"
 
 
 def print_mark(*, ok: bool, warning: bool = False) -> None:
-    """Begin a line about something that was looked at."""
+    """Print the mark that starts the line of a check."""
     mark, colour = ("✗", "red") if not ok else ("!", "yellow") if warning else ("✓", "green")
     click.secho(mark, fg=colour, nl=False)
 
 
 def number(count: int) -> str:
-    """A count for people."""
+    """Format a count for people."""
     return f"{count:,}"
 
 
 def printable(text: str) -> str:
-    """Text of an agent without control characters, but for newlines and tabs."""
+    """Replace the control characters in an agent's text, except newlines and tabs."""
     return text.translate(_STEERING)
 
 
@@ -136,7 +136,7 @@ def _print_for_people(result: TurnResult) -> None:
 
 
 def _plan(plan: Plan) -> str:
-    """A task a line, with what it waits for."""
+    """Return a plan as text: each task with its dependencies and description."""
     lines = []
     for task in plan.tasks:
         after = f", after {', '.join(task.dependencies)}" if task.dependencies else ""
@@ -162,7 +162,7 @@ def _details(result: TurnResult) -> Iterator[str]:
     if source := _SOURCES.get(result.usage_source):
         yield f"tokens: {source}"
     if not result.usage_complete:
-        yield "a message was in flight when the agent ended; what it cost is not in these numbers"
+        yield "a message was in flight when the agent ended; its cost is not included"
     if result.collected is not None:
         yield f"collected: {_collected(result.collected)}"
     session = f" · session {result.session_id}" if result.session_id else ""

@@ -1,4 +1,4 @@
-"""`runturn replay`: fold a recording into a result, without running anything."""
+"""The command `replay`: computes a result from a recording, without running anything."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from workers.cli.output import print_result
 from workers.results import finished
 
 _EXISTING = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
-_CHUNK = 1000  # lines folded at a time, so that a recording of any size fits
+_CHUNK = 1000  # lines folded at a time, so that a recording of any size fits in memory
 
 
 @click.command()
-@click.option("--agent", required=True, metavar="NAME", help="Whose recording it is, such as claude-code.")
+@click.option("--agent", required=True, metavar="NAME", help="Agent that made the recording, such as claude-code.")
 @click.argument("file", type=_EXISTING)
-@click.option("--exit-code", type=int, default=0, show_default=True, metavar="N", help="How the agent exited.")
-@click.option("--resumed", is_flag=True, help="It went on in a session of an earlier turn.")
+@click.option("--exit-code", type=int, default=0, show_default=True, metavar="N", help="Exit status of the agent.")
+@click.option("--resumed", is_flag=True, help="The agent resumed an earlier session.")
 @click.option(
-    "--session-file", type=_EXISTING, multiple=True, metavar="FILE", help="What it added to a session file."
+    "--session-file", type=_EXISTING, multiple=True, metavar="FILE", help="Lines it added to a session file."
 )
-@click.option("--stderr", type=_EXISTING, metavar="FILE", help="What it wrote to stderr.")
+@click.option("--stderr", type=_EXISTING, metavar="FILE", help="Its stderr.")
 @json_option
 def replay(
     agent: str,
@@ -40,9 +40,9 @@ def replay(
     stderr: Path | None,
     as_json: bool,
 ) -> int:
-    """Fold a recording into a result.
+    """Compute a result from a recording.
 
-    FILE holds what an agent printed. Nothing is run, nothing is booked.
+    FILE is the output of an agent. Runs nothing and books nothing.
     """
     adapter = build_registry(load_settings()).get(agent)
     state, parser = TurnState(resumed=resumed), adapter.parser()
@@ -51,7 +51,7 @@ def replay(
             fold(parser, state, lines)
     said = stderr.read_text(errors="replace") if stderr else ""
     judged = adapter.judgement(state, Exit(exit_code, said))
-    # Nobody knows whether it was asked for structured output; what it gave is shown.
+    # A recording does not say whether structured output was requested; show any there is.
     state.expects_output = True
     records = [line for path in session_file for line in path.read_bytes().splitlines()]
     exact = adapter.session_usage(records, state) if judged.read_session_files and records else NO_USAGE

@@ -1,4 +1,4 @@
-"""The command `session`, and sessions of turns as other commands show them."""
+"""The command `session`, and the display of sessions of turns for other commands."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from workers.cli.output import print_json, print_session
 def session(context: Context, /, as_json: bool, **given: Any) -> int:
     """Repeat turns in one agent session until tests pass.
 
-    After each turn, the tests are run in the workspace, on its host, and what fails is the next turn's prompt.
-    Ctrl-C cancels the session; a second one leaves it to the workers.
+    After each turn, the tests run in the workspace on its host; their failures become the next turn's prompt.
+    Ctrl-C cancels the session; a second Ctrl-C stops waiting for it.
     """
     request = build_session(context.settings, given)
     context.require_worker()
@@ -33,14 +33,14 @@ def session(context: Context, /, as_json: bool, **given: Any) -> int:
         interrupted = _follow(context, run_id, quiet=as_json)
         result = context.client.session_result(run_id)
     except KeyboardInterrupt:
-        click.echo(f"left to the workers; see: runturn result {run_id}", err=True)
+        click.echo(f"no longer waiting for the session; see: runturn result {run_id}", err=True)
         return INTERRUPTED
     status = show_session(result, as_json=as_json)
     return INTERRUPTED if interrupted else status
 
 
 def show_session(result: SessionResult, *, as_json: bool) -> int:
-    """Print a session's result; returns the exit status that goes with it."""
+    """Print a session's result and return the matching exit status."""
     if as_json:
         print_json(result)
     else:
@@ -49,14 +49,14 @@ def show_session(result: SessionResult, *, as_json: bool) -> int:
 
 
 def session_status(result: SessionResult) -> int:
-    """0 done, 2 bad input, 1 any other end."""
+    """Return 0 if done, 2 for bad input, else 1."""
     if result.status is SessionStatus.DONE:
         return COMPLETED
     return BAD_INPUT if result.reason == InvalidRequest.kind else FAILED
 
 
 def follow_session(context: Context, run_id: str) -> None:
-    """Show turn after turn until the session has ended."""
+    """Show one turn after another until the session ends."""
     for turn_id in context.client.session_turns(run_id):
         click.echo(f"▸ turn {turn_id}", err=True)
         with closing(context.client.events(turn_id)) as events:
@@ -64,7 +64,7 @@ def follow_session(context: Context, run_id: str) -> None:
 
 
 def _follow(context: Context, run_id: str, *, quiet: bool) -> bool:
-    """Returns whether the user interrupted it."""
+    """Show or await the session. Return True if the user interrupted it."""
     try:
         if quiet:
             context.client.session_result(run_id)
@@ -72,6 +72,6 @@ def _follow(context: Context, run_id: str, *, quiet: bool) -> bool:
             follow_session(context, run_id)
     except KeyboardInterrupt:
         context.client.cancel(run_id)
-        click.echo("cancelling the session; Ctrl-C again to leave that to its worker", err=True)
+        click.echo("cancelling the session; press Ctrl-C again to stop waiting", err=True)
         return True
     return False

@@ -1,4 +1,4 @@
-"""`runturn top`: what runs, where, for how long and at what cost, drawn again every second or so."""
+"""The command `top`: running turns with host, age and cost, redrawn every few seconds."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from workers.cli.output import money, number, print_json, printable
 from workers.cli.top_data import HostLine, Overview, Survey, TurnLine
 from workers.turn.budget_messages import usd
 
-_MOST = 100  # turns, where there is no screen to fill
-_FIXED_LINES = 8  # of the screen, beside hosts, budgets and turns
+_MOST = 100  # turns, without a screen to fill
+_FIXED_LINES = 8  # of the screen, other than hosts, budgets and turns
 _UNLIMITED = 100_000  # columns: without a terminal, no row is cut
-_SHORT_ID = 12  # on a terminal; history and --json have whole ones
-_SILENT_S = 60.0  # from then on, it is worth a colour
+_SHORT_ID = 12  # characters, on a terminal; history and --json print full ids
+_SILENT_S = 60.0  # idle time from which a turn is highlighted
 
 
 @click.command()
@@ -42,15 +42,15 @@ _SILENT_S = 60.0  # from then on, it is worth a colour
     default=2.0,
     show_default=True,
     metavar="S",
-    help="Seconds between two looks.",
+    help="Seconds between updates.",
 )
-@click.option("--once", is_flag=True, help="Print it once, as plain text.")
+@click.option("--once", is_flag=True, help="Print once, as plain text.")
 @json_option
 @pass_context
 def top(context: Context, interval: float, once: bool, as_json: bool) -> int:
-    """Show what runs, waits and costs, until q or Ctrl-C.
+    """Show running turns, the queue and spending, until q or Ctrl-C.
 
-    All of it is read from the ledger: no broker and no worker is asked. Without a terminal, it is printed once.
+    Reads only the ledger; needs no broker and no worker. Without a terminal, prints once.
     """
     slots = {host.name: host.max_concurrent_agents for host in context.settings.ssh_hosts}
     known = {name: count for name, count in slots.items() if count is not None}
@@ -65,7 +65,7 @@ def top(context: Context, interval: float, once: bool, as_json: bool) -> int:
 
 
 def _watch(survey: Survey, interval: float) -> None:
-    """Draw until somebody has enough; a ledger that is away leaves the last picture, and a line that says so."""
+    """Redraw until the user quits. While the ledger is unavailable, keep the last picture and show the error."""
     picture: RenderableType = Text("")
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -83,13 +83,13 @@ def _watch(survey: Survey, interval: float) -> None:
 
 
 def _room(survey: Survey) -> int:
-    """How many turns fit on the screen, with as many hosts as configured."""
+    """Return how many turns fit on the screen next to the configured hosts."""
     return max(5, shutil.get_terminal_size().lines - _FIXED_LINES - len(survey.slots))
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for a key; keys are not shown meanwhile, and the terminal is as before afterwards."""
+    """Yield a function that waits for a key. Turn echo off, and restore the terminal afterwards."""
     if not sys.stdin.isatty():
         yield _sleep
         return
@@ -120,7 +120,7 @@ def _drawn(overview: Overview, *, short: bool) -> RenderableType:
 
 def _summary(overview: Overview) -> Iterator[Text]:
     clock = time.strftime("%H:%M:%S", time.localtime(overview.at))
-    waits = f" (the oldest for {_span(overview.oldest_wait_s)})" if overview.oldest_wait_s is not None else ""
+    waits = f" (oldest: {_span(overview.oldest_wait_s)})" if overview.oldest_wait_s is not None else ""
     parked = ", ".join(f"{count} {reason}" for reason, count in overview.parked.items())
     letters = ("bold red" if overview.dead_letters else "dim", f"dead letters {number(overview.dead_letters)}")
     yield Text.assemble(
@@ -141,7 +141,7 @@ def _summary(overview: Overview) -> Iterator[Text]:
 
 
 def _spent(spending: Spending) -> str:
-    unpriced = f" (without {number(spending.unpriced_tokens)} unpriced)" if spending.unpriced_tokens else ""
+    unpriced = f" (excluding {number(spending.unpriced_tokens)} unpriced)" if spending.unpriced_tokens else ""
     cost = "$0" if not spending.tokens else money(spending.cost_usd)
     return f"{cost}{unpriced}, {number(spending.tokens)} tokens"
 
@@ -201,7 +201,7 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def _span(seconds: float) -> str:
-    """A time for people, in its two largest units."""
+    """Format a duration for people, in its two largest units."""
     whole = int(seconds)
     for unit, size, less, smaller in (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1)):
         if whole >= size:

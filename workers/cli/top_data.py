@@ -1,4 +1,4 @@
-"""What `runturn top` shows, read from the ledger: so it can be had wherever the ledger can be reached."""
+"""Data of `runturn top`, read from the ledger only, so that it works wherever the ledger can be reached."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from ops.ledger import Budget, Ledger, Period, RunningTurn, Spending
 from workers.cli.live_view import Price, TurnView
 
 _HOUR_S = 3_600.0
-_SPENDING_S = 10.0  # how old its figures may be: with 100,000 turns a day they take more than half a second
+_SPENDING_S = 10.0  # maximum age of its figures: at 100,000 turns a day they take more than half a second
 
 
 @dataclass(frozen=True, slots=True)
 class HostLine:
-    """One host that a worker knows, or that an agent runs on."""
+    """A host that a worker has announced, or that an agent runs on."""
 
     name: str
     slots_in_use: int
-    slots: int | None  # None: no limit is known here
-    seen_s: float | None  # how long ago a worker said that it knows it, to a minute; None: none has
+    slots: int | None  # None: limit not configured here
+    seen_s: float | None  # since a worker last announced it, to a minute; None: never
 
 
 @dataclass(frozen=True, slots=True)
 class TurnLine:
-    """One running turn."""
+    """A running turn."""
 
     turn_id: str
     agent: str
     host: str | None
     producer: str
     attempt: int
-    age_s: float  # since its first attempt, before that since it was queued
+    age_s: float  # since its first attempt, or since it was queued
     doing: str
-    idle_s: float | None  # since its last event; None: there was none
+    idle_s: float | None  # since its last event; None: no event yet
     tokens: int
-    cost_usd: float | None  # None: a model without a price
-    exact: bool  # False: tokens and cost are at least so high
-    followed: bool  # False: its worker is gone, and none has taken over yet
+    cost_usd: float | None  # None: a model has no price
+    exact: bool  # False: tokens and cost are lower bounds
+    followed: bool  # False: its worker's lease has expired, and none has taken over yet
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Everything at one time."""
+    """Snapshot of the fleet."""
 
     at: float
     hosts: list[HostLine]
     running_turns: int
-    turns: list[TurnLine]  # the oldest of them
-    ready_turns: int  # they start as soon as there is room
+    turns: list[TurnLine]  # the oldest ones
+    ready_turns: int  # start as soon as a slot is free
     oldest_wait_s: float | None
     parked: Mapping[str, int]  # by reason
     last_hour: Spending
-    today: Spending  # by UTC, as budgets have it
+    today: Spending  # UTC, as for budgets
     budgets: list[Budget]
     dead_letters: int
 
 
 @dataclass(slots=True)
 class _Followed:
-    """The events of one turn so far."""
+    """View of one turn, and how far its events were read."""
 
     view: TurnView
     seq: int = 0
@@ -69,16 +69,16 @@ class _Followed:
 
 @dataclass(slots=True)
 class Survey:
-    """Looks again and again, and reads only the events that are new."""
+    """Source of successive snapshots that reads only new events."""
 
     ledger: Ledger
     price: Price
-    slots: Mapping[str, int]  # of hosts, where a limit is known
+    slots: Mapping[str, int]  # of hosts with a configured limit
     _followed: dict[str, _Followed] = field(default_factory=dict)
     _spending: tuple[float, list[Spending]] | None = None
 
     def look(self, now: float, most: int) -> Overview:
-        """How everything stands, with up to so many running turns. Raises LedgerUnavailable."""
+        """Take a snapshot with at most `most` running turns. Raise LedgerUnavailable if reading fails."""
         count, running = self.ledger.reports.running(most)
         backlog = self.ledger.reports.backlog(now)
         last_hour, today = self._spent(now)
@@ -130,7 +130,7 @@ class Survey:
             producer=turn.producer,
             attempt=turn.attempt,
             age_s=max(0.0, now - (turn.started_at or turn.created_at)),
-            doing="is to be cancelled" if turn.cancel_requested else followed.view.doing,
+            doing="cancelling" if turn.cancel_requested else followed.view.doing,
             idle_s=None if followed.last_at is None else max(0.0, now - followed.last_at),
             tokens=tokens,
             cost_usd=cost_usd,

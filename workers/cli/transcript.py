@@ -1,4 +1,4 @@
-"""The command `transcript`: what a turn did, from the archive."""
+"""The command `transcript`: a turn's events and stderr from the archive."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from workers.cli.output import print_events
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--raw", is_flag=True, help="Print it as it is stored: one JSON object a line.")
-@click.option("--markdown", is_flag=True, help="Print it for a chat thread or a log.")
+@click.option("--raw", is_flag=True, help="Print it as stored: one JSON object per line.")
+@click.option("--markdown", is_flag=True, help="Print it as Markdown for a chat thread or a log.")
 @pass_context
 def transcript(context: Context, turn_id: str, raw: bool, markdown: bool) -> int:
-    """Show what a turn did and wrote to stderr, from the archive.
+    """Show a turn's archived events and stderr.
 
-    That is kept where RUNTURN_TRANSCRIPTS_URL says, also for turns that the ledger has forgotten.
+    Reads the archive at RUNTURN_TRANSCRIPTS_URL, which also keeps turns that are no longer in the ledger.
     """
     url = context.settings.transcripts_url
     if url is None:
         raise NoTranscript(
             "no transcripts are kept: RUNTURN_TRANSCRIPTS_URL is not set. "
-            f"The events that the ledger still has: runturn watch {turn_id}"
+            f"For events still in the ledger: runturn watch {turn_id}"
         )
     archive = Archive.at(url.get_secret_value())
     try:
@@ -40,7 +40,7 @@ def transcript(context: Context, turn_id: str, raw: bool, markdown: bool) -> int
     stored = archive.read(turn_id, settled_at)
     if stored is None:
         hint = (
-            f"if it has just ended, try again; its events: runturn watch {turn_id}"
+            f"if it has just ended, try again; for its events: runturn watch {turn_id}"
             if known
             else "the ledger has no such turn"
         )
@@ -57,7 +57,7 @@ def transcript(context: Context, turn_id: str, raw: bool, markdown: bool) -> int
 
 
 def _settled_at(context: Context, turn_id: str) -> float | None:
-    """When the turn was settled; None: look everywhere. Raises UnknownTurn, and NoTranscript for one that runs."""
+    """Return when the turn was settled; None: search everywhere. Raise UnknownTurn, or NoTranscript if open."""
     turn = context.ledger.reports.turn(turn_id)
     if turn.state is not State.SETTLED:
         raise NoTranscript(f"turn {turn_id} has not ended yet; see: runturn watch {turn_id}")

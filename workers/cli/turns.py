@@ -1,4 +1,4 @@
-"""Commands about one turn: run, enqueue, watch, result, cancel."""
+"""Commands for one turn: run, enqueue, watch, result, cancel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workers.cli.session import follow_session, session_status, show_session
 def run(context: Context, /, as_json: bool, **given: Any) -> int:
     """Queue a turn, show it live, and wait for its result.
 
-    Ctrl-C cancels the turn; a second one leaves it to its worker.
+    Ctrl-C cancels the turn; a second Ctrl-C stops waiting for it.
     """
     request = build_request(context.settings, given)
     context.require_worker()
@@ -31,7 +31,7 @@ def run(context: Context, /, as_json: bool, **given: Any) -> int:
         interrupted = _follow(context, turn_id, quiet=as_json)
         result = context.client.result(turn_id)
     except KeyboardInterrupt:
-        click.echo(f"left to its worker; see: runturn result {turn_id}", err=True)
+        click.echo(f"no longer waiting for the turn; see: runturn result {turn_id}", err=True)
         return INTERRUPTED
     status = print_result(result, as_json=as_json)
     return INTERRUPTED if interrupted else status
@@ -44,7 +44,7 @@ def run(context: Context, /, as_json: bool, **given: Any) -> int:
 def enqueue(context: Context, /, as_json: bool, **given: Any) -> int:
     """Queue a turn and print its id.
 
-    It runs when a worker takes it; see `runturn watch` and `runturn result`.
+    It runs when a worker claims it; see `runturn watch` and `runturn result`.
     """
     request = build_request(context.settings, given)
     turn_id = context.client.enqueue(request)
@@ -62,18 +62,22 @@ def enqueue(context: Context, /, as_json: bool, **given: Any) -> int:
     "form",
     type=click.Choice(["live", "markdown", "jsonl"]),
     default="live",
-    help="For a terminal, for a chat thread or a log, or the events themselves. [default: live]",
+    help="For a terminal, for a chat thread or log, or as raw events. [default: live]",
 )
-@click.option("--jsonl", "form", flag_value="jsonl", help="Short for --format jsonl: one JSON object a line.")
+@click.option("--jsonl", "form", flag_value="jsonl", help="Short for --format jsonl: one JSON object per line.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Skip events up to this number.")
 @pass_context
 def watch(context: Context, turn_id: str, form: str, after: int) -> int:
-    """Show a turn's events, past and to come, until it ends.
+    """Show a turn's events, past and future, until it ends.
 
-    Then its result, unless another format is asked for. The exit status is the turn's. Of a session of turns,
-    those of all turns.
+    In the live format, prints the result at the end. Exits with the turn's status. For a session of turns, shows
+    the events of all its turns.
     """
     if context.ledger.session_runs.find(turn_id) is not None:
+        if after:
+            raise click.UsageError(
+                "--after is for a single turn: a session numbers the events of each turn from 1"
+            )
         return _watch_session(context, turn_id, form)
     context.ledger.reports.turn(turn_id)
     if context.ledger.reports.result(turn_id) is None:
@@ -98,13 +102,13 @@ def _watch_session(context: Context, run_id: str, form: str) -> int:
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--timeout", type=float, metavar="S", help="Seconds to wait. [default: for ever]")
+@click.option("--timeout", type=float, metavar="S", help="Seconds to wait. [default: forever]")
 @json_option
 @pass_context
 def result(context: Context, turn_id: str, timeout: float | None, as_json: bool) -> int:
     """Wait for a turn's result and print it.
 
-    The exit status is the turn's; 3 if it has not ended in time. Of a session of turns, the session's.
+    Exits with the status of the turn, or of the session of turns; 3 if it did not finish in time.
     """
     if context.ledger.session_runs.find(turn_id) is not None:
         return show_session(context.client.session_result(turn_id, timeout), as_json=as_json)
@@ -116,36 +120,36 @@ def result(context: Context, turn_id: str, timeout: float | None, as_json: bool)
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--wait/--no-wait", default=True, help="Wait until its agent has ended. [default: wait]")
+@click.option("--wait/--no-wait", default=True, help="Wait until its agent has terminated. [default: wait]")
 @json_option
 @pass_context
 def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
-    """End a turn and its agent.
+    """Cancel a turn and terminate its agent.
 
-    What it has used is booked. Cancelling twice, or too late, does nothing more. Of a session of turns, the open
-    turn ends, and no other one follows.
+    Its usage is booked. Cancelling twice or too late has no effect. For a session of turns, cancels the open turn
+    and starts no further one.
     """
     was_open = context.client.cancel(turn_id)
     session = context.ledger.session_runs.find(turn_id)
     if session is not None:
         turn_id = session.turn or turn_id
     if wait and context.ledger.reports.result(turn_id) is None:
-        context.require_worker()  # nobody else can end the agent, and book it
+        context.require_worker()  # only a worker can terminate the agent and book its usage
         if not as_json:
-            click.echo("the turn is to end; waiting for that (Ctrl-C leaves it to its worker)", err=True)
+            click.echo("cancelling the turn; waiting until it ends (Ctrl-C stops waiting)", err=True)
     ended = context.client.result(turn_id) if wait else None
     if as_json:
         document = ended.model_dump(mode="json") if ended else None
         print_json({"turn_id": turn_id, "was_open": was_open, "result": document})
     elif ended is not None:
-        click.echo(f"turn {turn_id} {'has ended' if was_open else 'had ended already'}: {ended.status}")
+        click.echo(f"turn {turn_id} {'ended' if was_open else 'had already ended'}: {ended.status}")
     else:
-        click.echo(f"turn {turn_id} {'is to end' if was_open else 'had ended already'}")
+        click.echo(f"turn {turn_id} {'is being cancelled' if was_open else 'had already ended'}")
     return 0
 
 
 def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
-    """Show a turn until it ends; returns whether the user interrupted it."""
+    """Show a turn until it ends. Return True if the user interrupted it."""
     try:
         with closing(context.client.events(turn_id)) as events:
             if quiet:
@@ -155,6 +159,6 @@ def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
                 show_live(events, context.price, turn_id=turn_id, waits_for=context.waits_for(turn_id))
     except KeyboardInterrupt:
         context.client.cancel(turn_id)
-        click.echo("cancelling the turn; Ctrl-C again to leave that to its worker", err=True)
+        click.echo("cancelling the turn; press Ctrl-C again to stop waiting", err=True)
         return True
     return False

@@ -1,4 +1,4 @@
-"""Commands that run things: the worker, the embedded broker, the metrics exporter, the check of it all."""
+"""Commands for the worker, the embedded broker and the metrics exporter, and a check of all of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 def _bounds(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """Read two numbers, the greater one first. Raises BadParameter."""
+    """Parse MAX,MIN. Raise BadParameter if it is malformed."""
     if value is None:
         return None
     match = re.fullmatch(r"(\d+),(\d+)", value)
@@ -47,14 +47,14 @@ def _bounds(_: click.Context, __: click.Parameter, value: str | None) -> tuple[i
 
 @click.command()
 @click.option(
-    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Turns at a time. [default: configured]"
+    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Concurrent turns. [default: configured]"
 )
 @pass_context
 def up(context: Context, concurrency: int | None) -> int:
     """Run a broker and a worker here, until Ctrl-C.
 
-    The broker only unless one is configured or running; one that was running stays. Turns that are under way when
-    it ends go on with the next worker, if that comes before their lease ends.
+    Starts an embedded broker unless one is configured or running. Leaves a running broker alone. On exit, running
+    turns continue under the next worker if it starts before their leases expire.
     """
     embedded = context.embedded
     started = embedded.ensure() if embedded else False
@@ -67,20 +67,20 @@ def up(context: Context, concurrency: int | None) -> int:
 
 @click.command()
 @click.option(
-    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Turns at a time. [default: configured]"
+    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Concurrent turns. [default: configured]"
 )
 @click.option(
     "--autoscale",
     callback=_bounds,
     metavar="MAX,MIN",
-    help="Let Celery choose N within these bounds, by what runs.",
+    help="Let Celery choose N within these bounds, by load.",
 )
-@click.option("--drain", is_flag=True, help="When told to stop, wait for the turns that are under way.")
+@click.option("--drain", is_flag=True, help="When stopped, wait for running turns to finish.")
 @pass_context
 def worker(context: Context, concurrency: int | None, autoscale: tuple[int, int] | None, drain: bool) -> int:
-    """Run turns until told to stop.
+    """Run turns until stopped.
 
-    SIGTERM and Ctrl-C leave the turns that are under way to the next worker; with --drain, a second one does.
+    SIGTERM and Ctrl-C leave running turns to the next worker; with --drain, only a second signal does.
     """
     return _work(context, autoscale or concurrency, with_totals=False, finishes=drain)
 
@@ -90,7 +90,7 @@ def worker(context: Context, concurrency: int | None, autoscale: tuple[int, int]
 def down(context: Context) -> int:
     """Stop the embedded broker.
 
-    Queued turns stay in its file, for the next time that it is started.
+    Queued turns stay in its file until it is started again.
     """
     if context.embedded is None:
         raise click.UsageError("RUNTURN_BROKER_URL names another broker; stop that one where it runs.")
@@ -101,9 +101,9 @@ def down(context: Context) -> int:
 @click.command()
 @pass_context
 def exporter(context: Context) -> int:
-    """Serve the whole fleet's tokens and money at /metrics.
+    """Serve the whole fleet's tokens and costs at /metrics.
 
-    They come from the ledger: run one of these for each ledger, beside workers. `runturn up` has it in itself.
+    Reads the ledger: run one exporter for each ledger, alongside the workers. `runturn up` includes it.
     """
     settings = context.settings
     _log_to_stderr(settings)
@@ -119,16 +119,16 @@ def exporter(context: Context) -> int:
 
 
 @click.command()
-@click.option("--host", metavar="NAME", help="Only this host, and nothing else of the installation.")
+@click.option("--host", metavar="NAME", help="Check only this host, and nothing else of the installation.")
 @json_option
 @pass_context
 def doctor(context: Context, host: str | None, as_json: bool) -> int:
-    """Check everything that a turn needs.
+    """Check everything a turn needs.
 
-    Says what to do about what is missing, here and on all hosts. The exit status is 0 only if nothing is.
+    Reports what is missing, here and on all hosts, and how to fix it. Exits with 0 only if nothing is missing.
     """
     os.environ.update(secret_files.variables(os.environ))
-    logging.getLogger("remote").addHandler(logging.NullHandler())  # the checks tell it, and what to do
+    logging.getLogger("remote").addHandler(logging.NullHandler())  # the checks show these errors, with remedies
     checks: list[Check] = []
     for check in examine(context, host):
         if not as_json:
@@ -173,7 +173,7 @@ def _totals(context: Context, ledger: Dependency) -> LedgerCollector:
 
 
 def _told_to_stop() -> threading.Event:
-    """Set by SIGTERM; Ctrl-C raises by itself."""
+    """Return an event that SIGTERM sets; Ctrl-C raises KeyboardInterrupt."""
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     return told

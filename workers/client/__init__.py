@@ -1,1 +1,1 @@
-"""The producer's side."""
+"""Clients for producers."""

@@ -1,4 +1,4 @@
-"""The producer's side for asyncio: nothing here blocks the loop, and nobody who waits holds a thread."""
+"""The producer's client for asyncio: it never blocks the loop, and waiting occupies no thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from workers.events.subscriber import Subscriber
 from workers.live.messages import Said
 
 _POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
-_MOST_WAITING = 1_000  # batches of one turn whose reader is slow; the ledger has what is dropped
+_MOST_WAITING = 1_000  # batches buffered for a slow reader of a turn; the ledger has any that are dropped
 _THREADS = 4
 
 P = ParamSpec("P")
@@ -39,10 +39,10 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """`Client` for one event loop: use as an async context manager, and share it between tasks.
+    """`Client` for one event loop: use it as an async context manager, and share it between tasks.
 
-    Its errors are those of `workers.client.sync.Client`, which says when they are raised. One connection carries
-    the events of all turns that are waited for, and one query a second asks for all of their results.
+    It raises the same errors as `workers.client.sync.Client`, as described there. One connection carries the
+    events of all turns waited for, and one query a second asks for all their results.
     """
 
     def __init__(self, app: Celery, ledger: Ledger) -> None:
@@ -50,10 +50,10 @@ class AsyncClient:
         self._client = Client(app, ledger)
         self._ledger = ledger
         self._feed = Subscriber(app.conf.broker_url)
-        # A broker that hangs must not hold up those who ask the ledger.
+        # A hung broker must not block calls to the ledger.
         self._sending = ThreadPoolExecutor(_THREADS, "runturn-broker")
         self._asking = ThreadPoolExecutor(_THREADS, "runturn-ledger")
-        # Nor those who enqueue be held up by those who wait until a worker has taken over.
+        # Nor may messages that wait for a worker to take over a turn block enqueueing.
         self._saying = ThreadPoolExecutor(_THREADS, "runturn-saying")
         self._settlements = ResultWaiter(lambda turn_ids: self._ask(ledger.queue.settled, turn_ids))
 
@@ -64,7 +64,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """End everything that is still waited for with CancelledError, and all threads."""
+        """Cancel all pending waits (CancelledError) and stop all threads."""
         self._settlements.close()
         await asyncio.to_thread(self._shut_down)
 
@@ -75,15 +75,15 @@ class AsyncClient:
         self._asking.shutdown()
 
     async def enqueue(self, request: TurnRequest) -> str:
-        """Queue a turn; returns its id. Raises BrokerUnavailable."""
+        """Queue a turn; return its id. Raises BrokerUnavailable."""
         return await self._send(self._client.enqueue, request)
 
     async def enqueue_many(self, requests: Iterable[TurnRequest]) -> list[str]:
-        """Queue turns over one connection; returns their ids. Raises BrokerUnavailable: call again with all."""
+        """Queue turns over one connection; return their ids. Raises BrokerUnavailable: call again with all."""
         return await self._send(self._client.enqueue_many, list(requests))
 
     async def result(self, turn_id: str, timeout_s: float | None = None) -> TurnResult:
-        """Wait for a turn's result. Raises ResultTimeout; the turn goes on."""
+        """Wait for a turn's result. Raises ResultTimeout; the turn keeps running."""
         loop = asyncio.get_running_loop()
 
         def take(batch: Batch) -> None:
@@ -96,14 +96,16 @@ class AsyncClient:
                     await self._settlements.of(turn_id)
                     result = await self._ask(self._ledger.reports.result, turn_id)
         except TimeoutError as error:
-            raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on") from error
+            raise ResultTimeout(
+                f"turn {turn_id} did not finish within {timeout_s} s; it is still running"
+            ) from error
         assert result is not None  # noqa: S101  # it is settled
         return result
 
     async def events(self, turn_id: str, after: int = 0) -> AsyncGenerator[dict[str, Any], None]:
-        """A turn's events from number `after` + 1 on, live, without gaps, until it is settled.
+        """Yield a turn's events from number `after` + 1 on, live and without gaps, until it is settled.
 
-        Close it (`contextlib.aclosing`) if you leave before its end.
+        Close the generator (`contextlib.aclosing`) if you stop before its end.
         """
         live = _Live(asyncio.get_running_loop())
         with self._feed.listening(turn_id, live.take):
@@ -112,7 +114,7 @@ class AsyncClient:
                     yield event
 
     async def transcript(self, turn_id: str) -> AsyncGenerator[str, None]:
-        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        """Yield a turn or session of turns as Markdown, a text for each event that has one, until it ends."""
         session = await self._ask(self._ledger.session_runs.find, turn_id)
         async for each in _only(turn_id) if session is None else self.session_turns(turn_id):
             transcript = Transcript()
@@ -122,7 +124,7 @@ class AsyncClient:
                         yield text
 
     async def session_turns(self, run_id: str) -> AsyncGenerator[str, None]:
-        """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
+        """Yield the ids of a session's turns from the first one on, each once it is queued, until the end."""
         number = 1
         while (session := await self._ask(self._ledger.session_runs.find, run_id)) is not None:
             last = session.number
@@ -135,11 +137,11 @@ class AsyncClient:
         raise UnknownTurn(run_id)
 
     async def enqueue_session(self, request: SessionRequest) -> str:
-        """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        """Queue a session of turns; return its id. Raises BrokerUnavailable."""
         return await self._send(self._client.enqueue_session, request)
 
     async def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
-        """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
+        """Wait for the result of a session of turns. Raises UnknownTurn, and ResultTimeout; it keeps running."""
         try:
             async with asyncio.timeout(timeout_s):
                 while (session := await self._ask(self._ledger.session_runs.find, run_id)) is not None:
@@ -147,7 +149,9 @@ class AsyncClient:
                         return session.result
                     await self.result(session.turn or "")
         except TimeoutError as error:
-            raise ResultTimeout(f"session {run_id} has not ended within {timeout_s} s; it goes on") from error
+            raise ResultTimeout(
+                f"session {run_id} did not finish within {timeout_s} s; it is still running"
+            ) from error
         raise UnknownTurn(run_id)
 
     async def run_session(self, request: SessionRequest, timeout_s: float | None = None) -> SessionResult:
@@ -155,7 +159,7 @@ class AsyncClient:
         return await self.session_result(await self.enqueue_session(request), timeout_s)
 
     async def cancel(self, turn_id: str) -> bool:
-        """Ask for the end of a turn, or of a session of turns; returns whether there is anything left to cancel.
+        """Cancel a turn or a session of turns; return whether there was anything left to cancel.
 
         Raises UnknownTurn.
         """
@@ -170,7 +174,7 @@ class AsyncClient:
         by: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
-        """Ask something of a turn's agent while it runs; returns the agent's answer. See `Client.control`."""
+        """Send a control request to a turn's running agent; return its answer. See `Client.control`."""
         return await self._say(message(turn_id, request, request_id, by, timeout_s))
 
     async def answer(
@@ -203,7 +207,7 @@ class AsyncClient:
     async def _follow(self, live: _Live, turn_id: str, seen: int) -> AsyncGenerator[dict[str, Any], None]:
         while True:
             settled = await self._ask(self._ledger.queue.settled, (turn_id,))
-            # read after that, so that the last ones are among them
+            # read after that query, to include the last ones
             for event in await self._ask(_stored, self._ledger, turn_id, seen):
                 seen = event["seq"]
                 yield event
@@ -217,7 +221,7 @@ class AsyncClient:
                     break
 
     async def _send(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        here = partial(copy_context().run, call, *args, **kwargs)  # in the trace of who sends it
+        here = partial(copy_context().run, call, *args, **kwargs)  # in the sender's trace
         return await asyncio.get_running_loop().run_in_executor(self._sending, here)
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -233,12 +237,12 @@ def _stored(ledger: Ledger, turn_id: str, after: int) -> list[dict[str, Any]]:
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    with contextlib.suppress(RuntimeError):  # it is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
         loop.call_soon_threadsafe(partial(call, *args, **kwargs))
 
 
 class _Live:
-    """What a feed has received of one turn, handed from its thread to the loop."""
+    """Events of one turn, handed from the feed's thread to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -252,7 +256,7 @@ class _Live:
             self._queue.put_nowait(batch)
 
     async def batches(self, timeout_s: float) -> list[Batch]:
-        """What has arrived, within `timeout_s` at the latest; empty: nothing."""
+        """Return what arrives within `timeout_s`; empty if nothing does."""
         try:
             batches = [await asyncio.wait_for(self._queue.get(), timeout_s)]
         except TimeoutError:

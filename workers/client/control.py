@@ -1,4 +1,4 @@
-"""The producer's side of what is said to a turn that runs: what both clients share."""
+"""Producers' messages to a running turn: what both clients share."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from workers.live.messages import COMMAND, Reply, Said, encode
 
 TIMEOUT_S: Final = 30.0
 _CONNECT_S = 4.0
-_REPLY_S = 1.0  # a worker replies at once; if none does, one may be about to take the turn over
-_GRACE_S = 2.0  # for the word that it was not done in time
+_REPLY_S = 1.0  # a worker replies at once; if none does, one may be about to take over the turn
+_GRACE_S = 2.0  # for the report that it was not carried out in time
 
 _WITH_VALUE = {Control.SEND: "text", Control.SET_MODEL: "model", Control.SET_PERMISSION_MODE: "mode"}
 _STANDS = {
-    State.QUEUED: "waits for a worker: no agent runs for it yet",
-    State.WAITING: "waits for its next attempt: no agent runs for it just now",
-    State.SETTLED: "has ended already",
+    State.QUEUED: "is waiting for a worker: no agent is running yet",
+    State.WAITING: "is waiting for its next attempt: no agent is running",
+    State.SETTLED: "has already finished",
 }
 
 
 def message(
     turn_id: str, what: ControlRequest | Verdict, request_id: str | None, by: str | None, timeout_s: float
 ) -> Said:
-    """The message that says so. Raises InvalidRequest."""
+    """Return the message for a control request or verdict. Raises InvalidRequest."""
     if isinstance(what, ControlRequest):
         wanted = _WITH_VALUE.get(what.control)
         if wanted is not None and not what.value:
@@ -54,7 +54,7 @@ def message(
 
 
 def whoami() -> str:
-    """Who asks, where nobody says so."""
+    """Return the default requester, USER@MACHINE."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # no name for the user of this process
@@ -63,23 +63,23 @@ def whoami() -> str:
 
 
 class TurnControl:
-    """One message on its way: `say` it, then show the turn's events to `heard` until there is an outcome."""
+    """One message in flight: `say` it, then pass the turn's events to `heard` until there is an outcome."""
 
     def __init__(self, app: Celery, ledger: Ledger, said: Said) -> None:
         self._app = app
         self._ledger = ledger
         self._said = said
         self._timeout_s = max(0.0, said.expires_at - time.time())
-        self.seen = 0  # the number of the last event before it was said
-        self.outcome: Mapping[str, Any] | None = None  # the fields of the event that tells it
+        self.seen = 0  # the number of the last event before the message
+        self.outcome: Mapping[str, Any] | None = None  # the fields of the event that reports it
 
     @property
     def wait_s(self) -> float:
-        """How long to wait for the outcome from now on."""
+        """Return how long to wait for the outcome from now on."""
         return max(0.0, self._said.expires_at + _GRACE_S - time.time())
 
     def say(self) -> bool:
-        """Tell the worker that holds the turn, or the next one; returns whether there is an outcome already.
+        """Send it to the worker that holds the turn, or to the next one; return whether there is an outcome.
 
         Raises UnknownTurn, BrokerUnavailable, ControlRefused, and ControlTimeout if no worker holds it.
         """
@@ -96,26 +96,26 @@ class TurnControl:
                     self.outcome = reply.outcome
                     return self.outcome is not None
                 if left_s <= 0:
-                    raise ControlTimeout(f"no worker says that it holds turn {self._said.turn_id}; {self._again}")
+                    raise ControlTimeout(f"no worker reports holding turn {self._said.turn_id}; {self._again}")
                 if self._is_over():
                     return True
 
     def heard(self, event: Mapping[str, Any]) -> bool:
-        """One of the turn's events; returns whether it tells the outcome.
+        """Take one of the turn's events; return whether it reports the outcome.
 
-        Raises ControlRefused when nothing can come of it any more.
+        Raises ControlRefused once no outcome is possible any more.
         """
         self.outcome = self.outcome or self._outcome_in(event)
         if self.outcome is None and event["event"] in (AttemptEnded.name, TurnSettled.name):
-            raise ControlRefused(f"turn {self._said.turn_id}: its agent ended before it was done")
+            raise ControlRefused(f"turn {self._said.turn_id}: its agent ended before the request was carried out")
         return self.outcome is not None
 
     def answer(self) -> dict[str, Any]:
-        """What came of it. Raises ControlRefused, ControlFailed; ControlTimeout if that is not known."""
+        """Return the outcome. Raises ControlRefused, ControlFailed; ControlTimeout if it is unknown."""
         turn_id, outcome = self._said.turn_id, self.outcome
         if outcome is None:
             raise ControlTimeout(
-                f"turn {turn_id} has not answered within {self._timeout_s:.0f} s, and may do so yet; {self._again}"
+                f"turn {turn_id} did not answer within {self._timeout_s:.0f} s, but still may; {self._again}"
             )
         if isinstance(self._said.what, Verdict):
             if outcome["allowed"] is not self._said.what.allowed:
@@ -129,10 +129,10 @@ class TurnControl:
 
     @property
     def _again(self) -> str:
-        return f"ask again with the request id {self._said.request_id}: it is done once at most"
+        return f"retry with request id {self._said.request_id}: it is carried out at most once"
 
     def _is_over(self) -> bool:
-        """Whether the turn has ended after it was done. Raises UnknownTurn, ControlRefused if no agent runs."""
+        """Return whether the turn ended after an outcome. Raises UnknownTurn, ControlRefused if no agent runs."""
         state = State(self._ledger.reports.turn(self._said.turn_id).state)
         if state is State.RUNNING:
             return False
@@ -143,32 +143,32 @@ class TurnControl:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """A connection to the broker. Celery itself would wait for one that is away, for ever."""
+        """Yield a connection to the broker. Celery itself would wait forever for a broker that is down."""
         connection: Connection = self._app.connection_for_write(connect_timeout=_CONNECT_S)
         faults = (OperationalError, OSError, *connection_errors(connection), *connection.channel_errors)
         try:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
             yield connection
         except faults as error:
-            raise BrokerUnavailable(f"the broker does not take the request: {error or repr(error)}") from error
+            raise BrokerUnavailable(f"the broker did not accept the request: {error or repr(error)}") from error
         finally:
             connection.release()
 
     def _ask(self, connection: Connection, timeout_s: float) -> Reply | None:
-        """Tell all workers; None: nobody has replied in time, or what came was late, and to another request."""
+        """Ask all workers; None: no reply came in time, or only a late one to another request."""
         replies = self._app.control.broadcast(
             COMMAND,
             arguments=encode(self._said),
             connection=connection,
             reply=True,
             timeout=timeout_s,
-            limit=1,  # whoever does not hold the turn is silent
+            limit=1,  # workers that do not hold the turn are silent
         )
         given = [each for reply in replies or () for each in reply.values() if "refused" in each]
         return Reply(given[0]["refused"], given[0]["outcome"]) if given else None
 
     def _past(self) -> Mapping[str, Any] | None:
-        """What came of it, as the ledger has it."""
+        """Return the outcome recorded in the ledger, if any."""
         found = (self._outcome_in(event) for event in stored(self._ledger, self._said.turn_id, 0))
         return next((outcome for outcome in found if outcome is not None), None)
 
@@ -182,4 +182,4 @@ def _earlier(answered: Mapping[str, Any]) -> str:
     if answered["allowed"] is None:
         return f"question {answered['request_id']} is over: {answered['reason']}"
     word = "allowed" if answered["allowed"] else "denied"
-    return f"question {answered['request_id']} was {word} before, by {answered['by']}"
+    return f"question {answered['request_id']} was already {word} by {answered['by']}"

@@ -1,4 +1,4 @@
-"""The messages that bring turns to workers: many over one connection."""
+"""Messages that bring turns to workers, many over one connection."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Request = TurnRequest | SessionRequest
 
 
 def send(app: Celery, requests: Sequence[Request]) -> None:
-    """Send the messages of these turns, or sessions. Raises BrokerUnavailable: some of them may have been sent.
+    """Send the messages of these turns or sessions. Raises BrokerUnavailable: some may have been sent.
 
-    Not Celery's `send_task`: with Redis, it subscribes to the result of every task that it sends, for as long as
-    the process lives, whether anybody wants it or not.
+    Avoids Celery's `send_task`: with Redis, that subscribes to the result of every task it sends for the life of
+    the process, wanted or not.
     """
     with app.producer_or_acquire() as producer:
         faults = (OperationalError, OSError, MessageNacked, *connection_errors(producer.connection))
@@ -39,20 +39,20 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
 
 
 def task_of(request: Request) -> str:
-    """Return the name of the task that runs it."""
+    """Return the name of the task that runs the request."""
     return SESSION_TASK if isinstance(request, SessionRequest) else TASK
 
 
 def id_of(request: Request) -> str:
-    """Return its idempotency key."""
+    """Return the request's idempotency key."""
     return request.run_id if isinstance(request, SessionRequest) else request.turn_id
 
 
 def document_of(request: Request) -> dict[str, Any]:
-    """Return it as JSON values."""
+    """Return the request as JSON values."""
     if isinstance(request, SessionRequest):
         return request.document()
-    # The agent is always named: workers put their own default in its place if it is not.
+    # Always name the agent: without a name, workers use their own default.
     named = {"turn_id": request.turn_id, "agent": request.agent}
     return request.model_dump(mode="json", exclude_defaults=True) | named
 
@@ -70,4 +70,6 @@ def _message(app: Celery, request: Request) -> Any:
 def _explained(why: str, sent: int, count: int) -> str:
     if count == 1:
         return f"the turn could not be queued: {why}"
-    return f"{sent} of {count} turns were queued, then: {why}; queue all of them again, none runs twice"
+    return (
+        f"{sent} of {count} turns were queued before this failed: {why}; queue all of them again, none runs twice"
+    )

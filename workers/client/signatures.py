@@ -1,4 +1,4 @@
-"""Turns and sessions of turns as signatures, for chains, groups and chords; `app` comes from `create_app`."""
+"""Signatures of turns and sessions of turns for chains, groups and chords; `app` comes from `create_app`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workers.redacted_request import described
 
 
 def turn_signature(app: Celery, request: Request) -> Any:
-    """Return the signature of a turn, or of a session of turns, that takes nothing from the task before it."""
+    """Return the signature of a turn or session of turns that takes nothing from the task before it."""
     return _signature(app, task_of(request), document_of(request), task_id=id_of(request), immutable=True)
 
 
 def turn_signature_after(app: Celery, document: Mapping[str, object]) -> Any:
-    """Return the signature of one that takes from the task before it what `after` of its request says.
+    """Return the signature of one that takes from the task before it what its request's `after` says.
 
-    `document` is that request as a JSON object. Raises InvalidRequest if no result could make it complete.
+    `document` is that request as a JSON object. Raises InvalidRequest if no result could complete it.
     """
     check_after(document)
     task, key = (SESSION_TASK, "run_id") if "turn" in document else (TASK, "turn_id")

@@ -1,4 +1,4 @@
-"""The producer's side: enqueue turns, follow them, fetch results, cancel. For asyncio: `workers.client.aio`."""
+"""The producer's client: enqueue turns, follow them, fetch results, cancel. For asyncio: `workers.client.aio`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from workers.live.messages import Said
 from workers.results import refused
 
 _POLL_S = 1.0
-_TOGETHER = 100  # turns in one transaction: others wait for it
+_TOGETHER = 100  # turns per transaction: others wait for it
 
 
 class Client:
-    """Talks to the broker and the ledger; safe to share between threads.
+    """A producer's client for broker and ledger; safe to share between threads.
 
-    A turn's id is its idempotency key: whatever is repeated with the same id, the turn runs once. So after an
-    error, call again. All methods raise LedgerUnavailable while the ledger is away.
+    A turn's id is its idempotency key: however often a call is repeated with the same id, the turn runs once. So
+    after an error, call again. All methods raise LedgerUnavailable while the ledger is down.
     """
 
     def __init__(self, app: Celery, ledger: Ledger) -> None:
@@ -45,26 +45,26 @@ class Client:
         self._ledger = ledger
 
     def enqueue(self, request: TurnRequest) -> str:
-        """Queue a turn; returns its id. Raises BrokerUnavailable."""
+        """Queue a turn; return its id. Raises BrokerUnavailable."""
         (turn_id,) = self.enqueue_many((request,))
         return turn_id
 
     def enqueue_many(self, requests: Iterable[TurnRequest]) -> list[str]:
-        """Queue turns over one connection and in few transactions; returns their ids, as the requests are ordered.
+        """Queue turns over one connection and in few transactions; return their ids in the order of the requests.
 
         Raises BrokerUnavailable: some may have been queued, and the error says how many; call again with all.
         """
         turn_ids: list[str] = []
         for batch in _batches(map(traced, requests)):
-            # The message goes first: a producer killed before the ledger knows of the turn has queued it all the
-            # same, for the worker enters it as well.
+            # The message goes first: if the producer is killed before the ledger has the turn, it is queued
+            # anyway, because the worker records it, too.
             send(self._app, batch)
             self._ledger.queue.submit_many(batch, time.time())
             turn_ids += (request.turn_id for request in batch)
         return turn_ids
 
     def result(self, turn_id: str, timeout_s: float | None = None) -> TurnResult:
-        """Wait for a turn's result. Raises ResultTimeout; the turn goes on."""
+        """Wait for a turn's result. Raises ResultTimeout; the turn keeps running."""
         stored = self._ledger.reports.result(turn_id)
         if stored is not None:
             return stored
@@ -73,36 +73,38 @@ class Client:
             while (stored := self._ledger.reports.result(turn_id)) is None:
                 left = ends - time.monotonic()
                 if left <= 0:
-                    raise ResultTimeout(f"turn {turn_id} has not ended within {timeout_s} s; it goes on")
-                # Any event is reason to look again; the ledger decides, so a lost one costs a second.
+                    raise ResultTimeout(f"turn {turn_id} did not finish within {timeout_s} s; it is still running")
+                # Any event is a reason to check; the ledger decides, so a lost one costs a second.
                 list(subscription.batches(min(left, _POLL_S)))
         return stored
 
     def events(self, turn_id: str, after: int = 0) -> Generator[dict[str, Any], None, None]:
-        """A turn's events from number `after` + 1 on, live, without gaps, until it is settled."""
+        """Yield a turn's events from number `after` + 1 on, live and without gaps, until it is settled."""
         return watch(self._ledger, self._app.conf.broker_url, turn_id, after)
 
     def transcript(self, turn_id: str) -> Generator[str, None, None]:
-        """A turn, or a session of turns, as Markdown: a text for each event that says something, to its end."""
+        """Yield a turn or session of turns as Markdown, a text for each event that has one, until it ends."""
         session = self._ledger.session_runs.find(turn_id)
         for each in (turn_id,) if session is None else self.session_turns(turn_id):
             yield from filter(None, map(Transcript().text, self.events(each)))
 
     def enqueue_session(self, request: SessionRequest) -> str:
-        """Queue a session of turns; returns its id. Raises BrokerUnavailable."""
+        """Queue a session of turns; return its id. Raises BrokerUnavailable."""
         request = request.model_copy(update={"turn": traced(request.turn)})
         send(self._app, (request,))
         self._ledger.session_runs.submit(request, time.time())
         return request.run_id
 
     def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
-        """Wait for the result of a session of turns. Raises ResultTimeout, and it goes on; UnknownTurn."""
+        """Wait for the result of a session of turns. Raises UnknownTurn, and ResultTimeout; it keeps running."""
         ends = time.monotonic() + timeout_s if timeout_s is not None else math.inf
         while (session := self._session(run_id)).result is None:
             try:
                 self.result(session.turn or "", None if ends == math.inf else ends - time.monotonic())
             except ResultTimeout as error:
-                raise ResultTimeout(f"session {run_id} has not ended within {timeout_s} s; it goes on") from error
+                raise ResultTimeout(
+                    f"session {run_id} did not finish within {timeout_s} s; it is still running"
+                ) from error
         return session.result
 
     def run_session(self, request: SessionRequest, timeout_s: float | None = None) -> SessionResult:
@@ -110,7 +112,7 @@ class Client:
         return self.session_result(self.enqueue_session(request), timeout_s)
 
     def session_turns(self, run_id: str) -> Generator[str, None, None]:
-        """The ids of the turns of a session from the first one on, each when it was queued, until it has ended."""
+        """Yield the ids of a session's turns from the first one on, each once it is queued, until the end."""
         number = 1
         while True:
             session = self._session(run_id)
@@ -128,9 +130,9 @@ class Client:
         return session
 
     def cancel(self, turn_id: str) -> bool:
-        """Ask for the end of a turn, or of a session of turns; returns whether there is anything left to cancel.
+        """Cancel a turn or a session of turns; return whether there was anything left to cancel.
 
-        Raises UnknownTurn. A turn that no agent runs for is settled here and now; workers answer those who wait at
+        Raises UnknownTurn. A turn without a running agent is settled right here; workers answer those who wait at
         the result backend.
         """
         session = self._ledger.session_runs.find(turn_id)
@@ -138,11 +140,11 @@ class Client:
             turn_id = self._ledger.session_runs.cancel(turn_id, time.time()) or ""
             if not turn_id:
                 return False
-        # A session ends with this turn, even if that has just ended by itself.
+        # A session ends with this turn, even if the turn has just finished by itself.
         state = self._ledger.queue.cancel(turn_id, time.time())
         if state in (State.QUEUED, State.WAITING):
             usages = self._ledger.accounting.usage_of(turn_id)
-            why = TurnCancelled("cancelled while it waited")
+            why = TurnCancelled("cancelled while waiting")
             cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
             self._ledger.queue.settle_unclaimed(turn_id, cancelled, time.time())
         return session is not None or state is not State.SETTLED
@@ -156,11 +158,12 @@ class Client:
         by: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
-        """Ask something of a turn's agent while it runs; returns the agent's answer.
+        """Send a control request to a turn's running agent; return its answer.
 
-        `by` says who asks, in the ledger; left out, the user and the machine. Asked twice with one `request_id`,
-        it is done once, and answered twice. Raises UnknownTurn, InvalidRequest, ControlRefused, ControlFailed,
-        BrokerUnavailable, and ControlTimeout: whether it was done is not known, so ask again with that id.
+        `by` identifies the requester in the ledger; by default, the user and the machine. Sent twice with one
+        `request_id`, the request is carried out once and answered twice. Raises UnknownTurn, InvalidRequest,
+        ControlRefused, ControlFailed, BrokerUnavailable, and ControlTimeout: it may have been carried out, so
+        retry with that id.
         """
         return self._say(message(turn_id, request, request_id, by, timeout_s))
 
@@ -173,10 +176,10 @@ class Client:
         by: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
-        """Answer an agent's question (event `permission_requested`); returns what the ledger has of the answer.
+        """Answer an agent's question (event `permission_requested`); return the answer as recorded in the ledger.
 
-        The first answer stands. Raises UnknownTurn, BrokerUnavailable, ControlTimeout, and ControlRefused: another
-        answer was given before, or nobody asks that.
+        The first answer stands. Raises UnknownTurn, BrokerUnavailable, ControlTimeout, and ControlRefused if there
+        was another answer before, or no such question.
         """
         return self._say(message(turn_id, verdict, request_id, by, timeout_s))
 

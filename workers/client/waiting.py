@@ -1,4 +1,4 @@
-"""Waiting for the ends of turns, on one event loop."""
+"""Waiting for turns to finish, on one event loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from ops.errors import LedgerError
 
-_POLL_S = 1.0  # between two looks, unless somebody knows of an end
+_POLL_S = 1.0  # between checks, unless an end is reported
 
 
 class ResultWaiter:
-    """Waits for the ends of any number of turns: one task asks the ledger for all of them at once."""
+    """Waits for any number of turns to finish: one task asks the ledger about all of them at once."""
 
     def __init__(self, settled: Callable[[Collection[str]], Awaitable[frozenset[str]]]) -> None:
         self._settled = settled
@@ -21,11 +21,11 @@ class ResultWaiter:
         self._task: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Ask now."""
+        """Check now."""
         self._wake.set()
 
     async def of(self, turn_id: str) -> None:
-        """Until the turn is settled."""
+        """Wait until the turn is settled."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(turn_id, set()).add(future)
         self.look()
@@ -37,7 +37,7 @@ class ResultWaiter:
             self._leave(turn_id, future)
 
     def close(self) -> None:
-        """Give up on all of them."""
+        """Cancel all waits."""
         if self._task is not None:
             self._task.cancel()
         for future in [each for waiting in self._waiting.values() for each in waiting]:

@@ -1,4 +1,4 @@
-"""An agent on a host, as a check of the doctor."""
+"""Doctor's check of an agent on a host."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from workers.hosts.inventory import TurnHost
 
 
 def checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
-    """The report as a check of the doctor. Only an agent that is needed has to be there."""
+    """Return the report as a doctor's check. It fails only for an agent that is needed."""
     name, health = f"agent {report.agent}", report.health
     spared = "" if needed else "; only turns that ask for it need it"
     if not health.healthy:
-        remedy = f"{health.problem}; if it lies elsewhere, {_setting(host, report)}"
+        remedy = f"{health.problem}; if it is installed elsewhere, {_setting(host, report)}"
         return Check(name, not needed, f"{report.program} is not usable{spared}", remedy)
     words = report.verdict.words
     if report.verdict.refused:

@@ -1,4 +1,4 @@
-"""The examination of one host: what is checked there, in which order, and when it is of no use to go on."""
+"""Examination of one host: what is checked, in which order, and when to stop."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from workers.doctor.agent import checked
 from workers.doctor.check import LIMIT_S, Check, unanswered
 from workers.hosts.inventory import Hosts, TurnHost
 
-_CLOSE_S = 3.0  # for the end of the connections: a frozen host does not hear of it
-_VITAL = ("reach", "host key", "login", "tools")  # without them, nothing else can be asked
+_CLOSE_S = 3.0  # for closing the connections: a frozen host does not notice
+_VITAL = ("reach", "host key", "login", "tools")  # without them, nothing else can be checked
 _LOST = (HostUnreachable, HostAuthFailed, HostKeyChanged)
 
 _Step = Callable[[], Awaitable[Check]]
@@ -28,18 +28,18 @@ _Step = Callable[[], Awaitable[Check]]
 
 @dataclass(frozen=True, slots=True)
 class HostDoctor:
-    """Examines one host. One that has fallen silent is asked nothing more."""
+    """Examines one host. Stops when it no longer answers."""
 
     host: TurnHost
     settings: Settings
     registry: Registry
-    ledger: Callable[[], Ledger]  # may raise what opening it raises
+    ledger: Callable[[], Ledger]  # may raise any error of opening it
     environ: Mapping[str, str]  # the worker's, to forward from
-    in_use: bool  # whether turns run here that have not asked for it
+    in_use: bool  # whether turns run here without asking for it
     limit_s: float = LIMIT_S  # for each check
 
     def examine(self, runner: asyncio.Runner) -> Iterator[Check]:
-        """All checks. The host's connections, which belong to the runner's loop, are closed at the end."""
+        """Yield all checks. At the end, close the host's connections, which belong to the runner's loop."""
         try:
             for name, step in self._steps():
                 check, go_on = runner.run(self._outcome(name, step))
@@ -71,20 +71,20 @@ class HostDoctor:
         return checked(await look(self.host, adapter, self.environ, self.settings), self.host, needed)
 
     async def _outcome(self, name: str, step: _Step) -> tuple[Check, bool]:
-        """What a step has found, and whether to go on to the next one."""
+        """Return a step's check, and whether to continue with the next step."""
         task = asyncio.ensure_future(step())
         await asyncio.wait({task}, timeout=self.limit_s)
         if not task.done():
             task.add_done_callback(_forget)
-            task.cancel()  # and not waited for: a channel takes its time to close
+            task.cancel()  # without waiting: a channel is slow to close
             return unanswered(name, self.limit_s, host_checks.remedy_for_silence(self.host, name)), False
         error = task.exception()
         if error is None:
             check = task.result()
         elif isinstance(error, HostError):
-            remedy = f"mend what it says on {self.host.name}; then: runturn doctor --host {self.host.name}"
+            remedy = f"fix the problem reported on {self.host.name}; then: runturn doctor --host {self.host.name}"
             check = Check(name, False, error.message, remedy)
-        else:  # a doctor that dies of an illness helps nobody
+        else:  # the doctor must survive what it finds
             check = Check(name, False, str(error) or type(error).__name__)
         return check, check.ok or not (name in _VITAL or isinstance(error, _LOST))
 
@@ -95,6 +95,6 @@ class HostDoctor:
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
-    """Take note of how something has ended that nobody looks at; asyncio complains if nobody does."""
+    """Retrieve the exception of an abandoned task, about which asyncio complains otherwise."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Checks of everything a turn needs, each with what to do about it. Nothing they find raises or lasts for long."""
+"""Checks of everything a turn needs, each with what to do about it. No problem makes them raise or hang."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MANY = 1_000
 
 
 class Installation(Protocol):
-    """What is examined; looking at a part of it may raise anything."""
+    """The installation under examination; any part of it may raise any error when read."""
 
     @property
     def settings(self) -> Settings:
@@ -52,22 +52,22 @@ class Installation(Protocol):
 
     @property
     def ledger(self) -> Ledger:
-        """The books."""
+        """The ledger."""
 
     @property
     def embedded(self) -> EmbeddedBroker | None:
-        """Our own broker, if it is the one."""
+        """The embedded broker, if it is in use."""
 
     @property
     def app(self) -> Celery:
-        """The application, on a broker that answers."""
+        """The application, with a broker that answers."""
 
 
 def examine(installation: Installation, only: str | None = None) -> Iterator[Check]:
-    """All checks, in the order in which to mend things. What needs something that is broken is left out.
+    """Yield all checks, in the order in which to fix things. Skip those that need something broken.
 
-    `only` names a host, and all others are left out with the installation itself. Raises InvalidRequest if there
-    is none of that name, before any check is given out.
+    `only` names a host; all others are skipped, and so is the installation itself. Raise InvalidRequest if there
+    is no such host, before yielding any check.
     """
     configuration = bounded("configuration", partial(_configuration, installation))
     if only is None or not configuration.ok:
@@ -106,7 +106,7 @@ def _of_hosts(installation: Installation, only: str | None) -> Iterator[Check]:
         known = ", ".join(sorted(host.name for host in hosts))
         raise InvalidRequest(f"there is no host {only!r}; known: {known}", field="host")
     with asyncio.Runner() as runner:  # one for all: hosts may share a jump host's connection
-        runner.get_loop().set_default_executor(DaemonExecutor())  # what hangs there must not hold up the end
+        runner.get_loop().set_default_executor(DaemonExecutor())  # a hanging call must not delay the exit
         for host in chosen:
             yield from _host_doctor(installation, host, only).examine(runner)
 
@@ -124,7 +124,7 @@ def _host_doctor(installation: Installation, host: TurnHost, only: str | None) -
 
 
 def _hosts(installation: Installation) -> Hosts:
-    """The hosts, even if the state directory is broken: then it is what the checks tell."""
+    """Return the hosts, even if the state directory is broken: the checks then report that."""
     return configured_hosts(installation.settings, StateDir(installation.settings.state_dir))
 
 
@@ -132,7 +132,7 @@ def _configuration(installation: Installation) -> Check:
     settings = installation.settings
     _hosts(installation)
     if settings.agent.kind in installation.registry.names:
-        return Check("configuration", True, f"valid; the agent is {settings.agent.kind}")
+        return Check("configuration", True, f"valid; the default agent is {settings.agent.kind}")
     known = ", ".join(installation.registry.names)
     detail = f"agent.kind: there is no agent {settings.agent.kind!r}"
     return Check("configuration", False, detail, f"set RUNTURN_AGENT__KIND to one of: {known}")
@@ -140,7 +140,7 @@ def _configuration(installation: Installation) -> Check:
 
 def _unloadable(registry: Registry) -> Check:
     reasons = "; ".join(f"{failed.name} of {failed.source}: {failed.reason}" for failed in registry.failed)
-    return Check("agents", False, f"not loaded: {reasons}", "mend or uninstall the packages that bring them")
+    return Check("agents", False, f"not loaded: {reasons}", "fix or uninstall the packages that provide them")
 
 
 def _state_dir(installation: Installation) -> Check:
@@ -149,8 +149,8 @@ def _state_dir(installation: Installation) -> Check:
 
 def _broker(installation: Installation) -> Check:
     if installation.embedded is not None and not installation.embedded.running():
-        remedy = "start it, with a worker: runturn up; or set RUNTURN_BROKER_URL to one of your own"
-        return Check("broker", False, "the embedded one is not running", remedy)
+        remedy = "start it, with a worker: runturn up; or set RUNTURN_BROKER_URL to another broker"
+        return Check("broker", False, "the embedded broker is not running", remedy)
     with installation.app.connection_for_write() as connection:
         detail = connection.as_uri()
         if not speaks_redis(installation.app.conf.broker_url):
@@ -172,17 +172,17 @@ def _worker(installation: Installation) -> Check:
         return Check("worker", False, "none answers", "start one: runturn up, or runturn worker")
     known = "; ".join(f"{name} consumes {', '.join(queues)}" for name, queues in sorted(heard.items()))
     remedy = "give workers and producers the same RUNTURN_QUEUES"
-    return Check("worker", False, f"none that answers consumes {own}: {known}", remedy)
+    return Check("worker", False, f"no answering worker consumes {own}: {known}", remedy)
 
 
 def _dead_letters(installation: Installation) -> Check:
     waiting = installation.ledger.dead_letters.count()
-    remedy = "see what they are, and retry or remove them: runturn dead list" if waiting else ""
+    remedy = "list them, then retry or remove them: runturn dead list" if waiting else ""
     return Check("dead letters", not waiting, f"{waiting} waiting", remedy)
 
 
 def _included(settings: Settings) -> Check:
-    """They are not imported: they may do anything."""
+    """Find the modules without importing them: they may do anything."""
     for name in settings.include:
         try:
             found = find_spec(name) is not None
@@ -199,23 +199,23 @@ def _tool_functions(settings: Settings) -> Check:
     try:
         toolbox.load(toolbox.names)
     except InvalidRequest as error:
-        remedy = "install the package that has it for the workers, or correct the setting tools"
+        remedy = "install the package that provides it for the workers, or correct the setting tools"
         return Check("tool functions", False, error.message.removeprefix("options.tools: "), remedy)
     return Check("tool functions", True, ", ".join(toolbox.names))
 
 
 def _transcripts(installation: Installation) -> Check:
     url = installation.settings.transcripts_url
-    assert url is not None  # noqa: S101  # as was asked
+    assert url is not None  # noqa: S101  # checked by the caller
     archive = Archive.at(url.get_secret_value())
     try:
         archive.check()
     except ArchiveUnavailable as error:
-        remedy = "the ledger keeps what is to go there; mend it, or correct RUNTURN_TRANSCRIPTS_URL"
+        remedy = "fix the archive, or correct RUNTURN_TRANSCRIPTS_URL; the ledger keeps the transcripts until then"
         return Check("transcripts", False, str(error), remedy)
     waiting = len(installation.ledger.transcripts.unarchived(time.time() - _OVERDUE_S, limit=_MANY))
     count = f"{waiting} or more" if waiting == _MANY else str(waiting)
-    remedy = "workers with the same RUNTURN_TRANSCRIPTS_URL write them; see their logs" if waiting else ""
+    remedy = "workers with the same RUNTURN_TRANSCRIPTS_URL write them; check their logs" if waiting else ""
     return Check("transcripts", not waiting, f"{archive.name}: {count} overdue", remedy)
 
 

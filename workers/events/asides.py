@@ -1,7 +1,7 @@
-"""Events of an attempt that its agent has not printed: what producers asked of it, what it asked them.
+"""Events of an attempt that its agent did not print: producers' requests to it, and its questions to them.
 
 The events that an agent prints are numbered by reading its spool from the beginning, and a worker that takes over
-does so again. Asides are in no spool: their successor finds them in the ledger, and leaves out their numbers.
+does so again. Asides are in no spool: that worker finds them in the ledger, and skips their numbers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import orjson
 from ops.redaction import Redactor
 from workers.events.model import Aside, AsideEvent
 
-_HEAD = re.compile(rb'\{"seq":(\d+),"at":[\d.]+,"event":"\w+","aside":true')  # as `lifecycle.to_wire` writes it
+_HEAD = re.compile(rb'\{"seq":(\d+),"at":[\d.]+,"event":"\w+","aside":true')  # as `model.to_wire` writes it
 
 T = TypeVar("T")
 
 
 class Numbering:
-    """The numbers of one attempt's events."""
+    """Sequence numbers of one attempt's events."""
 
     def __init__(self, first_seq: int) -> None:
         self.next_seq = first_seq
@@ -30,11 +30,11 @@ class Numbering:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that a worker before us has stored was read again. Asides have to wait for that."""
+        """True once everything that an earlier worker stored was read again. Asides have to wait for that."""
         return self.next_seq > self._stored_to
 
     def resume(self, stored: Iterable[tuple[int, bytes]]) -> list[Mapping[str, Any]]:
-        """Go on where a worker before us was, which has stored these events; returns the asides among them."""
+        """Continue from an earlier worker, which stored these events; return the asides among them."""
         events = list(stored)
         if events:
             self._stored_to = events[-1][0]
@@ -44,7 +44,7 @@ class Numbering:
         return list(asides.values())
 
     def number(self, events: Sequence[T]) -> Iterator[tuple[int, Sequence[T]]]:
-        """Give the agent's next events their numbers: parts that follow on one another, and each one's first."""
+        """Number the agent's next events: yield contiguous parts of them, each with its first number."""
         if not self._taken:
             first_seq, self.next_seq = self.next_seq, self.next_seq + len(events)
             yield first_seq, events
@@ -64,10 +64,10 @@ class Numbering:
 
 
 def asides_in(stored: Iterable[tuple[int, bytes]]) -> dict[int, Mapping[str, Any]]:
-    """Those among stored events, by number."""
+    """Return the asides among stored events, by number."""
     return {seq: orjson.loads(line) for seq, line in stored if _HEAD.match(line)}
 
 
 def aside(event: AsideEvent, redactor: Redactor) -> Aside:
-    """An event as an aside, without the secrets that are known."""
+    """Return an event as an aside, with the known secrets redacted."""
     return Aside(event.name, redactor.line(orjson.dumps(event)))

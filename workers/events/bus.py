@@ -1,7 +1,7 @@
-"""Live events over the broker: one exchange, one routing key a turn.
+"""Live events over the broker: one exchange, one routing key per turn.
 
-A message is one JSON object, {"turn_id", "first_seq", "events": […]}, its events numbered on from `first_seq`.
-Nothing here is durable; who needs every event reads the missing ones from the ledger (see `follow`).
+A message is one JSON object, {"turn_id", "first_seq", "events": […]}, its events numbered from `first_seq`.
+Nothing here is durable; readers that need every event get missing ones from the ledger (see `follow`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workers.brokers.settings import connection_errors, events_exchange, speaks_
 from workers.events.fanout import RedisFanout
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
-_MOST_AT_ONCE = 100  # in one trip to the broker
+_MOST_AT_ONCE = 100  # per round trip to the broker
 _SUBSCRIBE_S = 0.001
 
 log = structlog.get_logger(__name__)
@@ -40,13 +40,15 @@ class Batch:
 
 
 def routing_key(turn_id: str) -> str:
-    """Where a turn's events are published. Dots would make it several words of a topic."""
+    """Return the routing key of a turn's events. Dots would make it several words of a topic."""
     return f"turn.{turn_id.replace('.', '_')}"
 
 
 class Publisher:
-    """Publishes batches from any thread, through one connection of its own. A broker that is away costs events
-    their liveness, never their place in the ledger."""
+    """Publishes batches from any thread, over its own connection.
+
+    While the broker is down, events are not published, but the ledger still gets them.
+    """
 
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
@@ -57,17 +59,17 @@ class Publisher:
         self._thread.start()
 
     def publish(self, turn_id: str, first_seq: int, events: list[bytes]) -> None:
-        """Send JSON objects on their way; returns at once."""
+        """Queue JSON objects for sending; return at once."""
         body = b'{"turn_id":%b,"first_seq":%d,"events":[%b]}' % (
             orjson.dumps(turn_id),
             first_seq,
             b",".join(events),
         )
-        with contextlib.suppress(queue.Full):  # the broker hangs; those who watch read the ledger
+        with contextlib.suppress(queue.Full):  # the broker hangs; watchers read the ledger
             self._queue.put_nowait((routing_key(turn_id), body))
 
     def close(self) -> None:
-        """Send what is waiting, then stop."""
+        """Send what is queued, then stop."""
         with contextlib.suppress(queue.Full):
             self._queue.put(None, timeout=2)
         self._thread.join(timeout=2)
@@ -79,15 +81,15 @@ class Publisher:
             try:
                 sender = sender or self._sender(connection)
                 sender.send(waiting)
-            except Exception as error:  # transports raise what their servers' clients raise
+            except Exception as error:  # transports raise the errors of their client libraries
                 log.debug("events were not published", error=repr(error))
-                sender = None  # the next batch opens the connection anew
+                sender = None  # the next batch reconnects
                 with contextlib.suppress(Exception):
                     connection.close()
         connection.close()
 
     def _next(self) -> list[tuple[str, bytes]]:
-        """Wait for something, and take it with what has come meanwhile; nothing at the end."""
+        """Wait for a message, and return it with all that are queued; return nothing at the end."""
         waiting: list[tuple[str, bytes]] = []
         with contextlib.suppress(queue.Empty):
             while not self._over and len(waiting) < _MOST_AT_ONCE:
@@ -104,13 +106,13 @@ class Publisher:
 
 
 class _Sender:
-    """Sends as kombu does."""
+    """Sends with kombu's producer."""
 
     def __init__(self, connection: Connection, exchange: Exchange) -> None:
         self._producer = Producer(connection, exchange=exchange, auto_declare=True)
 
     def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send JSON documents, each with its routing key. Raises what the transport does."""
+        """Send JSON documents, each with its routing key. Raises the transport's errors."""
         for key, body in messages:
             self._producer.publish(
                 body, routing_key=key, content_type="application/json", content_encoding="utf-8", retry=False
@@ -118,7 +120,7 @@ class _Sender:
 
 
 class Subscription:
-    """Receives one turn's batches from the moment it is entered. While the broker is away, there are none."""
+    """Receives one turn's batches from the moment it is entered; none while the broker is down."""
 
     def __init__(self, broker_url: str, turn_id: str) -> None:
         self._url = broker_url
@@ -130,7 +132,7 @@ class Subscription:
             auto_delete=True,
             durable=False,
         )
-        self._connection: Connection | None = None  # None: nothing is received
+        self._connection: Connection | None = None  # None: not subscribed
         self._received: list[Batch] = []
         broker = Connection(broker_url)
         self._faults = (OperationalError, OSError, *connection_errors(broker), *broker.channel_errors)
@@ -147,13 +149,13 @@ class Subscription:
             self._close()
 
     def batches(self, timeout_s: float) -> Iterator[Batch]:
-        """What arrives within `timeout_s`; ends after the first arrivals."""
+        """Yield what arrives within `timeout_s`; stop after the first arrivals."""
         try:
             connection = self._subscribed()
             with contextlib.suppress(TimeoutError):
                 connection.drain_events(timeout=timeout_s)
         except self._faults:
-            self._close()  # the next call connects anew
+            self._close()  # the next call reconnects
             time.sleep(timeout_s)
         received, self._received = self._received, []
         yield from received
@@ -166,9 +168,9 @@ class Subscription:
                     connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
                 )
                 consumer.consume()
-                unlist(consumer, self._url)  # before anybody can see it, and kill it
+                unlist(consumer, self._url)  # at once: one that is killed while listed stays on the list
                 with contextlib.suppress(TimeoutError):
-                    connection.drain_events(timeout=_SUBSCRIBE_S)  # with Redis, this is what subscribes
+                    connection.drain_events(timeout=_SUBSCRIBE_S)  # with Redis, this subscribes
             except self._faults:
                 connection.close()
                 raise
@@ -181,10 +183,10 @@ class Subscription:
             self._connection = None
 
     def _abandon(self) -> None:
-        """Leave a connection in whatever state an interrupt may have caught it.
+        """Drop the connection without closing it, as an interrupt may have caught it in any state.
 
-        Interrupted between asking and noting that it has asked, kombu's Redis transport would wait for an answer
-        for ever when it is closed.
+        Interrupted between sending a request and noting that, kombu's Redis transport would wait forever for an
+        answer when closed.
         """
         self._connection = None
 

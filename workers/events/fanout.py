@@ -1,7 +1,7 @@
-"""Publishing to a fanout exchange of kombu's on a Redis, without kombu's way of doing so.
+"""Publishes to a kombu fanout exchange on Redis, without kombu's producer.
 
-That makes a client, a message object and a trip to the server for each message: with a thousand events a second,
-half a core. What is sent is the same; kombu's consumers receive it.
+That creates a client and a message object, and makes a round trip, for each message: at a thousand events a
+second, this takes half a core. The messages are the same; kombu's consumers receive them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kombu import Connection, Exchange
 
 
 class RedisFanout:
-    """Sends over a connection of kombu's, which tells where the server is and how to reach it."""
+    """Sends with the Redis client of a kombu connection."""
 
     def __init__(self, connection: Connection, exchange: Exchange) -> None:
         channel = connection.default_channel
@@ -23,7 +23,7 @@ class RedisFanout:
         self._topic = f"{channel.keyprefix_fanout}{exchange.name}/"
 
     def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send JSON documents, each with its routing key, in one trip. Raises what redis-py does."""
+        """Send JSON documents, each with its routing key, in one round trip. Raises redis-py's errors."""
         with self._client.pipeline(transaction=False) as trip:
             for routing_key, body in messages:
                 trip.publish(self._topic + routing_key, self._message(routing_key, body))
@@ -39,7 +39,7 @@ class RedisFanout:
                 "properties": {
                     "delivery_info": {"exchange": self._exchange, "routing_key": routing_key},
                     "delivery_mode": 1,
-                    "delivery_tag": "",  # for acknowledgements, of which there are none
+                    "delivery_tag": "",  # for acknowledgements, which are not used
                     "priority": 0,
                 },
             }

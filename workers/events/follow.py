@@ -12,14 +12,14 @@ import orjson
 from ops.ledger import Ledger
 from workers.events.bus import Batch, Subscription
 
-_POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
+_POLL_S = 1.0  # how long the broker may be silent before the ledger is queried
 
 
 def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Generator[dict[str, Any], None, None]:
-    """Yield events numbered from `after` + 1 on until the turn is settled and its last event was yielded.
+    """Yield events from number `after` + 1 until the turn is settled and its last event was yielded.
 
-    A batch from the broker that does not follow on what was seen shows a gap (we came late, or the broker was
-    away); the ledger, written a moment later, closes it.
+    A batch from the broker that does not continue the sequence reveals a gap (we subscribed late, or the broker
+    was down); the ledger, written a moment later, closes it.
     """
     with Subscription(broker_url, turn_id) as subscription:
         yield from follow(ledger, subscription, turn_id, after)
@@ -28,7 +28,7 @@ def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Gene
 def follow(
     ledger: Ledger, subscription: Subscription, turn_id: str, after: int, within_s: float = math.inf
 ) -> Generator[dict[str, Any], None, None]:
-    """The same, over a subscription; ends when `within_s` seconds have passed, too."""
+    """Yield the same over a subscription; also stop after `within_s` seconds."""
     seen, ends = after, time.monotonic() + within_s
     while time.monotonic() < ends:
         for event in stored(ledger, turn_id, seen):
@@ -46,12 +46,12 @@ def follow(
 
 
 def stored(ledger: Ledger, turn_id: str, after: int) -> Iterator[dict[str, Any]]:
-    """The events that the ledger has after a number."""
+    """Return the events that the ledger has after a number."""
     return (orjson.loads(line) for _, line in ledger.events.after(turn_id, after))
 
 
 def following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:
-    """The events of these batches that come next, up to a gap."""
+    """Yield the events of these batches that come next, up to a gap."""
     for batch in batches:
         for event in batch.events:
             if event["seq"] == seen + 1:
@@ -60,5 +60,5 @@ def following(batches: list[Batch], seen: int) -> Iterator[dict[str, Any]]:
 
 
 def is_last(batch: Batch) -> bool:
-    """Whether the turn is settled with it."""
+    """Return whether the batch contains the turn's last event."""
     return bool(batch.events) and batch.events[-1]["event"] == "turn_settled"

@@ -1,4 +1,4 @@
-"""Events of a turn that the worker itself adds to the agent's, and how all of them look on the wire."""
+"""Events of a turn that the worker adds to the agent's, and the wire format of all events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD: Final = ("seq", "at", "event", "aside")
 
 @dataclass(frozen=True, slots=True)
 class AgentChosen:
-    """A request had left its agent open; the turn stays with this one."""
+    """The agent chosen for a request that left it open; the turn keeps it."""
 
     name: ClassVar[str] = "agent_chosen"
     agent: str
@@ -25,18 +25,18 @@ class AgentChosen:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
-    """An attempt begins; it has the attempt's first sequence number."""
+    """Start of an attempt; has the attempt's first sequence number."""
 
     name: ClassVar[str] = "attempt_started"
     attempt: int
     agent: str
     host: str
-    agent_version: str | None = None  # as the host was seen to have it, at most minutes before; None: not known
+    agent_version: str | None = None  # last reported by the host, at most minutes before; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """An attempt has ended; `retry_at` is Unix time in seconds if another one follows."""
+    """End of an attempt; `retry_at` is Unix time in seconds if another one follows."""
 
     name: ClassVar[str] = "attempt_ended"
     attempt: int
@@ -47,7 +47,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class CheckFinished:
-    """A test command of a session has ended, after the agent of its turn."""
+    """End of a session's test command, which runs after the agent of its turn."""
 
     name: ClassVar[str] = "check_finished"
     command: str
@@ -58,7 +58,7 @@ class CheckFinished:
 
 @dataclass(frozen=True, slots=True)
 class TurnSettled:
-    """The turn is over; its last event."""
+    """End of the turn; its last event."""
 
     name: ClassVar[str] = "turn_settled"
     status: str
@@ -67,31 +67,31 @@ class TurnSettled:
 
 @dataclass(frozen=True, slots=True)
 class ControlRequested:
-    """A producer asks something of the agent: it is about to be done."""
+    """A producer's request to the agent, about to be carried out."""
 
     name: ClassVar[str] = "control_requested"
     request_id: str
     control: str  # see `adapters.live.Control`
-    by: str  # who asks, in the producer's own words
-    value: str | None  # the model or the mode; of a text that is sent, nothing
+    by: str  # the sender, in the producer's own words
+    value: str | None  # the model or the mode; None for sent text
 
 
 @dataclass(frozen=True, slots=True)
 class ControlAnswered:
-    """What came of it."""
+    """Outcome of a producer's request."""
 
     name: ClassVar[str] = "control_answered"
     request_id: str
     control: str
     ok: bool
     response: Mapping[str, JsonValue] | None  # the agent's; None: it failed
-    error_kind: str | None  # None: it did not
+    error_kind: str | None  # None: it succeeded
     message: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequested:
-    """The agent wants to use a tool that its rules leave open; the producer may answer until then."""
+    """The agent's question whether to use a tool that its rules leave open; answers count until `expires_at`."""
 
     name: ClassVar[str] = "permission_requested"
     request_id: str
@@ -103,18 +103,18 @@ class PermissionRequested:
 
 @dataclass(frozen=True, slots=True)
 class PermissionAnswered:
-    """What became of it; without an answer in time, the request's own default holds."""
+    """Answer to a question; without one in time, the request's own default applies."""
 
     name: ClassVar[str] = "permission_answered"
     request_id: str
-    allowed: bool | None  # None: nobody has answered
+    allowed: bool | None  # None: no answer
     reason: str
     by: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """An event that the agent has not printed, ready to be sent; see `workers.events.asides`."""
+    """An event that the agent did not print, ready to send; see `workers.events.asides`."""
 
     name: str
     fields: bytes  # a JSON object
@@ -125,12 +125,12 @@ AnyEvent = Event | AgentChosen | AttemptStarted | CheckFinished | AttemptEnded |
 
 
 def own_fields(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What an event on the wire has, but for what all of them have."""
+    """Return an event's fields on the wire, without those that all events have."""
     return {name: value for name, value in event.items() if name not in _HEAD}
 
 
 def to_wire(event: AnyEvent, seq: int, at: float) -> bytes:
-    """One JSON object: its number within the turn, its Unix time in seconds, its name, then its own fields.
+    """Encode an event as a JSON object: number within the turn, Unix time in seconds, name, then its own fields.
 
     Asides are marked as such.
     """

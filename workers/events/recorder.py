@@ -1,4 +1,4 @@
-"""Tells of one attempt: numbers its events and hands them on."""
+"""Records the events of one attempt: numbers them, and passes them to the writer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.ledger_calls import LedgerCalls
 
 
 class EventRecorder:
-    """Belongs to the loop that runs the turn."""
+    """Event recorder of one attempt. Use on the loop that runs the turn."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class EventRecorder:
         self._claim = claim
         self._redactor = redactor
         self._numbers = Numbering(attempt.first_seq)
-        self._asides: list[Aside] = []  # that wait for what is read again
+        self._asides: list[Aside] = []  # waiting until stored events are read again
         self._caught_up = asyncio.Event()
         self._ledger_call = LedgerCalls()
         self._closed = False
@@ -41,27 +41,27 @@ class EventRecorder:
         return self._numbers.next_seq
 
     def resume(self, stored: Iterable[tuple[int, bytes]]) -> list[Mapping[str, Any]]:
-        """Go on where a worker before us was, which has stored these events; returns the asides among them."""
+        """Continue from an earlier worker, which stored these events; return the asides among them."""
         return self._numbers.resume(stored)
 
     def go_on_from(self, seq: int) -> None:
-        """The next event has this number: a worker before us has stored those below."""
+        """Give the next event this number: an earlier worker stored those below."""
         self._numbers.next_seq = seq
 
     def tell(self, events: Sequence[AnyEvent]) -> None:
-        """The agent's events, in the order of its stream."""
+        """Record the agent's events, in the order of its stream."""
         for first_seq, part in self._numbers.number(events) if events else ():
             self._event_writer.emit(self._claim, first_seq, part, self._clock())
         self._pass_on()
 
     def aside(self, event: AsideEvent) -> None:
-        """An event beside them. Secrets that are known are blotted out."""
+        """Record an event that the agent did not print, with the known secrets redacted."""
         self._asides.append(aside(event, self._redactor))
         self._pass_on()
 
     async def record(self, event: AsideEvent) -> None:
-        """An aside that nobody hears of before the ledger has it: so what is told stands. Raises StaleClaim."""
-        self._pass_on()  # those before it have their numbers first
+        """Store an aside in the ledger, then publish it, so that what is published stands. Raises StaleClaim."""
+        self._pass_on()  # earlier asides get their numbers first
         await self._caught_up.wait()
         if self._closed:
             return
@@ -72,11 +72,11 @@ class EventRecorder:
         self._event_writer.publish(self._claim.turn_id, seq, part, at)
 
     def close(self) -> None:
-        """The attempt is over, or another worker's: what is told of it now has other numbers."""
+        """Stop: the attempt is over, or another worker's, and later events are not numbered here."""
         self._closed = True
 
     async def recorded(self) -> None:
-        """Until the ledger has all of them. Raises StaleClaim."""
+        """Wait until the ledger has all events. Raises StaleClaim."""
         await self._caught_up.wait()
         await self._ledger_call(self._event_writer.flush, self._claim.turn_id)
 

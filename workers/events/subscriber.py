@@ -1,7 +1,7 @@
-"""The live events of all turns, over one connection, for any number of those who wait in one process.
+"""The live events of all turns over one connection, for any number of listeners in one process.
 
-One subscription to everything, not one a turn: a Redis compares every message with every subscription, and kombu's
-Redis transport never gives one up before its connection is closed. What nobody here waits for is dropped unread.
+One subscription to everything, not one per turn: Redis compares every message with every subscription, and kombu's
+Redis transport keeps a subscription until its connection is closed. Events without a listener are dropped unread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workers.brokers.settings import events_exchange, unlist
 from workers.events.bus import Batch, routing_key
 
 _ALL = routing_key("#")
-_DRAIN_S = 1.0  # how long the end may take
+_DRAIN_S = 1.0  # how often to check whether to stop
 _RETRY_S = 1.0
 
 Take = Callable[[Batch], None]
@@ -29,9 +29,10 @@ log = structlog.get_logger(__name__)
 
 
 class Subscriber:
-    """Hands every batch to those who listen to its turn, in a thread of its own.
+    """Passes every batch to its turn's listeners, in a separate thread.
 
-    While the broker is away, there are none: who needs every event reads the ledger (see `workers.events.follow`).
+    While the broker is down, there are none: listeners that need every event read the ledger (see
+    `workers.events.follow`).
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -46,7 +47,7 @@ class Subscriber:
 
     @contextlib.contextmanager
     def listening(self, turn_id: str, take: Take) -> Iterator[None]:
-        """Have `take` called with the turn's batches, in the feed's thread, which the first one starts."""
+        """Call `take` with the turn's batches, in the subscriber's thread, which the first listener starts."""
         key = routing_key(turn_id)
         with self._mutex:
             self._listeners[key].append(take)
@@ -62,7 +63,7 @@ class Subscriber:
                     del self._listeners[key]
 
     def close(self) -> None:
-        """Stop; returns when the thread has ended."""
+        """Stop, and wait for the thread to end."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * _DRAIN_S)
@@ -71,8 +72,8 @@ class Subscriber:
         while not self._stopping.is_set():
             try:
                 self._receive()
-            except Exception as error:  # transports raise what their servers' clients raise
-                log.warning("live events are interrupted", error=repr(error))
+            except Exception as error:  # transports raise the errors of their client libraries
+                log.warning("live events interrupted", error=repr(error))
                 self._stopping.wait(_RETRY_S)
 
     def _receive(self) -> None:

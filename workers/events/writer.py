@@ -1,4 +1,4 @@
-"""Carries events from the turns to whoever watches (the broker) and to those who come late (the ledger)."""
+"""Delivers turns' events to watchers (over the broker) and to later readers (through the ledger)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ops.ledger import Batch, Claim, Ledger
 from workers.events.bus import Publisher
 from workers.events.model import AnyEvent, to_wire
 
-_AT_ONCE = 200  # turns a transaction
-_PERIOD_S = 0.25  # how long an event may wait to be written together with others
+_AT_ONCE = 200  # turns per transaction
+_PERIOD_S = 0.25  # how long an event may wait to be written with others
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ class _Waiting:
     batches: list[tuple[int, list[bytes]]] = field(default_factory=list)
 
     def next(self) -> tuple[int, Batch]:
-        """The first batches that follow on one another, as one: so a busy turn costs one row a period."""
+        """Merge the first contiguous batches, and return their number: a busy turn costs one row per period."""
         first_seq, first_lines = self.batches[0]
         count, lines = 1, list(first_lines)
         while count < len(self.batches) and self.batches[count][0] == first_seq + len(lines):
@@ -37,7 +37,7 @@ class _Waiting:
 
 
 class EventWriter:
-    """Publishes at once; writes to the ledger in batches, from a thread of its own."""
+    """Publishes at once; writes to the ledger in batches, from a separate thread."""
 
     def __init__(self, ledger: Ledger, publisher: Publisher) -> None:
         self._ledger = ledger
@@ -50,25 +50,25 @@ class EventWriter:
         self._thread.start()
 
     def emit(self, claim: Claim, first_seq: int, events: Sequence[AnyEvent], at: float) -> None:
-        """Take events of a turn, numbered on from `first_seq`; returns at once."""
+        """Publish and store events of a turn, numbered from `first_seq`; return at once."""
         lines = self._store(claim, first_seq, events, at)
         self._publisher.publish(claim.turn_id, first_seq, lines)
 
     def store(self, claim: Claim, first_seq: int, events: Sequence[AnyEvent], at: float) -> None:
-        """Take events that only the ledger is to have, for now."""
+        """Store events without publishing them yet."""
         self._store(claim, first_seq, events, at)
 
     def publish(self, turn_id: str, first_seq: int, events: Sequence[AnyEvent], at: float) -> None:
-        """Tell only those who watch."""
+        """Publish events without storing them."""
         self._publisher.publish(turn_id, first_seq, _lines(first_seq, events, at))
 
     def flush(self, turn_id: str) -> None:
-        """Write what is waiting of a turn. Raises LedgerUnavailable, StaleClaim."""
+        """Write a turn's waiting events. Raises LedgerUnavailable, StaleClaim."""
         with self._writing:
             self._write(turn_id)
 
     def close(self, within_s: float = 5.0) -> None:
-        """Write what is waiting, then stop; a ledger that does not answer is not waited for any longer."""
+        """Write what is waiting, then stop; wait at most `within_s` seconds for the ledger."""
         self._stop.set()
         self._thread.join(within_s)
 
@@ -78,7 +78,7 @@ class EventWriter:
             waiting = self._waiting.get(claim.turn_id)
             if waiting is None or waiting.claim.epoch < claim.epoch:
                 waiting = self._waiting[claim.turn_id] = _Waiting(claim)
-            if waiting.claim.epoch == claim.epoch:  # else its claim was taken over, by this very worker
+            if waiting.claim.epoch == claim.epoch:  # else this same worker has taken over the claim
                 waiting.batches.append((first_seq, lines))
         return lines
 
@@ -106,18 +106,18 @@ class EventWriter:
             with self._writing:
                 self._write_all()
         except LedgerUnavailable as error:
-            log.warning("events wait for the ledger", error=str(error))
+            log.warning("events are waiting for the ledger", error=str(error))
         except Exception:
-            log.exception("events cannot be stored together; they are stored turn by turn")
+            log.exception("cannot store events together; storing them turn by turn")
             self._flush_each()
 
     def _write_all(self) -> None:
-        """Write a batch of each turn: a transaction for many turns, not one for each."""
+        """Write a batch of each turn, in one transaction for many turns."""
         with self._mutex:
             found = [(waiting, *waiting.next()) for waiting in self._waiting.values()]
         for start in range(0, len(found), _AT_ONCE):
             some = found[start : start + _AT_ONCE]
-            # Those that take no more have a new owner, who reads their events from the spool.
+            # Turns that accept no more have a new owner, which reads their events from the spool.
             refused = self._ledger.events.append_many([batch for _, _, batch in some])
             for waiting, count, batch in some:
                 turn_id = batch.claim.turn_id
@@ -128,13 +128,13 @@ class EventWriter:
             try:
                 self.flush(turn_id)
             except LedgerUnavailable as error:
-                log.warning("events wait for the ledger", error=str(error))
+                log.warning("events are waiting for the ledger", error=str(error))
                 return
             except StaleClaim:
                 self._forget(turn_id, waiting)
             except Exception:
-                # Whoever settles the turn finds the gap. Without this thread, all turns here would have one.
-                log.exception("events cannot be stored", turn_id=turn_id)
+                # Settling the turn reveals the gap. Without this thread, all turns here would have one.
+                log.exception("cannot store events", turn_id=turn_id)
                 self._forget(turn_id, waiting)
 
 

@@ -1,4 +1,4 @@
-"""What a host's refusal means for a turn: the errors of `remote` become those of a turn here, and nowhere else."""
+"""Maps errors of `remote` to errors of turns, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PROGRAM = (
 
 
 def turn_error(fault: HostError) -> TurnError:
-    """The turn's error for a fault of its host."""
+    """Return the turn's error for a fault of its host."""
     if isinstance(fault, SpawnRefused):
         return _REFUSALS.get(fault.code, errors.HostLost)(_advised(fault))
     if isinstance(fault, HostAuthFailed):
@@ -53,23 +53,23 @@ def _advised(fault: SpawnRefused) -> str:
         "workspace_missing": "create it, or correct the field workspace",
         "workspace_not_directory": "the field workspace must name a directory",
         "git_missing": "install it there, or bring files without a patch",
-        "repository_missing": "make it, or correct the field worktree.repository",
+        "repository_missing": "create it, or correct the field worktree.repository",
         "ref_missing": "correct the field worktree.ref",
         "workspace_full": "free some space there",
         "workspace_unwritable": "make it writable, or set another: RUNTURN_STATE_DIR, workspaces_dir of the host",
-        "workspace_not_allowed": "the host's workspace_roots say where workspaces may be",
-        "agent_not_found": f"install it there, or say where it is: {_PROGRAM}",
-        "agent_not_executable": f"make it executable, or name another: {_PROGRAM}",
+        "workspace_not_allowed": "choose one below the host's workspace_roots",
+        "agent_not_found": f"install it there, or set its path: {_PROGRAM}",
+        "agent_not_executable": f"make it executable, or set another path: {_PROGRAM}",
         "spool_full": "free some space there",
-        "spool_unwritable": "make it writable, or set another place: RUNTURN_STATE_DIR, or spool_dir of the host",
+        "spool_unwritable": "make it writable, or set another: RUNTURN_STATE_DIR, spool_dir of the host",
     }.get(fault.code)
     return f"{fault}; {advice}" if advice else str(fault)
 
 
 async def tolerant(action: Awaitable[T], otherwise: T) -> T:
-    """What the host says, or `otherwise` if it cannot say anything now."""
+    """Return the host's answer, or `otherwise` if there is none."""
     try:
         return await action
     except HostError as fault:
-        log.warning("a host did not answer", error=str(fault))
+        log.warning("host did not answer", error=str(fault))
         return otherwise

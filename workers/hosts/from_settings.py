@@ -1,4 +1,4 @@
-"""The hosts of an installation, made from its settings."""
+"""Hosts of an installation, built from its settings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from remote.ssh.target import Target, hops
 from workers.hosts.inventory import Hosts, TurnHost
 from workers.hosts.observer import HostObserver
 
-# Where ssh itself looks, beside the file of our own.
+# Read by ssh itself, and in addition to our own file.
 _KNOWN_HOSTS = (Path("~/.ssh/known_hosts"), Path("~/.ssh/known_hosts2"), Path("/etc/ssh/ssh_known_hosts"))
 
 
 def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics | None = None) -> Hosts:
-    """This machine, and all that are reached over SSH. With any of those, turns run here only if they ask for it.
+    """Return this machine and all SSH hosts. If there are SSH hosts, turns run here only on request.
 
-    `metrics` are told how hosts fare. Raises SettingsError with the faulty setting named.
+    `metrics` record the state of the hosts. Raises SettingsError naming the faulty setting.
     """
     if settings.host_name in {host.name for host in settings.ssh_hosts}:
-        text = f"{settings.host_name} is the worker's own machine; set another name, or another host_name"
+        text = f"{settings.host_name} is the worker's own machine; change the host's name, or host_name"
         raise SettingsError(text, field="ssh_hosts", where="settings")
     targets = [_target(host) for host in settings.ssh_hosts]
     connector = Connector(
@@ -60,7 +60,7 @@ def _target(host: SshHostSettings) -> Target:
         raise SettingsError(str(error), field=f"ssh_hosts.{host.name}", where="settings") from None
     if host.name in before:
         raise SettingsError(
-            "a host cannot be the way to itself", field=f"ssh_hosts.{host.name}.jump", where="settings"
+            "a host cannot be its own jump host", field=f"ssh_hosts.{host.name}.jump", where="settings"
         )
     return Target(
         name=host.name,

@@ -1,4 +1,4 @@
-"""The hosts that turns can run on, and what an operator says about each."""
+"""Hosts that turns can run on, and their settings."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ class TurnHost:
     host: Host
     spool_root: str
     launcher: str = "local"  # "local", "ssh", or "none" if the host is not configured here
-    slots: int | None = None  # agents at a time, whoever started them; None: no limit of its own
+    slots: int | None = None  # concurrent agents, whichever worker started them; None: unlimited
     labels: Mapping[str, str] = field(default_factory=dict)
-    programs: Mapping[str, str] = field(default_factory=dict)  # of agents, by name; others are in its PATH
-    forward_env: tuple[str, ...] = ()  # names of the worker's variables that all its agents see
-    forward_credentials: bool = True  # the variables that agents log in with go along unasked
-    workspace_roots: tuple[str, ...] = ()  # workspaces lie in one of these; empty: anywhere
-    workspaces_dir: str | None = None  # where those are made that turns bring; None: beside the spools
+    programs: Mapping[str, str] = field(default_factory=dict)  # of agents, by name; others are found in PATH
+    forward_env: tuple[str, ...] = ()  # names of worker variables passed to all its agents
+    forward_credentials: bool = True  # also pass the variables that agents log in with
+    workspace_roots: tuple[str, ...] = ()  # directories that workspaces must be in; empty: anywhere
+    workspaces_dir: str | None = None  # of workspaces that turns bring; None: next to the spools
 
     @property
     def name(self) -> str:
-        """What requests call it."""
+        """The name that requests use."""
         return self.host.name
 
     def spool(self, spool_id: str) -> Spool:
-        """A spool on it."""
+        """Return a spool on this host."""
         return Spool(self.spool_root, spool_id)
 
     def made(self, turn_id: str) -> Place:
-        """Where the workspace is that a turn brings."""
+        """Return the place of the workspace that a turn brings."""
         beside = posixpath.join(posixpath.dirname(self.spool_root), "workspaces")
         return Place(self.workspaces_dir or beside, turn_id)
 
     def admitting_made(self) -> TurnHost:
-        """The same host, for turns in made workspaces, too: they are where the operator wants them."""
+        """Return the host with turns' own workspaces admitted: they are where the operator wants them."""
         roots = self.workspace_roots
         return replace(self, workspace_roots=(*roots, self.made("").root)) if roots else self
 
     def admits(self, workspace: str) -> bool:
-        """Whether a workspace seems to lie where it may; the host itself looks where the path really leads.
+        """Return whether a workspace seems to be in an allowed place; the host itself checks the real path.
 
-        Blank: it will be made.
+        Blank: it will be created.
         """
         path = PurePosixPath(posixpath.normpath(workspace))
         roots = self.workspace_roots
@@ -63,19 +63,19 @@ class TurnHost:
         )
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """An agent's command line as this host needs it."""
+        """Return an agent's command line for this host."""
         return (self.programs.get(agent, argv[0]), *argv[1:])
 
     def adapt(self, agent: str, command: Command) -> Command:
-        """An agent's command as this host needs it."""
+        """Return an agent's command for this host."""
         return replace(command, argv=self.program(agent, command.argv))
 
 
 class Hosts:
-    """All hosts by name, in the order of preference."""
+    """All hosts by name, in order of preference."""
 
     def __init__(self, hosts: Iterable[TurnHost], default: Iterable[str] | None = None) -> None:
-        """`default` names those that requests without a wish may run on; all by default."""
+        """`default` names the hosts for requests that ask for none; None: all."""
         self._hosts = {host.name: host for host in hosts}
         self._default = tuple(self._hosts if default is None else default)
 
@@ -87,28 +87,30 @@ class Hosts:
 
     @property
     def default(self) -> tuple[TurnHost, ...]:
-        """Those that requests without a wish may run on."""
+        """Hosts for requests that ask for none."""
         return tuple(self._hosts[name] for name in self._default)
 
     def carrying(self, labels: Mapping[str, str]) -> tuple[TurnHost, ...]:
-        """Those that have all of these labels."""
+        """Return the hosts that have all of these labels."""
         return tuple(host for host in self if carries(host.labels, labels))
 
     def get(self, name: str) -> TurnHost:
-        """A host by its name. One that is not configured here counts as out of reach."""
+        """Return a host by name. One that is not configured here counts as unreachable."""
         return self._hosts.get(name) or TurnHost(_Unconfigured(name), "/nowhere", launcher="none")
 
     def candidates(self, request: TurnRequest) -> tuple[TurnHost, ...]:
-        """The hosts that a request may run on, at least one. Raises InvalidRequest naming what there is."""
+        """Return the hosts that a request may run on, at least one. Raise InvalidRequest if there is none."""
         if request.host is not None:
             return (self._named(request.host, request.host_labels),)
         found = self.carrying(request.host_labels) if request.host_labels else self.default
         if not found:
-            raise InvalidRequest(f"no host has all of these; there are: {self._described()}", field="host_labels")
+            raise InvalidRequest(
+                f"no host has all of these labels; configured: {self._described()}", field="host_labels"
+            )
         return found
 
     async def close(self) -> None:
-        """End all connections; turns go on."""
+        """Close all connections; turns keep running."""
         for entry in self:
             await entry.host.close()
 
@@ -118,7 +120,9 @@ class Hosts:
                 f"there is no host {name!r}; known: {', '.join(sorted(self._hosts))}", field="host"
             )
         if not carries(self._hosts[name].labels, labels):
-            raise InvalidRequest(f"host {name} has not all of these; {self._described()}", field="host_labels")
+            raise InvalidRequest(
+                f"host {name} lacks some of these labels; configured: {self._described()}", field="host_labels"
+            )
         return self._hosts[name]
 
     def _described(self) -> str:
@@ -129,20 +133,20 @@ class Hosts:
 
 
 def carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Whether a host with these labels has all that are wanted."""
+    """Return whether these labels include all that are wanted."""
     return all(labels.get(name) == value for name, value in wanted.items())
 
 
 @dataclass(frozen=True, slots=True)
 class _Unconfigured:
-    """A host that another worker knows, or knew."""
+    """A host that only another worker has, or had, configured."""
 
     name: str
     path: str = ""
     rest_s: float = 0.0
 
     async def open_channel(self) -> NoReturn:
-        # Not HostUnreachable, which is tried again for a while: here, that cannot help.
+        # Not HostUnreachable, which is retried for a while: that cannot help here.
         raise HostError(
             self.name,
             "it is not in this worker's configuration; add it to ssh_hosts again, "
@@ -150,4 +154,4 @@ class _Unconfigured:
         )
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no connection."""

@@ -1,4 +1,4 @@
-"""Counts how tries to connect to hosts end."""
+"""Metrics of connections to hosts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from workers.hosts.errors import turn_error
 
 
 class HostObserver:
-    """See `remote.ssh.pool.Observer`."""
+    """A `remote.ssh.pool.Observer` that counts connections and refusals."""
 
     def __init__(self, metrics: WorkerMetrics) -> None:
         self._metrics = metrics
 
     def connected(self, host: str, seconds: float) -> None:
-        """See `Observer`."""
+        """Count a connection."""
         self._metrics.host_connected(host, seconds)
 
     def refused(self, host: str, error: HostError) -> None:
-        """See `Observer`."""
+        """Count a refusal by its error kind."""
         self._metrics.host_refused(host, turn_error(error).kind)

@@ -1,7 +1,7 @@
-"""What producers ask of one attempt's agent while it runs.
+"""Producers' requests to one attempt's running agent.
 
-Each request is noted in the ledger before it is done, so that a worker which takes over never does it again: it
-answers, for those whose outcome nobody has noted, that the worker was lost meanwhile.
+Each request is recorded in the ledger before it is carried out, so a worker that takes over never repeats it: if
+no outcome is recorded, it answers that the worker was lost.
 """
 
 from __future__ import annotations
@@ -29,55 +29,57 @@ log = structlog.get_logger(__name__)
 
 
 class Controls:
-    """Belongs to the loop that runs the turn, but for `reply`."""
+    """Requests to one attempt's agent. Use on the loop that runs the turn, except for `reply`."""
 
     def __init__(self, recorder: EventRecorder, clock: Callable[[], float]) -> None:
         self._recorder = recorder
         self._clock = clock
         self._conversation: asyncio.Future[Conversation] | None = None
-        self._recording = asyncio.Lock()  # one after another, as they came
+        self._recording = asyncio.Lock()  # one at a time, in order of arrival
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._controls: dict[str, str] = {}  # those requested, by id
+        self._controls: dict[str, str] = {}  # requested so far, by id
         self._outcomes: dict[str, Mapping[str, Any]] = {}
         self._closed = False
 
     def reply(self, said: Said) -> Reply:
-        """What its producer is told at once. May be called from any thread."""
+        """Return the immediate reply to a producer. May be called from any thread."""
         if (outcome := self._outcomes.get(said.request_id)) is not None:
             return Reply(outcome=outcome)
         return Reply(refused="its agent is ending" if self._closed else None)
 
     def recall(self, asides: Iterable[Mapping[str, Any]]) -> None:
-        """Know what earlier attempts were asked: it is not done again."""
+        """Restore requests to earlier attempts, so that they are not repeated."""
         self._read(asides)
         for request_id in self._controls.keys() - self._outcomes.keys():
-            unknown = (ENDED, "its agent has ended meanwhile: it may have been done, or not")
+            unknown = (ENDED, "the agent has ended since; it may or may not have carried out the request")
             self._outcomes[request_id] = asdict(
                 ControlAnswered(request_id, self._controls[request_id], False, None, *unknown)
             )
 
     def resume(self, asides: Iterable[Mapping[str, Any]]) -> None:
-        """Take over from a worker that was lost."""
+        """Take over from a lost worker."""
         self._read(asides)
         for request_id in self._controls.keys() - self._outcomes.keys():
-            self._fail(request_id, LOST, "its worker was lost meanwhile: it may have been done, or not")
+            self._fail(
+                request_id, LOST, "the worker was lost; the agent may or may not have carried out the request"
+            )
 
     def open(self, conversation: Conversation) -> None:
-        """The agent can be talked to from now on."""
+        """Carry out requests in this conversation from now on."""
         ready = self._ready()
         if not ready.done():
             ready.set_result(conversation)
 
     def close(self, *, ended: bool) -> None:
-        """The agent has ended; or it is left to the next worker, which answers what is under way."""
+        """Stop: the agent has ended, or is left to the next worker, which answers pending requests."""
         self._closed = True
         for request_id, task in list(self._under_way.items()):
             task.cancel()
             if ended:
-                self._fail(request_id, ENDED, "the agent has ended before it was done")
+                self._fail(request_id, ENDED, "the agent ended before it carried out the request")
 
     def take(self, said: Said, request: ControlRequest) -> None:
-        """Do what is asked, unless it was asked before."""
+        """Carry out a request, unless it was taken before."""
         if self._closed or said.request_id in self._controls or self._clock() >= said.expires_at:
             return
         self._controls[said.request_id] = request.control
@@ -97,14 +99,14 @@ class Controls:
             async with asyncio.timeout(said.expires_at - self._clock()):
                 response = await self._do(said, request)
         except TimeoutError:
-            self._fail(said.request_id, TIMED_OUT, "the agent has not answered in time; it may do so yet")
+            self._fail(said.request_id, TIMED_OUT, "the agent did not answer in time; it may still do so")
         except TurnError as error:
             self._fail(said.request_id, error.kind, error.message)
         except (WorkerStopping, StaleClaim):
-            log.info("a request to an agent is left to the next worker", control=request.control)
+            log.info("request to agent left to the next worker", control=request.control)
         except Exception as error:
-            # Its text might be that of the request.
-            log.error("a request to an agent failed", control=request.control, error=type(error).__name__)  # noqa: TRY400
+            # Its text might quote the request.
+            log.error("request to agent failed", control=request.control, error=type(error).__name__)  # noqa: TRY400
             self._fail(said.request_id, "internal_error", f"{type(error).__name__}: see the worker's log")
         else:
             self._answer(ControlAnswered(said.request_id, request.control, True, response, None, None))

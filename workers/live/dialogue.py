@@ -1,4 +1,4 @@
-"""What is said between one attempt's agent and its producer, while the agent runs."""
+"""Dialogue between one attempt's running agent and its producer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workers.live.permissions import PermissionRequests
 
 
 class Dialogue:
-    """Belongs to the loop that runs the turn, but for `reply`."""
+    """Requests and questions of one attempt. Use on the loop that runs the turn, except for `reply`."""
 
     def __init__(self, recorder: EventRecorder, clock: Callable[[], float], refusal: str | None) -> None:
-        """`refusal` is why its agent cannot be talked to at all; None: it can."""
+        """`refusal` is why the agent takes no requests at all; None: it does."""
         self._recorder = recorder
         self._controls = Controls(recorder, clock)
         self._questions = PermissionRequests(recorder, clock)
@@ -24,32 +24,32 @@ class Dialogue:
         self._left = False
 
     def recall(self, stored: Iterable[tuple[int, bytes]]) -> None:
-        """Know what was said to the agents of earlier attempts, of which the ledger has these events."""
+        """Restore what was said to the agents of earlier attempts, from their stored events."""
         self._controls.recall(asides_in(stored).values())
 
     def resume(self, stored: Iterable[tuple[int, bytes]]) -> None:
-        """Go on where a worker before us was, which has stored these events of the attempt."""
+        """Continue from an earlier worker, which stored these events of the attempt."""
         asides = self._recorder.resume(stored)
         self._controls.resume(asides)
         self._questions.resume(asides)
 
     def open(self, conversation: Conversation) -> None:
-        """The agent takes requests from now on; those that came before have waited."""
+        """Carry out requests from now on, including those already waiting."""
         self._controls.open(conversation)
 
     def close(self, *, ended: bool) -> None:
-        """Its agent has ended, or is left to the next worker."""
+        """Stop: the agent has ended, or is left to the next worker."""
         if not ended:
             self._left = True
             self._questions.leave()
         self._controls.close(ended=ended)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
-        """See `adapters.live.Desk`."""
+        """Ask the producer for permission; None: no answer in time."""
         return await self._questions.ask(permission, timeout_s)
 
     def reply(self, said: Said) -> Reply | None:
-        """What a producer is told at once that says something to the agent; None: that is the next worker's.
+        """Return the immediate reply to a producer's message; None: the next worker takes it.
 
         May be called from any thread.
         """
@@ -60,7 +60,7 @@ class Dialogue:
         return (self._questions if isinstance(said.what, Verdict) else self._controls).reply(said)
 
     def hear(self, said: Said) -> None:
-        """Do what it says."""
+        """Act on a producer's message."""
         if isinstance(said.what, Verdict):
             self._questions.take(said, said.what)
         else:

@@ -1,6 +1,6 @@
-"""What producers say to a turn that runs, on its way over the broker.
+"""Producers' messages to a running turn, as sent over the broker.
 
-A message is done once, however often it is sent: its `request_id` says which one it is.
+A message takes effect once, however often it is sent: its `request_id` identifies it.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from adapters.live import Control, ControlRequest, Verdict
 
-COMMAND: Final = "runturn_say"  # of Celery's remote control
+COMMAND: Final = "runturn_say"  # Celery remote control command
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message: a request to the agent, or the verdict on a question of its."""
+    """One message: a request to the agent, or the verdict on one of its questions."""
 
     turn_id: str
-    request_id: str  # of the request; of the question
-    by: str  # who says it, in the producer's own words
-    expires_at: float  # Unix time in seconds; nobody waits for it any longer then
-    what: ControlRequest | Verdict = field(repr=False)  # a text that is sent is a prompt
+    request_id: str  # of the request or the question
+    by: str  # the sender, in the producer's own words
+    expires_at: float  # Unix time in seconds, when its sender stops waiting
+    what: ControlRequest | Verdict = field(repr=False)  # may contain a prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the worker that holds the turn says at once."""
+    """Immediate reply of the worker that holds the turn."""
 
-    refused: str | None = None  # why; None: it is taken
-    outcome: Mapping[str, Any] | None = None  # done before: the fields of the event that tells what came of it
+    refused: str | None = None  # why; None: it is accepted
+    outcome: Mapping[str, Any] | None = None  # of an earlier delivery: the fields of the event with its outcome
 
 
 class _Document(BaseModel):
-    """The message as it travels."""
+    """The message on the wire."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -51,7 +51,7 @@ class _Document(BaseModel):
 
 
 def encode(said: Said) -> dict[str, Any]:
-    """The arguments of the command."""
+    """Return the arguments of the command."""
     head = {
         "turn_id": said.turn_id,
         "request_id": said.request_id,
@@ -64,7 +64,7 @@ def encode(said: Said) -> dict[str, Any]:
 
 
 def decode(arguments: Mapping[str, Any]) -> Said:
-    """Read them. Raises ValueError, without any value in its text."""
+    """Parse the arguments of the command. Raises ValueError, without any value in its text."""
     try:
         given = _Document.model_validate(arguments)
     except ValidationError as error:

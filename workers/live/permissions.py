@@ -1,7 +1,7 @@
-"""What one attempt's agent asks its producer: whether it may use a tool that its rules leave open.
+"""Questions of one attempt's agent to its producer: whether it may use a tool that its rules leave open.
 
-A question has the id of the tool's call. So a worker that takes over, whose agent still waits, takes the answer
-that stands in the ledger, or asks again under the same id.
+A question has the id of the tool call. So if the agent still waits, a worker that takes over uses the answer in
+the ledger, or asks again under the same id.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from workers.events.model import PermissionAnswered, PermissionRequested, own_fi
 from workers.events.recorder import EventRecorder
 from workers.live.messages import Reply, Said
 
-_LONGEST = 4_000  # characters of one text in a tool's input that are shown
-_SILENCE = "nobody has answered in time"
-_WITHDRAWN = "the agent does not wait for the answer any more"
+_LONGEST = 4_000  # characters shown of one text in a tool's input
+_SILENCE = "no answer in time"
+_WITHDRAWN = "the agent no longer waits for an answer"
 
 
 class PermissionRequests:
-    """Belongs to the loop that runs the turn, but for `reply`."""
+    """Questions of one attempt. Use on the loop that runs the turn, except for `reply`."""
 
     def __init__(self, recorder: EventRecorder, clock: Callable[[], float]) -> None:
         self._recorder = recorder
         self._clock = clock
         self._open: dict[str, asyncio.Future[tuple[Verdict, str]]] = {}
         self._answers: dict[str, Mapping[str, Any]] = {}
-        self._expected: set[str] = set()  # asked of a worker before us
+        self._expected: set[str] = set()  # asked of an earlier worker
         self._left = False
 
     def resume(self, asides: Iterable[Mapping[str, Any]]) -> None:
-        """Take over from a worker that was lost."""
+        """Take over from a lost worker."""
         for event in asides:
             if event["event"] == PermissionRequested.name:
                 self._expected.add(event["request_id"])
@@ -45,7 +45,7 @@ class PermissionRequests:
                 self._answers[event["request_id"]] = own_fields(event)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
-        """Ask, and wait for the answer; None: nobody has answered in time. See `adapters.live.Desk`."""
+        """Ask, and wait for the answer; None: no answer in time."""
         request_id = permission.tool_use_id or uuid4().hex
         if (known := self._answers.get(request_id)) is not None:
             return _verdict(known)
@@ -61,7 +61,7 @@ class PermissionRequests:
         )
         try:
             answered = await self._answered(request_id, timeout_s)
-            await self._recorder.record(answered)  # before anybody knows: whoever takes over does not ask again
+            await self._recorder.record(answered)  # first, so that a worker that takes over does not ask again
             self._answers[request_id] = asdict(answered)
         finally:
             del self._open[request_id]
@@ -82,21 +82,24 @@ class PermissionRequests:
         return PermissionAnswered(request_id, verdict.allowed, verdict.reason, by)
 
     def leave(self) -> None:
-        """The agent, and what it waits for, is left to the next worker."""
+        """Leave the agent and its open questions to the next worker."""
         self._left = True
 
     def reply(self, said: Said) -> Reply | None:
-        """What the producer is told at once; None: it is about to be asked again. From any thread."""
+        """Return the immediate reply to the producer; None: the agent is about to ask again.
+
+        May be called from any thread.
+        """
         if (known := self._answers.get(said.request_id)) is not None:
             return Reply(outcome=known)
         if said.request_id in self._open:
             return Reply()
         if said.request_id in self._expected:
             return None
-        return Reply(refused=f"it asks no question {said.request_id}")
+        return Reply(refused=f"the agent asks no question {said.request_id}")
 
     def take(self, said: Said, verdict: Verdict) -> None:
-        """The producer's answer; the first one stands."""
+        """Accept the producer's answer; the first one stands."""
         answer = self._open.get(said.request_id)
         if answer is not None and not answer.done():
             answer.set_result((verdict, said.by))
@@ -107,7 +110,7 @@ def _verdict(answered: Mapping[str, Any]) -> Verdict | None:
 
 
 def _shown(value: JsonValue) -> JsonValue:
-    """A tool's input without what looks like a key, and with its long texts cut."""
+    """Return a tool's input without anything that looks like a key, and with long texts cut."""
     match value:
         case str():
             text = without_keys(value)

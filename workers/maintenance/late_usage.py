@@ -1,7 +1,7 @@
-"""Books what an attempt used, when its host was out of reach until the attempt was closed.
+"""Books the usage of an attempt that was closed while its host was unreachable.
 
-The spool is still there, and with it all that the agent printed. The ledger takes observed usage once, so any
-number of workers may read the same spool, and one that is killed before it removes the spool has done no harm.
+The spool is still there, with everything the agent printed. The ledger accepts observed usage once, so any number
+of workers may read the same spool, and one that is killed before removing it does no harm.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ log = structlog.get_logger(__name__)
 async def book_late_usage(context: WorkerContext, host: TurnHost, spool_id: str, row: SpoolRow) -> None:
     """Read a spool whose agent is dead, and replace the estimate that its attempt was booked with.
 
-    Nothing changes if the spool knows no better. Raises HostError, LedgerError, and InvalidRequest for a request
-    that this worker cannot read or build a command from.
+    Nothing changes if the spool has nothing better. Raises HostError, LedgerError, and InvalidRequest for a
+    request that this worker cannot read or build a command from.
     """
     usage, orphaned = await _read_usage(context, host, spool_id, row)
     if usage.source is UsageSource.SESSION_FILES and await asyncio.to_thread(_resumed, context.ledger, row):
-        log.warning("late usage is not told apart from that of later turns", turn_id=row.turn_id, host=host.name)
+        log.warning("cannot tell late usage from that of later turns", turn_id=row.turn_id, host=host.name)
         return
     if await asyncio.to_thread(context.ledger.accounting.amend, row.turn_id, row.attempt, usage):
-        log.info("late usage was booked", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
+        log.info("late usage booked", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
         if orphaned:
             context.metrics.orphan_ended()
 
 
 async def _read_usage(context: WorkerContext, host: TurnHost, spool_id: str, row: SpoolRow) -> tuple[Usage, bool]:
-    """What an attempt used, as far as its host can tell; and whether it ended because nobody followed it."""
+    """Return an attempt's usage, as far as its host has it, and whether its lease ended the agent."""
     if row.request is None:
         raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
     adapter, spool = context.registry.get(row.agent), host.spool(spool_id)
@@ -59,21 +59,21 @@ async def _read_usage(context: WorkerContext, host: TurnHost, spool_id: str, row
 
 
 async def _replay(adapter: Adapter, host: Host, spool: Spool, *, resumed: bool) -> tuple[TurnState, Exit, str]:
-    """Fold what an agent has printed. Attaching ends what a supervisor that was killed has left running."""
+    """Fold what an agent printed. Attaching terminates what a killed supervisor left running."""
     parser, state = adapter.parser(), TurnState(resumed=resumed)
     async with follow(host, spool, patience=_ONE_TRY) as turn:
         try:
             async for batch in turn:
                 fold(parser, state, [line for line in batch.lines if line])
-        except LineTooLong:  # the session files may tell the rest
+        except LineTooLong:  # the session files may have the rest
             return state, Exit(None), ""
     return (state, Exit(turn.exit.code), turn.exit.reason) if turn.exit else (state, Exit(None), "")
 
 
 def _resumed(ledger: Ledger, row: SpoolRow) -> bool:
-    """Whether an agent may have gone on in the session since: its part of the files would pass for this one's.
+    """Return whether an agent may have continued the session since: its part would be taken for this attempt's.
 
-    To be asked after the files were read: a session is entered before the agent starts.
+    Call this after reading the files: a session is entered before the agent starts.
     """
     session = ledger.sessions.find(row.session_id) if row.session_id else None
     if session is None:
@@ -81,5 +81,5 @@ def _resumed(ledger: Ledger, row: SpoolRow) -> bool:
     turn = ledger.reports.turn(row.turn_id)
     if turn.attempts > row.attempt and turn.session_id == row.session_id:
         return True
-    left_at = max(row.ended_at or 0.0, turn.settled_at or 0.0)  # a turn that settles leaves its sessions then
+    left_at = max(row.ended_at or 0.0, turn.settled_at or 0.0)  # a turn leaves its sessions when it is settled
     return session.locked_by not in (None, row.turn_id) or session.updated_at > left_at

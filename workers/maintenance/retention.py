@@ -1,4 +1,4 @@
-"""Has the ledger forget what is old enough, about once an hour; any worker's turn does it for the whole fleet."""
+"""Deletes old records from the ledger about once an hour; a run by any worker covers the whole fleet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ops.ledger import Forgotten
 from workers.context import WorkerContext
 
 _PERIOD_S = 3600.0
-_PAUSE_S = 0.1  # between two transactions: others want to write, too
+_PAUSE_S = 0.1  # between transactions, so that others can write
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -21,20 +21,20 @@ log = structlog.get_logger(__name__)
 
 
 async def keep_forgetting(context: WorkerContext, sleep: Sleep = asyncio.sleep) -> None:
-    """Forget now and then, until cancelled."""
+    """Delete old records periodically, until cancelled."""
     while True:
-        # The workers of a fleet may all have been started at once.
+        # All workers of a fleet may have been started at once.
         await sleep(_PERIOD_S * context.rng.uniform(0.5, 1.5))
         try:
             await forget_old(context, sleep)
         except LedgerUnavailable as error:
-            log.warning("old turns are forgotten later", error=str(error))
+            log.warning("deleting old turns postponed", error=str(error))
         except Exception:
-            log.exception("old turns could not be forgotten")  # the next time, it may go well
+            log.exception("deleting old turns failed")  # the next time may succeed
 
 
 async def forget_old(context: WorkerContext, sleep: Sleep = asyncio.sleep) -> None:
-    """Forget everything that is old enough now. Raises LedgerUnavailable."""
+    """Delete all records that are past their retention. Raises LedgerUnavailable."""
     settings, now = context.settings, context.clock()
     details_before = now - settings.events_retention_ms / 1000
     turns_before = now - settings.turns_retention_ms / 1000
@@ -44,4 +44,4 @@ async def forget_old(context: WorkerContext, sleep: Sleep = asyncio.sleep) -> No
         total += forgotten
         await sleep(_PAUSE_S)
     if total:
-        log.info("old turns are forgotten", details=total.details, turns=total.turns, sessions=total.sessions)
+        log.info("old turns deleted", details=total.details, turns=total.turns, sessions=total.sessions)

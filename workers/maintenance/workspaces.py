@@ -1,4 +1,4 @@
-"""Removes the workspaces on hosts that no turn needs any more."""
+"""Removes workspaces from hosts when no turn needs them any more."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ log = structlog.get_logger(__name__)
 
 
 async def tidy_workspaces(context: WorkerContext, host: TurnHost) -> None:
-    """Remove made workspaces that no turn needs any more. Raises HostError, LedgerError."""
+    """Remove turns' own workspaces that no turn needs any more. Raises HostError, LedgerError."""
     for state in await list_workspaces(host.host, host.made("").root):
         if await asyncio.to_thread(_needless, context, state):
             await tolerant(remove_workspace(host.host, host.made(state.id)), None)
-            log.info("a left workspace was removed", turn_id=state.id, host=host.name)
+            log.info("leftover workspace removed", turn_id=state.id, host=host.name)
 
 
 def _needless(context: WorkerContext, state: MadeState) -> bool:
-    """Whether no turn needs it. Raises LedgerError."""
+    """Return whether no turn needs the workspace. Raises LedgerError."""
     settings, now = context.settings, context.clock()
     row = context.ledger.workspaces.made(state.id)
     if row is None:  # of another installation that shares the directory

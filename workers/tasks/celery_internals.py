@@ -1,6 +1,6 @@
-"""What runturn uses of Celery and that Celery does not document. Nothing else here does, but for kombu's Redis.
+"""All uses of undocumented parts of Celery, except those of kombu's Redis transport.
 
-`tests/workers/test_private_names.py` names all of it, and fails where a version of Celery has changed it.
+`tests/workers/test_private_names.py` names all of these parts, and fails if a version of Celery changes one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from workers.app import SESSION_TASK, TASK
 from workers.errors import Undelivered
 from workers.tasks import delivery
 
-_CONNECTIONS = 8  # to a Redis that keeps results, for all threads of a worker
+_CONNECTIONS = 8  # to a Redis result backend, for all threads of a worker
 
 log = structlog.get_logger(__name__)
 
 
 def decoded(app: Celery, message: Any, body: Any) -> dict[str, Any]:
-    """Return a message as the second version of Celery's protocol has it: arguments of a Request."""
+    """Return a message in version 2 of Celery's protocol, as arguments of a Request."""
     if body is None and "args" not in message.payload:
         return {"body": message.body, "headers": message.headers, "utc": app.uses_utc_timezone()}
     hybrid = "args" in message.payload
@@ -48,34 +48,34 @@ def decoded(app: Celery, message: Any, body: Any) -> dict[str, Any]:
 
 
 class ShownRequest(Request):  # type: ignore[misc]  # Celery has no types
-    """Celery's view of a task, as everybody may see it: in events and in Flower, in `inspect`.
+    """Celery's view of a task without secrets: for events, Flower and `inspect`.
 
-    Celery's own clients put the repr of all arguments beside these, and `inspect` shows the arguments themselves.
+    Celery's own clients add the repr of all arguments to events, and `inspect` shows the arguments themselves.
     """
 
     def show(self, name: str, arguments: str) -> None:
-        """Have the task shown that way, whatever its producer would have shown of it."""
+        """Show the task with this name and these arguments, whatever its producer wanted shown."""
         self.name = name
         self._argsrepr, self._kwargsrepr = arguments, "{}"
 
     @cached_property
     def asked(self) -> Asked:
-        """What it asks for: its request, completed by the result of the task that it follows on."""
+        """Return the task's request, completed by the result of the task that it follows."""
         return asked(self.args or (), self.kwargs or {})
 
     @property
     def embed(self) -> dict[str, Any]:
-        """What is to follow on it."""
+        """Return what follows the task."""
         return self._payload[2] or {}
 
     def info(self, safe: bool = False) -> dict[str, Any]:
-        """What `inspect` tells."""
+        """Return what `inspect` shows."""
         told: dict[str, Any] = super().info(safe=True)
         return told
 
 
 class KeptRequest(ShownRequest):
-    """A task that is executed here, from what the ledger keeps of its message."""
+    """A task executed here from what the ledger keeps of its message."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class KeptRequest(ShownRequest):
         post: Callable[[Callable[[], object]], None],
         send: Callable[..., None],
     ) -> None:
-        """`post` has something called on Celery's thread; `send` sends an event."""
+        """`post` schedules a call on Celery's thread; `send` sends an event."""
         body: tuple[list[object], dict[str, object], dict[str, Any]] = (args, {}, kept.embed)
         message = SimpleNamespace(headers=kept.headers, body=body, delivery_info={}, properties=kept.properties)
         super().__init__(message, app=app, hostname=hostname, headers=kept.headers, body=body, decoded=True)
@@ -95,7 +95,7 @@ class KeptRequest(ShownRequest):
         self.show(self.type, "()")
 
     def execute_here(self, tracers: Mapping[str, Any]) -> None:
-        """Have Celery execute it in this thread; for `tracers`, see there. Raises Undelivered."""
+        """Execute the task in this thread with `turn_tracers`. Raises Undelivered."""
         traced = partial(trace.fast_trace_task, _loc=(tracers, (), self.hostname))
 
         def apply_async(_: object, **call: Any) -> None:
@@ -110,20 +110,20 @@ class KeptRequest(ShownRequest):
             self._post(partial(state.task_ready, self))
 
     def on_accepted(self, *accepted: Any) -> None:
-        """It begins. What `inspect` iterates over is changed on the thread that does that."""
+        """Record the start, on the thread where `inspect` iterates over the tasks."""
         self._post(partial(super().on_accepted, *accepted))
 
     def revoked(self) -> bool:
-        """Never: whoever revokes a task has its turn cancelled in the ledger."""
+        """Return False: revoking a task cancels its turn in the ledger."""
         return False
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
-        """Nothing: a worker that stops leaves its turns to the next one, however it was told to."""
+        """Do nothing: a stopping worker always leaves its turns to the next one."""
 
     def send_event(self, type: str, **fields: Any) -> None:
-        """Send it without a traceback: that is the same for all, but for words of the agent.
+        """Send an event without its traceback, which is always the same except for the agent's words.
 
-        Monitors hear of retries when a task is received, which here is once.
+        Monitors learn of retries when a task is received, which happens only once here.
         """
         fields.pop("traceback", None)
         if type == "task-started" and (retries := self.request_dict.get("retries")):
@@ -131,7 +131,7 @@ class KeptRequest(ShownRequest):
         self._send(type, uuid=self.id, **fields)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
-        """The body has raised: it was cancelled, for one."""
+        """Handle an exception of the body, such as Cancelled."""
         raised = getattr(exc_info.exception, "exc", exc_info.exception)  # it may be wrapped to keep its traceback
         if not isinstance(raised, delivery.Cancelled):
             super().on_failure(exc_info, send_failed_event, return_ok)
@@ -141,42 +141,42 @@ class KeptRequest(ShownRequest):
 
 
 class _End(trace.TraceInfo):  # type: ignore[misc]  # as above
-    """How an execution ended, to Celery's tracer."""
+    """The end of an execution, for Celery's tracer."""
 
     def handle_failure(self, task: Any, req: Any, **options: Any) -> Any:
-        """Store that the task has failed, if that is what happened."""
+        """Store that the task failed, unless only the delivery of its end did."""
         delivery.check(self.retval)
         return super().handle_failure(task, req, **options)
 
 
 class _Backend(Backend):  # type: ignore[misc]  # as above
-    """Calls each errback once."""
+    """A result backend that calls each errback once."""
 
     def _call_task_errbacks(self, request: Any, exc: BaseException, traceback: Any) -> None:
-        """Call errbacks, or send them. Celery calls those of three arguments in this process."""
+        """Call errbacks, or send them. Celery calls those with three arguments in this process."""
         execution, errbacks = delivery.current(), request.errbacks
         if execution is None:
             super()._call_task_errbacks(request, exc, traceback)
             return
         for errback in errbacks:
-            # A canvas has no id of its own; its tasks have theirs, under which each is sent once.
+            # A canvas has no id; each of its tasks does, and is sent once under it.
             called = {f"{task_id} called"} if (task_id := errback["options"].get("task_id")) else set()
             if called & execution.sent:
                 continue
             request.errbacks = [errback]
             try:
                 super()._call_task_errbacks(request, exc, traceback)
-            except Exception as error:  # its own: what cannot be sent is Undelivered
+            except Exception as error:  # the errback's own; a failure to send is Undelivered
                 log.warning("an errback failed", task=errback["task"], error=delivery.summary(error))
             execution.sent |= called
         request.errbacks = errbacks
 
 
 class _States(_Backend):
-    """Stores no state after the last one: a worker that was frozen may tell its own late."""
+    """Stores no state after a final one: a worker that was frozen may report late."""
 
     def store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
-        """Store a state."""
+        """Store a state, unless a final one is stored."""
         final = states.READY_STATES
         if state not in final and self.get_task_meta(task_id, cache=False)["status"] in final:
             return result
@@ -184,7 +184,7 @@ class _States(_Backend):
 
 
 class _RedisStates(_Backend, BaseKeyValueStoreBackend):  # type: ignore[misc]  # as above
-    """The same on Redis, where nobody comes in between. A chord is counted until its body was sent."""
+    """The same on Redis, atomically. A chord's counters are kept until its body has been sent."""
 
     def _set_with_state(self, key: str, value: str, state: str) -> None:
         def set_unless_ended(pipe: Any) -> None:
@@ -200,9 +200,9 @@ class _RedisStates(_Backend, BaseKeyValueStoreBackend):  # type: ignore[misc]  #
             self.client.transaction(set_unless_ended, key)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
-        """Count a task of a chord that has ended, and send the body after the last one.
+        """Count a finished task of a chord, and send the body after the last one.
 
-        Celery's own deletes what it has counted whether that could be sent or not.
+        Celery's own method deletes the counters even if the body could not be sent.
         """
         if delivery.current() is None or not request.group:
             super().on_chord_part_return(request, state, result, **options)
@@ -210,7 +210,7 @@ class _RedisStates(_Backend, BaseKeyValueStoreBackend):  # type: ignore[misc]  #
         parts, more, size = keys = [self.get_key_for_group(request.group, kind) for kind in (".j", ".t", ".s")]
         part = self.encode([1, request.id, state, self.encode_result(result, state)])
         place = math.inf if request.group_index is None else request.group_index
-        # What a worker was killed over has been counted, and another version may write the same result otherwise.
+        # A killed worker may have counted it, and another version may write the same result differently.
         counted = any(
             self.decode(each)[1] == request.id for each in self.client.zrangebyscore(parts, place, place)
         )
@@ -228,7 +228,7 @@ class _RedisStates(_Backend, BaseKeyValueStoreBackend):  # type: ignore[misc]  #
         except ChordError as error:
             self.chord_error_from_stack(body, error)
             place = {name: body.options.get(name) for name in ("chord", "group_index")}
-            if place["chord"]:  # Celery would leave the chord waiting that the body is a part of
+            if place["chord"]:  # Celery would leave an enclosing chord waiting
                 part = Context(id=body.id, group=body.options.get("group_id"), **place)
                 self.on_chord_part_return(part, states.FAILURE, error)
         else:
@@ -236,17 +236,17 @@ class _RedisStates(_Backend, BaseKeyValueStoreBackend):  # type: ignore[misc]  #
         self.client.delete(*keys)
 
     def _results(self, group: str, parts: str) -> list[Any]:
-        """Return the results of a chord's tasks. Raises ChordError if one has failed, Undelivered if one runs."""
+        """Return the results of a chord's tasks. Raises ChordError if one failed, Undelivered if one runs."""
         header = GroupResult.restore(group, backend=self, app=self.app)
         if header is None:
             return [self._unpack_chord_result(part, self.decode) for part in self.client.zrange(parts, 0, -1)]
         if not header.ready():  # Celery would wait for that in this thread
-            raise Undelivered("not all tasks of the chord have ended")
+            raise Undelivered("not all tasks of the chord have finished")
         return _results(header)
 
 
 def _results(header: ResultSet) -> list[Any]:
-    """Return what tasks that have ended came to, in groups as they are. Raises ChordError if one has failed."""
+    """Return the results of finished tasks, grouped as they are. Raises ChordError if one failed."""
     failed = next(
         (
             each
@@ -263,8 +263,8 @@ def _results(header: ResultSet) -> list[Any]:
 class _Queues(Queues):  # type: ignore[misc]  # as above
     """The queues that a worker declares and consumes: its own, and none that it only sends to.
 
-    Celery takes each queue that it has sent to for one of the application's: it declares it in its own way, which
-    would keep others from declaring theirs, and consumes from it after the next reconnection.
+    Celery treats each queue it has sent to as one of the application's: it declares the queue its own way, which
+    keeps the owner from declaring it differently, and consumes from it after the next reconnection.
     """
 
     def __missing__(self, name: str) -> Queue:
@@ -272,15 +272,17 @@ class _Queues(Queues):  # type: ignore[misc]  # as above
 
 
 def prepare(app: Celery) -> None:
-    """Have queues and the result backend do what `delivery` relies on; before anything has asked for them."""
+    """Make queues and the result backend behave as `delivery` requires; call before anything uses them."""
     app.amqp.queues_cls = _Queues
-    # Each turn has a thread, and is not to have a connection, too. Only in workers: where results are waited for,
-    # threads with one backend overwrite each other's subscriptions, and wait in vain (Celery 5.6).
+    # Each turn has a thread, but must not have its own connection. Only in workers: where threads wait for results
+    # over one backend, they overwrite each other's subscriptions and wait in vain (Celery 5.6).
     app.conf.result_backend_thread_safe = True
     app._backend = app._get_backend()
     kind = type(app.backend)
     states_of_kind: type[_Backend] = _Backend
-    if "celery.backends.redis" in {each.__module__ for each in kind.__mro__}:  # not to load its client for others
+    if "celery.backends.redis" in {
+        each.__module__ for each in kind.__mro__
+    }:  # without loading its client for others
         states_of_kind = _RedisStates
         _bound_connections(app.backend)
     elif issubclass(kind, SyncBackendMixin) and not issubclass(kind, DisabledBackend):  # its states can be read
@@ -289,7 +291,7 @@ def prepare(app: Celery) -> None:
 
 
 def _bound_connections(backend: Any) -> None:
-    """Have threads wait for a connection to Redis. Celery's pool has as many as threads have asked for at once."""
+    """Make threads wait for a connection to Redis. Celery's pool opens one for each concurrent request."""
     from redis import BlockingConnectionPool  # noqa: PLC0415  # only where results are in Redis
 
     if hasattr(backend, "_ConnectionPool"):
@@ -298,9 +300,9 @@ def _bound_connections(backend: Any) -> None:
 
 
 def turn_tracers(app: Celery, hostname: str) -> Mapping[str, Any]:
-    """What executes the tasks of turns: what instrumentations have put in the place of Celery's tracer.
+    """Return the tracers that execute the tasks of turns, built by Celery or an instrumentation that replaces it.
 
-    Not kept with the tasks: a consumer builds tracers of Celery's own for these whenever it is connected.
+    They are not stored on the tasks: a consumer builds Celery's own tracers there on each connection.
     """
     return {
         name: SimpleNamespace(
@@ -311,24 +313,24 @@ def turn_tracers(app: Celery, hostname: str) -> Mapping[str, Any]:
 
 
 def trace_tasks(app: Celery, hostname: str) -> None:
-    """Have an operator's own tasks traced that way, too; after a consumer has built its tracers."""
+    """Trace an operator's own tasks the same way; call after a consumer has built its tracers."""
     for name, task in app.tasks.items():
         tracer = trace.build_tracer(name, task, app.loader, hostname, Info=_End, app=app)
         task.__trace__ = getattr(task, "repeating", lambda once: once)(tracer)
 
 
 def silence() -> None:
-    """Have Celery say nothing to a terminal on its way out.
+    """Keep Celery from writing to a terminal when it stops.
 
-    It is no log line, and not true here: a second Ctrl-C ends no agent.
+    The text is not a log line, and is wrong here: a second Ctrl-C does not terminate agents.
     """
     celery_cli.safe_say = lambda *_, **__: None
     warnings.filterwarnings("ignore", "Exception raised outside body", RuntimeWarning)  # see `delivery`
 
 
 def prefetch_by_consumer() -> None:
-    """Have no prefetch for all consumers of a channel: quorum queues refuse that, and here it has one.
+    """Set no channel-wide prefetch: quorum queues refuse it, and here each channel has one consumer.
 
-    Celery looks for them among the arguments of queues, but a queue is one by its virtual host, too.
+    Celery detects quorum queues by their arguments, but a virtual host can also make a queue one by default.
     """
     tasks.Tasks.qos_global = lambda *_: False

@@ -1,9 +1,9 @@
 """The Celery tasks that wrap a turn: what a worker runs for `runturn.run_turn` and `runturn.run_session`.
 
-A message only brings a turn into the ledger (see `workers.worker.strategy`). When the turn has been taken from
-there, Celery itself executes its task (see `execution`): it sends the signals and the events, keeps the state, and
-publishes what is to follow. The bodies here are what it calls, in a thread of the turn's own. They wait for
-`TurnRun.drive` (see `workers.turn.run`), which runs the turn on the worker's loop.
+A message only brings a turn into the ledger (see `workers.worker.strategy`). Once the turn is claimed, Celery
+itself executes its task (see `execution`): it sends the signals and events, keeps the state, and publishes what
+follows. It calls the bodies here, each in the turn's thread. They wait for `RunTurn.drive` (see
+`workers.turn.run`), which runs the turn on the worker's loop.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from workers.turn.settlement import Parked
 
 
 class TurnTask(Task):  # type: ignore[misc]  # Celery has no types
-    """A task of a turn, as Celery's tracer calls it."""
+    """A turn's task, as Celery's tracer calls it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body. Celery's own has what follows on it in a variable, and monitors of errors show those."""
+        """Run the body. Celery's own method has what follows in a local variable, which error monitors show."""
         return self.run(*args, **kwargs)
 
 
@@ -39,9 +39,9 @@ def define(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
 
     @app.task(name=TASK, **options)  # type: ignore[untyped-decorator]
     def run_turn(request: object) -> Result:
-        """Run one turn; `request` is a TurnRequest as a JSON object. Returns its TurnResult.
+        """Run one turn; `request` is a TurnRequest as a JSON object. Return its TurnResult.
 
-        Raises TurnFailed, Retry while the turn is parked, Cancelled, and Ignore if another worker goes on with it.
+        Raises TurnFailed, Retry while the turn is parked, Cancelled, and Ignore if another worker continues it.
         """
         return _run()
 
@@ -52,15 +52,15 @@ def define(app: Celery, strategy: Callable[..., Callable[..., None]]) -> None:
 
 
 def _run() -> Result:
-    """Do the work of the task that this thread executes (see `waiting`), and tell Celery of its end."""
+    """Do the work of the task that this thread executes (see `waiting`), and report its end to Celery."""
     execution = delivery.current()
     if execution is None:
-        raise RuntimeError("turns are executed by `runturn worker` only: send the task to its queue")
+        raise RuntimeError("only `runturn worker` executes turns: send the task to its queue")
     match outcome := execution.work():
         case None:
             raise Ignore
         case Parked(reason, due_at):
-            kind = reason.partition(":")[0]  # the rest may be an agent's words
+            kind = reason.partition(":")[0]  # the rest may quote an agent
             when = datetime.fromtimestamp(due_at, UTC)
             raise Retry(kind, TurnParked(kind, when.isoformat(timespec="seconds")), when)
         case TurnResult(status=Status.CANCELLED):

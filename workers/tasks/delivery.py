@@ -1,7 +1,7 @@
-"""How a task's end is delivered: its state is stored, and what follows on it is sent. Now, or later.
+"""Delivery of a task's end, now or later: its state is stored, and what follows the task is sent.
 
-Celery takes whatever goes wrong there for a failure of the task: it stores that if it can, and forgets the task.
-Here it ends the execution (`Undelivered`), and the ledger still has the task, with a note of what was sent.
+Celery treats any error in that as a failure of the task: it stores the failure if it can, and forgets the task.
+Here, the error ends the execution (`Undelivered`), and the ledger keeps the task with a record of what was sent.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Result = TurnResult | SessionResult
-Outcome = Result | Parked | None  # None: another worker goes on with it
+Outcome = Result | Parked | None  # None: another worker continues it
 
-# What is wrong with these is in what was to be told or sent, and would be so later, too.
+# The fault is in what was to be stored or sent, so a later try would fail, too.
 _OF_THE_TASK = (TurnFailed, ChordError, EncodeError, SerializerNotInstalled, NotImplementedError, TypeError)
 
-# What follows is somebody else's: its arguments may be an agent's words, or a producer's secret.
+# The arguments of what follows may quote an agent or contain a producer's secret.
 SHOWN = {"argsrepr": "(not shown)", "kwargsrepr": "{}"}
 
 
 class Cancelled(Ignore):  # type: ignore[misc]  # Celery has no types
-    """The turn was cancelled, or could not begin in time: its task is revoked."""
+    """The turn was cancelled or could not start in time: its task is revoked."""
 
     @property
     def expired(self) -> bool:
-        """Whether it could not begin in time."""
+        """Return whether it could not start in time."""
         return bool(self.args == (TurnExpired.kind,))
 
 
@@ -50,10 +50,10 @@ class Cancelled(Ignore):  # type: ignore[misc]  # Celery has no types
 class Execution:
     """One execution of a task, in one thread."""
 
-    work: Callable[[], Outcome]  # what the task does: it drives a turn, or only has its result
-    raises: bool = True  # whether a failed turn is a failed task; else its result is an answer like any other
-    follows: frozenset[str] = frozenset()  # the ids of the tasks that are to follow on it
-    sent: set[str] = field(default_factory=set)  # what follows on it and was sent, also by earlier executions
+    work: Callable[[], Outcome]  # the task's work: drive a turn, or only return its result
+    raises: bool = True  # whether a failed turn fails its task; if not, its result is returned
+    follows: frozenset[str] = frozenset()  # the ids of the tasks that follow
+    sent: set[str] = field(default_factory=set)  # following tasks already sent, including by earlier executions
     done: bool = False
 
 
@@ -61,13 +61,13 @@ _current: ContextVar[Execution | None] = ContextVar("execution", default=None)
 
 
 def current() -> Execution | None:
-    """Return the execution that this thread is at; None: it executes no turn's task."""
+    """Return this thread's execution; None: it executes no turn's task."""
     return _current.get()
 
 
 @contextmanager
 def executing(execution: Execution) -> Iterator[None]:
-    """Have the task that is executed in this thread do its work, and deliver its end."""
+    """Make `execution` the current one while this thread executes its task and delivers the end."""
     token = _current.set(execution)
     try:
         yield
@@ -76,22 +76,22 @@ def executing(execution: Execution) -> Iterator[None]:
 
 
 def check(error: BaseException) -> None:
-    """Raise Undelivered for an error that keeps a task's end from being delivered, rather than being that end."""
+    """Raise Undelivered if `error` prevents delivery of a task's end, rather than being that end."""
     if current() is not None and not isinstance(error, _OF_THE_TASK):
         raise Undelivered(summary(error)) from error
 
 
 def summary(error: BaseException) -> str:
-    """What a log may say of an error's cause: databases go on with the values that were to be stored."""
+    """Return what a log may show of an error's cause: databases append the values to be stored."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def install(app: Celery) -> None:
-    """Have what follows on a turn sent, and each once. On RabbitMQ, all that workers send needs its queue there.
+    """Send what follows a turn, each task once. On RabbitMQ, require a queue for all that workers send.
 
-    An exchange is for whoever listens. A queue has to be there, or will be once its owner declares it.
+    Sends to an exchange are exempt: it may have no listeners. A queue exists, or will once its owner declares it.
     """
     send = app.send_task
     options = publish_options(app.conf.broker_url)
@@ -102,7 +102,7 @@ def install(app: Celery) -> None:
         execution, task_id = current(), kwargs.get("task_id")
         if execution is None or task_id not in execution.follows:
             return send(*args, **asked)
-        # The same task is another one in another chord: that waits for its own.
+        # In another chord, the same task counts as a different one: that chord waits for its own.
         sending = f"{task_id} {kwargs.get('chord') and kwargs.get('group_id')}"
         if sending in execution.sent:
             return _sent_before(app, kwargs)
@@ -118,7 +118,7 @@ def install(app: Celery) -> None:
 
 
 def _sent_before(app: Celery, options: Mapping[str, Any]) -> Any:
-    """Return what Celery returns of a task that it sends, and note it as a child of the one that is executed."""
+    """Return what Celery returns for a task it sends, and record it as a child of the executing task."""
     result = (options.get("result_cls") or app.AsyncResult)(options["task_id"])
     if app.current_worker_task is not None and options.get("add_to_parent", True):
         app.current_worker_task.add_trail(result)

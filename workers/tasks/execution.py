@@ -1,9 +1,9 @@
-"""Has Celery execute the tasks that the ledger keeps: its own request and tracer, with all they do.
+"""Execution of tasks from the ledger, by Celery's own request and tracer with all they do.
 
-When a turn is taken, its message is long gone from the broker (see `workers.worker.strategy`). What mattered of it
-stands in the ledger. From that, Celery's request is made once more, and its tracer calls the body in
-`definitions`. A task whose end Celery could not deliver stays in the ledger, and is executed again: its body
-returns the result at once then, and what was not sent yet is sent, under the same task ids.
+When a turn is claimed, its message has long left the broker (see `workers.worker.strategy`). The ledger has what
+matters of it. Celery's request is rebuilt from that, and its tracer calls the body in `definitions`. A task whose
+end Celery could not deliver stays in the ledger and is executed again: its body then returns the result at once,
+and what was not sent yet is sent, under the same task ids.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TaskExecutor:
     def __init__(self, app: Celery, hub: Hub, redactor: Redactor) -> None:
         """`redactor` knows the secrets of this process."""
         self._app = app
-        self.consumer: Any = None  # Celery's, once it is connected; on its thread
+        self.consumer: Any = None  # Celery's, once connected; used on its thread
         self._hub = hub
         self._redactor = redactor
         self._hostname = ""
@@ -43,12 +43,12 @@ class TaskExecutor:
         delivery.install(app)
 
     def prepare(self, hostname: str) -> None:
-        """Have the tasks traced; once they are defined and instrumented, and before any is executed."""
+        """Build the tasks' tracers; call once they are defined and instrumented, before any is executed."""
         self._hostname = hostname
         self._tracers = celery_internals.turn_tracers(self._app, hostname)
 
     def show(self, request: ShownRequest, asked: object) -> None:
-        """Have monitors see a task without secrets; `asked` is its request, or what was sent in place of one."""
+        """Show a task to monitors without secrets; `asked` is its request, or whatever was sent instead."""
         name = named(request.request_dict.get("shadow"), request.type, self._redactor)
         request.show(name, described(asked, self._redactor))
 
@@ -60,7 +60,7 @@ class TaskExecutor:
         *,
         headers: Mapping[str, object] | None = None,
     ) -> Execution:
-        """Have a task executed. Unless it is `done` then, it has to be executed again.
+        """Execute a task. Unless the execution is `done`, the task must be executed again.
 
         `asked` is the request of its turn if that runs here. `headers` replace those of its message.
         """
@@ -75,11 +75,13 @@ class TaskExecutor:
             execution.done = True
         except (Undelivered, Exception) as error:
             why = delivery.summary(error)
-            log.warning("a task is told later", task_id=waiter.task_id, turn_id=waiter.turn_id, error=why)
+            log.warning(
+                "a task's end will be delivered later", task_id=waiter.task_id, turn_id=waiter.turn_id, error=why
+            )
         return execution
 
     def _request(self, waiter: Waiter, kept: KeptMessage, asked: object) -> KeptRequest:
-        """Make Celery's request once more."""
+        """Rebuild Celery's request."""
         shown: list[object] = [{"turn_id": waiter.turn_id}]
         request = KeptRequest(self._app, self._hostname, kept, shown, self._hub.post, self._send)
         if asked is not None:
@@ -88,22 +90,22 @@ class TaskExecutor:
         return request
 
     def started(self, waiter: Waiter, where: Mapping[str, object]) -> None:
-        """Show that the work of a task has begun, and where, if the result backend can."""
+        """Show that a task's work has started, and where, if the result backend can."""
         if KeptMessage.read(waiter).headers.get("ignore_result"):
             return
         try:
             self._app.backend.store_result(waiter.task_id, dict(where), states.STARTED)
-        except Exception as error:  # backends raise what they like; the turn goes on
+        except Exception as error:  # backends may raise anything; the turn continues
             log.warning("a task's state could not be stored", error=delivery.summary(error))
 
     def _look(self, request: KeptRequest) -> None:
-        """Autoscaling looks whether the pool is full now."""
+        """Let autoscaling check whether the pool is full now."""
         if self.consumer is not None:
             for look in self.consumer.on_task_message:
                 look(request)
 
     def _send(self, event: str, **fields: Any) -> None:
-        """Post an event, without secrets that this process knows, to Celery's loop."""
+        """Post an event to Celery's loop, without secrets that this process knows."""
         redact = self._redactor.text
         safe = {name: redact(value) if isinstance(value, str) else value for name, value in fields.items()}
 

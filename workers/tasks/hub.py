@@ -1,4 +1,4 @@
-"""Work for the thread that owns Celery's connection: nothing of Celery's is touched on any other one."""
+"""Work for the thread that owns Celery's connection, the only one that may touch Celery's objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class Hub:
-    """Calls that wait for Celery's loop, and wake it. While it is not running, they stay."""
+    """Calls queued for Celery's loop, which they wake. They stay queued while it is not running."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], object]] = deque()
@@ -23,17 +23,17 @@ class Hub:
         os.set_blocking(self._cord, False)
 
     def post(self, call: Callable[[], object]) -> None:
-        """Have it called soon; from any thread."""
+        """Schedule a call; from any thread."""
         self._calls.append(call)
-        with contextlib.suppress(BlockingIOError):  # the bell rings already
+        with contextlib.suppress(BlockingIOError):  # the loop has already been woken
             os.write(self._cord, b"!")
 
     def attend(self, hub: Any) -> None:
-        """Listen to the bell in a new loop of Celery's."""
+        """Run the calls on a new loop of Celery's."""
         hub.add_reader(self._bell, self.run)
 
     def run(self) -> None:
-        """Make all calls that wait."""
+        """Run all waiting calls."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._bell, 65_536)
         while self._calls:
@@ -41,4 +41,4 @@ class Hub:
             try:
                 call()
             except Exception:
-                log.exception("an errand failed")
+                log.exception("a call on Celery's loop failed")

@@ -1,4 +1,4 @@
-"""What the ledger keeps of a task's message, so that Celery can execute the task when its turn has been taken."""
+"""What the ledger keeps of a task's message so that Celery can execute the task once its turn is claimed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from workers.brokers.serialization import dumps, loads
 from workers.errors import MessageTooLong
 from workers.tasks.celery_internals import ShownRequest
 
-_MOST = 10 * 1024 * 1024  # bytes, as of a prompt
+_MOST = 10 * 1024 * 1024  # bytes, as for a prompt
 
-# What the ledger has in the request, what a producer could show a secret in, and what Celery adds by itself.
+# Parts that the request already has, that may expose a producer's secret, or that Celery adds by itself.
 _IN_THE_REQUEST = ("args", "kwargs", "eta", "expires", "timelimit")
 _SHOWN = ("argsrepr", "kwargsrepr")
 _ADDED = ("properties", "reply_to", "correlation_id", "hostname", "delivery_info")
@@ -27,40 +27,40 @@ _CANVASES = ("celery.chain", "celery.chord", "celery.group")
 
 @dataclass(frozen=True, slots=True)
 class KeptMessage:
-    """What is kept of one message."""
+    """The kept parts of one message."""
 
     headers: dict[str, Any]
     properties: dict[str, Any]
-    embed: dict[str, Any]  # what is to follow on the task: callbacks, errbacks, chain, chord
+    embed: dict[str, Any]  # what follows the task: callbacks, errbacks, chain, chord
     failures_raise: bool = True  # see `delivery.Execution.raises`
 
     @classmethod
     def read(cls, waiter: Waiter) -> Self:
-        """Of a task that the ledger knows; if its message has not come yet, what can be said without it."""
+        """Return the kept message of a task, or a minimal one if the message has not arrived yet."""
         if waiter.message is not None:
             return cls(**loads(waiter.message))
         headers = {"id": waiter.task_id, "task": TASK, "root_id": waiter.turn_id}
         return cls(headers, {"correlation_id": waiter.task_id}, {})
 
     def written(self) -> str:
-        """As JSON; asdict() would copy all of it first."""
+        """Return the JSON form; asdict() would copy all of it first."""
         return dumps({each.name: getattr(self, each.name) for each in fields(self)})
 
     @property
     def follows(self) -> frozenset[str]:
-        """The ids of the tasks that are to follow on it."""
+        """Return the ids of the tasks that follow."""
         return _ids(list(self.embed.values()))
 
 
 def keep(request: ShownRequest) -> tuple[str, str]:
-    """Return a digest of what is to follow on a task, blank for nothing, and what the ledger keeps of its message.
+    """Return a digest of what follows a task, blank for nothing, and what the ledger keeps of its message.
 
     Raises MessageTooLong. Messages of Celery's first protocol have no headers.
     """
     following = {name: each for name, each in request.embed.items() if each}
-    group = request.group if "chord" in following else None  # whose body follows once all of it have ended
+    group = request.group if "chord" in following else None  # its body follows once all its tasks have finished
     properties = request.message.properties or {}
-    # Over RabbitMQ itself, results go to the process that asks: one that was started again asks anew.
+    # An rpc backend sends results to the process that asks, which asks anew after a restart.
     asker = properties.get("reply_to") if (request.app.conf.result_backend or "").startswith("rpc") else None
     digest = sha256(dumps([group, following, asker]).encode()).hexdigest() if following or asker else ""
     turn = request.asked.turn
@@ -74,14 +74,14 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     message = kept.written()
     if len(message) > _MOST:
         raise MessageTooLong(
-            f"what follows on the task, with its headers, is {len(message):,} bytes, and {_MOST:,} can be kept: "
-            "have it followed by one task that sends the rest"
+            f"what follows the task, with its headers, is {len(message):,} bytes long, and at most {_MOST:,} "
+            "can be kept: let one task follow that sends the rest"
         )
     return digest, message
 
 
 def identify(following: list[Any], seed: str) -> frozenset[str]:
-    """Give each task an id, the same whenever it is sent: whoever gets it twice can tell. Returns all ids."""
+    """Give each task an id that is the same whenever it is sent, to expose duplicates. Return all ids."""
     for task, place in _tasks(following):
         task.setdefault("options", {}).setdefault("task_id", str(uuid5(NAMESPACE_OID, f"{seed}{place}")))
     return _ids(following)
@@ -92,7 +92,7 @@ def _ids(following: list[Any]) -> frozenset[str]:
 
 
 def _tasks(following: object, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:
-    """Each task in what is to follow, and where it stands there."""
+    """Yield each following task and its place."""
     if isinstance(following, list):
         for number, each in enumerate(following):
             yield from _tasks(each, f"{place}.{number}")
@@ -106,7 +106,7 @@ def _tasks(following: object, place: str = "") -> Iterator[tuple[dict[str, Any],
 
 
 def _is_json(value: object) -> bool:
-    """Whether it can be kept: brokers' plugins add headers of other types."""
+    """Return whether a value can be kept: broker plugins add headers of other types."""
     try:
         dumps(value)
     except TypeError:
@@ -115,13 +115,13 @@ def _is_json(value: object) -> bool:
 
 
 def stamps_of(message: str) -> Mapping[str, object]:
-    """The stamps of a task whose message is kept."""
+    """Return the stamps in a kept message."""
     stamps: object = loads(message)["headers"].get("stamps")
     return stamps if isinstance(stamps, dict) else {}
 
 
 def unasked(claim: Claim) -> Waiter:
-    """In the place of a task, for a turn that none waits for, as in a session: monitors see it all the same."""
+    """Return a substitute task for a turn that no task waits for, as in a session: monitors still see it."""
     headers = {
         "id": claim.turn_id,
         "task": TASK,

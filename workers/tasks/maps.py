@@ -1,8 +1,8 @@
-"""Celery's `map` and `starmap` over turns: a chord that has one turn for each item.
+"""Celery's `map` and `starmap` over turns: a chord with one turn per item.
 
-Celery calls the task itself, item by item, and turns cannot be called. The body of the chord has the map's own id,
-collects the results in the order of the items, and is followed by what was to follow on the map. All ids come from
-that one: a message that is delivered again asks for the same turns. Other tasks are called as Celery does it.
+Celery calls the task itself, item by item, but turns cannot be called. The chord's body has the map's own id,
+collects the results in the order of the items, and is followed by what follows the map. All ids derive from that
+one, so a redelivered message asks for the same turns. Other tasks are called as in Celery.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from workers.tasks.delivery import SHOWN, Execution
 from workers.tasks.kept_message import identify
 
 _COLLECT = "celery.accumulate"
-_NO_CHORDS = "over turns needs a result backend with chords (RUNTURN_RESULT_URL): send a group"
+_NO_CHORDS = "over turns needs a result backend that supports chords (RUNTURN_RESULT_URL): send a group"
 _PAUSE_S = 5.0
 
-# What the body has of the map, by its name in a request, and among the options of a signature.
+# What the body takes from the map: the name in a request, and the option of a signature.
 _OF_THE_MAP = {
     **{"id": "task_id", "callbacks": "link", "errbacks": "link_error", "group": "group_id"},
     **{name: name for name in ("chain", "chord", "group_index", "root_id", "parent_id", "ignore_result")},
@@ -38,14 +38,14 @@ log = structlog.get_logger(__name__)
 
 
 class _Lasting(Task):  # type: ignore[misc]  # Celery has no types
-    """A task whose end is delivered as a turn's is, when it is called as it is over turns."""
+    """A task whose end is delivered like a turn's if it is called over turns."""
 
     def lasts(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-        """Whether it is called that way."""
+        """Return whether it is called over turns."""
         return False
 
     def repeating(self, trace: Callable[..., Any]) -> Callable[..., Any]:
-        """Have it executed again while its end cannot be delivered. Its message is acknowledged after that."""
+        """Return a tracer that repeats the task until its end is delivered and its message may be acknowledged."""
 
         def traced(task_id: str, args: Sequence[object], kwargs: Mapping[str, object], request: Any) -> Any:
             if not self.lasts(args, kwargs):
@@ -56,24 +56,26 @@ class _Lasting(Task):  # type: ignore[misc]  # Celery has no types
                     with delivery.executing(execution):
                         return trace(task_id, args, kwargs, request)
                 except Undelivered as error:
-                    log.warning("a task is told later", task_id=task_id, error=delivery.summary(error))
+                    log.warning(
+                        "a task's end will be delivered later", task_id=task_id, error=delivery.summary(error)
+                    )
                     time.sleep(_PAUSE_S)
 
         return traced
 
 
 class _Collect(_Lasting):
-    """What Celery's own does, which is to return its arguments."""
+    """Celery's `accumulate`, which returns its arguments."""
 
     name = _COLLECT
-    resultrepr_maxsize = 1  # monitors show no agent's words
+    resultrepr_maxsize = 1  # so that monitors do not quote agents
 
     def lasts(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-        """As the body of a chord."""
+        """Return whether it is called as the body of a map's chord."""
         return len(args) == 1 and kwargs == {"index": 0}
 
     def run(self, *args: object, index: int | None = None) -> object:
-        """Return them, or one of them."""
+        """Return the arguments, or one of them."""
         return args if index is None else args[index]
 
 
@@ -83,7 +85,7 @@ class _Map(_Lasting):
     name = "celery.map"
 
     def start_strategy(self, app: Celery, consumer: Any, **kwargs: Any) -> Callable[..., None]:
-        """Return what takes messages: it raises MessageRefused where there are no chords."""
+        """Return the function that receives messages; it raises MessageRefused if there are no chords."""
         receive: Callable[..., None] = super().start_strategy(app, consumer, **kwargs)
 
         def received(message: Any, *args: Any) -> None:
@@ -91,7 +93,7 @@ class _Map(_Lasting):
             named, embed = (payload["kwargs"], payload) if isinstance(payload, dict) else payload[1:]
             if _is_turn(named.get("task")):
                 message.headers.update(SHOWN)
-                identify(_following(embed), "")  # only to see whether it makes sense
+                identify(_following(embed), "")  # only to validate it
                 try:
                     app.backend.ensure_chords_allowed()
                 except NotImplementedError as error:
@@ -101,11 +103,11 @@ class _Map(_Lasting):
         return received
 
     def lasts(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-        """Over turns."""
+        """Return whether the mapped task is a turn's."""
         return _is_turn(kwargs.get("task"))
 
     def run(self, task: Mapping[str, Any], it: Iterable[Any]) -> list[object]:
-        """Return the results. Raises Ignore when the turns were sent that have them."""
+        """Return the results. Raises Ignore once the turns that produce them have been sent."""
         arguments = [self.arguments(item) for item in it]
         if not arguments or not _is_turn(task):
             call = self.app.signature(task).type
@@ -115,7 +117,7 @@ class _Map(_Lasting):
 
     @staticmethod
     def arguments(item: Any) -> list[Any]:
-        """What a task is called with for an item."""
+        """Return the arguments for an item."""
         return [item]
 
     def _send(self, task: str, arguments: Iterable[list[Any]]) -> None:
@@ -143,12 +145,12 @@ class _StarMap(_Map):
 
     @staticmethod
     def arguments(item: Any) -> list[Any]:
-        """What a task is called with for an item."""
+        """Return the arguments for an item."""
         return list(item)
 
 
 def define(app: Celery) -> None:
-    """Put them in the place of Celery's own."""
+    """Replace Celery's own tasks."""
     for task in (_Map, _StarMap, _Collect):
         app.register_task(task())
 

@@ -1,1 +1,1 @@
-"""One claimed turn, from its claim to its result."""
+"""One claimed turn, from claim to result."""

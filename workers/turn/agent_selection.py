@@ -1,4 +1,4 @@
-"""Finds the agent of a request that leaves it open: looks at what there is here, and has it chosen among."""
+"""Chooses the agent of a request that leaves it open, from the agents available to this worker."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ log = structlog.get_logger(__name__)
 
 
 class AgentSelection:
-    """From this worker, to its hosts and agents."""
+    """Selection among the agents on this worker's hosts."""
 
     def __init__(self, context: WorkerContext, ledger_call: LedgerCalls) -> None:
         self._context = context
         self._ledger_call = ledger_call
 
     async def chosen(self, claim: Claim) -> Claim:
-        """The claim with an agent, which the ledger has, too. Raises TurnError if none can run it."""
+        """Choose an agent, record it in the ledger, and return the new claim. Raise TurnError if there is none."""
         request, context = claim.request, self._context
         adapters, hosts = self._preferred(), context.hosts.candidates(request)
         if request.session_id is not None:
             session = await self._ledger_call(context.ledger.sessions.find, request.session_id)
             if session is None:
-                raise errors.SessionNotFound(f"session {request.session_id} is not known")
+                raise errors.SessionNotFound(f"there is no session {request.session_id}")
             adapters = [context.registry.get(session.agent)]
             hosts = tuple(host for host in hosts if host.name == session.host) or hosts
         reports = await context.health.of(hosts, adapters, context.look)
         choice = choose([_candidate(report) for report in reports], request)
         if not isinstance(choice, Choice):
             raise choice
-        log.info("an agent is chosen", agent=choice.agent, reason=choice.reason)
+        log.info("agent chosen", agent=choice.agent, reason=choice.reason)
         return await self._noted(claim, AgentChosen(choice.agent, choice.reason))
 
     async def _noted(self, claim: Claim, event: AgentChosen) -> Claim:
@@ -51,7 +51,7 @@ class AgentSelection:
         return routed
 
     def _preferred(self) -> Sequence[Adapter]:
-        """The default agent first, then by name."""
+        """Return the adapters, the default agent first, the others by name."""
         default = self._context.settings.agent.kind
         return sorted(self._context.registry, key=lambda adapter: (adapter.name != default, adapter.name))
 

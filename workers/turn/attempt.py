@@ -1,4 +1,4 @@
-"""One attempt, followed: from its first line, or from where another worker left it, to its exit."""
+"""Follows one attempt from its first line, or from where another worker left off, to its exit."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from workers.turn.leases import ANSWER_S, AgentLease
 from workers.turn.metrics import AttemptMetrics
 from workers.turn.termination import Termination
 
-_FIRST_LOOK_S = 30.0  # how long a host is tried that nothing was started on yet
-_SECOND_LOOK_S = 10.0  # and one that was out of reach the last time
+_FIRST_LOOK_S = 30.0  # how long to try a host on which nothing was started yet
+_SECOND_LOOK_S = 10.0  # how long to try a host that was unreachable the last time
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt that is over."""
+    """A finished attempt."""
 
     exit: Exit
-    asked: TurnError | None  # why we ended it, or asked it to end; None: it ended by itself
+    asked: TurnError | None  # why we terminated the agent or asked it to end; None: it ended by itself
 
 
 class AttemptRun:
-    """Follows one attempt, on one loop, until its `ending` has it left or the agent has ended."""
+    """Follows one attempt on one loop, until `ending` detaches from it or the agent exits."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class AttemptRun:
         redactor: Redactor,
         held: Callable[[], bool],
     ) -> None:
-        """`held` says whether the claim is ours for certain."""
+        """`held` returns whether the claim is certainly ours."""
         self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
         self.recorder = EventRecorder(context.event_writer, context.clock, claim, attempt, redactor)
         self.talk = Dialogue(self.recorder, context.clock, _refusal(adapter, context.registry))
@@ -89,32 +89,32 @@ class AttemptRun:
 
     @property
     def next_seq(self) -> int:
-        """The number of its next event."""
+        """The number of the next event."""
         return self.recorder.next_seq
 
     @property
     def output_schema(self) -> dict[str, JsonValue] | None:
-        """JSON Schema of the output that its agent was asked for."""
+        """JSON Schema of the output requested from the agent."""
         return self._claim.request.output_schema
 
     @property
     def held(self) -> bool:
-        """Whether its claim is ours for certain."""
+        """True while the claim is certainly ours."""
         return self._held()
 
     @property
     def over(self) -> bool:
-        """Whether the host has told of its end."""
+        """True once the host has reported the agent's exit."""
         return self._follower is not None and self._follower.exit is not None
 
     @property
     def heard(self) -> bool:
-        """Whether the host has heard of us since: it was attached to, or may have been told to start the agent."""
+        """True if the host has been attached to, or may have received the command to start the agent."""
         return self._reached or (self._follower is not None and self._follower.asked)
 
     @property
     def idle_s(self) -> float:
-        """For how long the agent has said nothing; 0 while its host is not attached to, or it has ended."""
+        """Seconds for which the agent has been silent; 0 while its host is not attached, or once it has exited."""
         follower = self._follower
         if follower is None or not follower.attached or follower.exit is not None:
             return 0.0
@@ -122,16 +122,16 @@ class AttemptRun:
 
     @property
     def out_of_reach_s(self) -> float:
-        """For how many seconds the host has not been attached to."""
+        """Seconds for which the host has not been attached."""
         return self._follower.out_of_reach_s if self._follower is not None else 0.0
 
     async def run(self, host: TurnHost, command: Command | None) -> Ended:
-        """Start the agent unless it is there already (`command` None: it must be), and follow it to its end.
+        """Start the agent unless it already runs (`command` None: it must), and follow it to its end.
 
-        Its channel stays open then, for what is asked after the end: until `close`.
-        Raises Detached; TurnError when there is nothing to follow, because of a command that no shell could run or
-        because it was told to stop before the host had heard of it; and `remote.errors.HostError` for a host that
-        refuses or stays away.
+        The channel then stays open for further queries, until `close`.
+        Raises WorkerStopping; TurnError if there is nothing to follow, because no shell could run the command or
+        because the attempt was stopped before the host received it; and `remote.errors.HostError` if the host
+        refuses or stays unreachable.
         """
         self.recorder.tell([attempt_started(self._attempt, self._claim.request.agent)])
         if self._live is not None:
@@ -166,14 +166,14 @@ class AttemptRun:
         return Ended(follower.exit, self.ending.of(follower.exit))
 
     async def stderr_tail(self) -> bytes:
-        """The end of what the agent wrote to stderr, after its end. Raises HostError."""
-        assert self._follower is not None  # noqa: S101 - there was an end
+        """Return the end of the agent's stderr, once it has exited. Raises HostError."""
+        assert self._follower is not None  # noqa: S101 - the agent has exited
         if self._stderr_tail is None:
             self._stderr_tail = await self._follower.stderr_tail()
         return self._stderr_tail
 
     async def stderr(self, max_bytes: int) -> bytes:
-        """More of it, if there is more. Raises HostError."""
+        """Return up to `max_bytes` from the end of stderr. Raises HostError."""
         tail = await self.stderr_tail()
         if len(tail) < STDERR_TAIL_BYTES:
             return tail
@@ -181,17 +181,17 @@ class AttemptRun:
         return await read_stderr_tail(host.host, host.spool(self._attempt.spool_id), max_bytes)
 
     async def remove_spool(self) -> None:
-        """Remove what its host keeps of it, after its end. Raises HostError."""
-        assert self._follower is not None  # noqa: S101 - there was an end
+        """Remove the attempt's spool from its host, once the agent has exited. Raises HostError."""
+        assert self._follower is not None  # noqa: S101 - the agent has exited
         await self._follower.remove_spool()
 
     async def close(self) -> None:
-        """Nothing more is asked."""
+        """Detach from the host; no queries follow."""
         if self._follower is not None:
             await self._follower.detach()
 
     def redacted(self, data: bytes) -> str:
-        """Text of this attempt without its secrets."""
+        """Return data of this attempt as text, with its secrets redacted."""
         return self.redactor.line(data).decode(errors="replace")
 
     @contextlib.asynccontextmanager
@@ -209,7 +209,10 @@ class AttemptRun:
         yield
 
     def _lease(self) -> Lease:
-        """How the turn is held. Where it may be given up for lost, only while nobody else can think it is."""
+        """Return the terms of the host's lease.
+
+        If the turn may be given up as lost, we renew the lease only while our claim is certain.
+        """
         waits = self._claim.request.on_host_lost == "same_host"
         may_hold = (lambda: True) if waits else self._held
         return Lease(
@@ -221,7 +224,7 @@ class AttemptRun:
         )
 
     def _patience(self) -> Patience:
-        """How long a host out of reach is tried at a stretch: as long as an agent may live there."""
+        """Return how long to try an unreachable host at a stretch: as long as an agent may live there."""
         as_long_as_it_lives_s = enter_s = self._hold.lease_s + ANSWER_S
         if self._attempt.unreachable_since is not None:
             enter_s = _SECOND_LOOK_S
@@ -235,12 +238,12 @@ class AttemptRun:
                 self._metrics.links_lost(follower.reattachments)
                 self._take(batch)
         except LineTooLong:
-            await follower.cancel()  # nobody can read on
+            await follower.cancel()  # its output cannot be read any further
             raise
 
     def _take(self, batch: Batch) -> None:
         lines = [self.redactor.line(line) for line in batch.lines if line]
-        # Of lines that were printed before we looked, nobody knows when.
+        # It is unknown when replayed lines were printed.
         at = None if batch.replayed else self._context.monotonic()
         happened = fold(self._parser, self.state, lines, at)
         self._metrics.saw(happened, replayed=batch.replayed)
@@ -249,7 +252,7 @@ class AttemptRun:
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
         self.recorder.tell([event for event in happened if event is not HEARTBEAT])
         if self._live is not None:
-            # As printed, and last: its gates look at the limits, which know of these lines now.
+            # Unredacted, and last: its gates check the limits, which must already include these lines.
             self._live.heard(batch.lines)
 
     def _office(self) -> Office:
@@ -267,12 +270,12 @@ class AttemptRun:
         return None if limit is None else max(0, limit - self.state.seen_tokens.total)
 
     async def _said(self) -> Sequence[bytes]:
-        """What the agent of a live turn was told. Raises HostError."""
-        assert self._follower is not None and self._host is not None  # noqa: S101 - it is attached to
+        """Return the input that a live turn's agent has received. Raises HostError."""
+        assert self._follower is not None and self._host is not None  # noqa: S101 - it is attached
         if self._follower.said is None:
             return ()
         if self._command is not None and self._claim.open is None:
-            return _lines(self._command.stdin)  # this very attempt is ours from its first line
+            return _lines(self._command.stdin)  # we started this attempt ourselves
         return _lines(await read_input(self._host.host, self._host.spool(self._attempt.spool_id)))
 
     def _known_cost_usd(self) -> float:
@@ -281,14 +284,14 @@ class AttemptRun:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Without their newlines; a carriage return ends none."""
+    """Split into complete lines without their newlines; a carriage return ends no line."""
     return data.split(b"\n")[:-1]
 
 
 def _refusal(adapter: Adapter, registry: Registry) -> str | None:
-    """Why this agent cannot be talked to while it runs."""
+    """Return why this agent takes no requests while it runs; None: it does."""
     if adapter.capabilities.live:
         return None
     live = ", ".join(other.name for other in registry if other.capabilities.live)
-    instead = f", or run such turns with an agent that takes requests: {live}" if live else ""
-    return f"the agent {adapter.name} takes no requests while it runs; end it (runturn cancel){instead}"
+    instead = f", or use an agent that takes requests: {live}" if live else ""
+    return f"agent {adapter.name} takes no requests while it runs; cancel the turn (runturn cancel){instead}"

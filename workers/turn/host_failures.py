@@ -1,4 +1,4 @@
-"""What becomes of an attempt whose host fails: it is over with that, given up for lost, or waited for."""
+"""Handles attempts whose host fails: each is over, given up as lost, or waited for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workers.turn.attempt import AttemptRun
 from workers.turn.leases import AgentLease
 from workers.turn.settlement import Parked, Settlement
 
-FAULT_PAUSE_S = 30.0  # below any sensible lease, so that the agent lives on
+FAULT_PAUSE_S = 30.0  # shorter than any sensible lease, so that the agent stays alive
 
 
 class HostFailures:
-    """Of one claim."""
+    """Host failures of one claim."""
 
     def __init__(self, context: WorkerContext, claim: Claim, conclusion: Settlement) -> None:
         self._context = context
@@ -28,21 +28,21 @@ class HostFailures:
         self._conclusion = conclusion
 
     async def dealt_with(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
-        """Book the attempt if it is over, and park or settle its turn. Raises Detached and StaleClaim."""
+        """Book the attempt if it is over, and park or settle its turn. Raises WorkerStopping and StaleClaim."""
         if _is_final(fault, run):
             return await self._unread(run, attempt, fault)
         return await self._out_of_reach(run, attempt, fault)
 
     async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
-        """The host answers, and there is nothing more to be read of the attempt; it may never have started it."""
+        """Book an attempt whose host answers but has nothing more to read; it may never have started."""
         started = not isinstance(fault, SpawnRefused) or fault.code == "spool_missing"
         return await self._conclusion.of_unread(attempt, run.ending.why or turn_error(fault), started=started)
 
     async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
-        """The host does not let us in. What may be running there is left to its lease, and to our coming back."""
+        """Give up an attempt on an unreachable host, or park its turn. Its lease still limits a running agent."""
         now = self._context.clock()
         if self._claim.open is None and not run.heard:
-            # The host has never heard of this attempt.
+            # The host never received this attempt.
             unheard = Judgement(run.ending.why or turn_error(fault), NO_USAGE)
             return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, unheard, spool_stays=True)
         since = attempt.unreachable_since if not run.heard else None
@@ -56,19 +56,19 @@ class HostFailures:
     def _given_up(
         self, run: AttemptRun, attempt: Attempt, out_of_reach_s: float, fault: HostError
     ) -> TurnError | None:
-        """Why the attempt is not waited for any longer, its agent having been ended by its host for certain."""
+        """Return why to stop waiting: the host has certainly terminated the agent. None: keep waiting."""
         if out_of_reach_s < AgentLease.on(attempt, self._context.settings.agent).fence_s:
             return None
         if run.ending.why is not None:
             return run.ending.why
         if self._claim.request.on_host_lost == "same_host":
             return None
-        return errors.HostLost(f"out of reach for longer than its lease; {fault}")
+        return errors.HostLost(f"unreachable for longer than its lease; {fault}")
 
 
 def _is_final(fault: HostError, run: AttemptRun) -> bool:
-    """Whether an attempt is over with a fault of its host. Whatever only keeps us out lets the agent run on."""
+    """Return whether a host fault ends the attempt. If it only keeps us out, the agent keeps running."""
     if isinstance(fault, SpawnRefused | LineTooLong):
         return True
-    # A host that has told of the end, and then could not tell the usage, may never be able to.
+    # A host that reported the exit and then could not return the usage may never be able to.
     return run.over and type(fault) is HostError

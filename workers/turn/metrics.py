@@ -1,4 +1,4 @@
-"""Counts what happens in one attempt, for metrics."""
+"""Metrics of one attempt."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workers.context import WorkerContext
 
 
 class AttemptMetrics:
-    """What another worker may have counted before it was killed is not counted again.
+    """Counts events of one attempt, except those that a killed worker may already have counted.
 
-    So of turns that are taken over, what nobody followed is missing. Money and tokens do not come from here.
+    So for turns taken over, events that no worker followed are missing. Cost and tokens are counted elsewhere.
     """
 
     def __init__(self, context: WorkerContext, claim: Claim, attempt: Attempt) -> None:
@@ -28,18 +28,18 @@ class AttemptMetrics:
         self._links_lost = 0
 
     def attached(self) -> None:
-        """The host has been reached."""
+        """Count a reattachment, if the turn was taken over."""
         if self._taken_over:
             self._metrics.reattached("worker" if self._attempt.unreachable_since is None else "link")
 
     def links_lost(self, count: int) -> None:
-        """So many times, the attempt has been attached to again."""
+        """Count reattachments, given their total so far."""
         for _ in range(count - self._links_lost):
             self._metrics.reattached("link")
         self._links_lost = count
 
     def saw(self, events: Sequence[Event], *, replayed: bool) -> None:
-        """The agent printed this; `replayed`: before we looked."""
+        """Count events that the agent printed; `replayed`: before we attached."""
         if not self._heard and events:
             self._heard = True
             seconds = self._context.clock() - self._attempt.started_at
@@ -58,6 +58,6 @@ class AttemptMetrics:
                     self._metrics.api_retried(self._agent, event.status)
 
     def ended(self, end: Exit) -> None:
-        """The attempt is over."""
+        """Count the agent as orphaned if its lease ended it."""
         if end.reason == "lease":
             self._metrics.orphan_ended()

@@ -1,4 +1,4 @@
-"""Where a turn's next attempt runs: a host that the request allows, with a free slot, and its session there."""
+"""Places a turn's next attempt: on a host that the request allows, with a free slot, in its session there."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from workers.turn import budget_messages
 from workers.turn.leases import AgentLease
 from workers.turn.sessions import AttemptSession
 
-# What one host lacks, another may have. None of these has started an agent.
+# Faults of one host that another may not have. None of these started an agent.
 _HOSTS_OWN = (
     errors.AgentNotFound,
-    errors.AgentVersionUnsupported,  # if the agent says so itself; else it is found out before an attempt
+    errors.AgentVersionUnsupported,  # if reported by the agent itself; otherwise detected before an attempt
     errors.HostAuthFailed,
     errors.HostKeyChanged,
     errors.InvalidWorkspace,
@@ -29,23 +29,23 @@ _HOSTS_OWN_KINDS = frozenset(error.kind for error in _HOSTS_OWN)
 
 
 def another_may_run(hosts: Hosts, claim: Claim, attempt: Attempt, error: TurnError) -> bool:
-    """Whether `attempt` failed for want of something on its host, and its turn fits one that was not tried yet."""
+    """Return whether `attempt` failed for want of something on its host and an untried host fits the turn."""
     if not isinstance(error, _HOSTS_OWN) or attempt.resume:
         return False
     try:
         candidates = hosts.candidates(claim.request)
     except errors.InvalidRequest:
-        return False  # another worker, with another configuration, began it
+        return False  # begun by a worker with another configuration
     return not {host.name for host in candidates} <= _refusing(claim.attempts) | {attempt.host}
 
 
 def _refusing(attempts: Iterable[Attempt]) -> frozenset[str]:
-    """The hosts of attempts that failed for want of something there."""
+    """Return the hosts of attempts that failed for want of something there."""
     return frozenset(attempt.host for attempt in attempts if attempt.outcome in _HOSTS_OWN_KINDS)
 
 
 class Placement:
-    """Chooses for one claimed turn."""
+    """Placement of one claimed turn."""
 
     def __init__(
         self, context: WorkerContext, claim: Claim, sessions: AttemptSession, ledger_call: LedgerCalls
@@ -56,10 +56,10 @@ class Placement:
         self._ledger_call = ledger_call
 
     async def begin(self) -> Attempt:
-        """Take a slot and record the attempt. Raises TurnError: HostBusy if all that may run it are full.
+        """Take a slot and record the attempt.
 
-        AgentVersionUnsupported if none of them has a version of its agent that is known to work, BudgetExceeded if
-        a budget of its labels does not let it start.
+        Raise HostBusy if every eligible host is full, AgentVersionUnsupported if none has an accepted version of
+        the agent, BudgetExceeded if a budget for the turn's labels does not allow it, or another TurnError.
         """
         home = await self._sessions.home()
         candidates = self._context.hosts.candidates(self._claim.request)
@@ -67,7 +67,7 @@ class Placement:
             candidates = tuple(host for host in candidates if host.name == home)
             if not candidates:
                 raise errors.SessionNotFound(
-                    f"its session is on host {home}, which the request does not allow or this worker does not know"
+                    f"its session is on host {home}, which the request does not allow or this worker does not have"
                 )
         refusals: dict[str, str] = {}  # by host
         for host in await self._with_room(candidates):
@@ -85,7 +85,7 @@ class Placement:
         raise self._none_left([host.name for host in candidates if host.name not in refusals], refusals)
 
     def _none_left(self, able: Sequence[str], refusals: Mapping[str, str]) -> TurnError:
-        """Why no host has taken the turn: those that are `able` to run it are full."""
+        """Return why no host took the turn: those `able` to run it are full."""
         if not able:
             agent = self._claim.request.agent
             reasons = "; ".join(f"agent {agent} on {host}: {refusal}" for host, refusal in refusals.items())
@@ -94,7 +94,7 @@ class Placement:
         return errors.HostBusy(f"all slots are taken on {', '.join(able)}", only=only, others_free=bool(refusals))
 
     async def _seen(self, host: TurnHost) -> AgentReport | None:
-        """What is known of the agent there; None: nothing."""
+        """Return the report on the agent there; None: there is none."""
         context, name = self._context, self._claim.request.agent
         adapter = context.registry.get(name)
         if adapter.capabilities.versions is None:
@@ -122,7 +122,7 @@ class Placement:
         )
 
     async def _with_room(self, candidates: tuple[TurnHost, ...]) -> list[TurnHost]:
-        """Those that seem to have a free slot, the least loaded first; and before them those that lack nothing."""
+        """Return hosts that seem to have a free slot: those that lack nothing first, then the least loaded."""
         if len(candidates) == 1 and candidates[0].slots is None:
             return list(candidates)
         taken = await self._ledger_call(self._context.ledger.hosts.open_attempts)

@@ -1,4 +1,4 @@
-"""What is known of an attempt whose host cannot tell it again: as much as its stored events say."""
+"""Restores what the stored events say of an attempt that its host can no longer replay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adapters.turn_state import TurnState
 from adapters.usage import Tokens, Usage
 from workers.events.model import AttemptEnded
 
-# Those that a result, or a bill, is made of.
+# Events that make up a result or its usage.
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Event]] = {
     SessionStarted.name: lambda fields: SessionStarted(
         fields["session_id"], fields["model"], fields["agent_version"]
@@ -24,9 +24,9 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Event]] = {
 
 
 def recall(first_seq: int, lines: Iterable[bytes]) -> tuple[TurnState, int]:
-    """The state of an attempt from its stored events, numbered from `first_seq`, and the number of its next one.
+    """Return an attempt's state from its stored events, numbered from `first_seq`, and the next event's number.
 
-    Its end does not count: a worker that was killed before it could book that may have stored it.
+    Its end does not count: a worker killed before booking it may have stored it.
     """
     state, next_seq = TurnState(), first_seq
     for line in lines:
@@ -41,5 +41,5 @@ def recall(first_seq: int, lines: Iterable[bytes]) -> tuple[TurnState, int]:
 
 
 def at_least(used: Usage) -> Usage:
-    """What is known of the usage of an attempt whose end nobody saw: there may have been more."""
+    """Mark the usage of an attempt whose end was not observed as incomplete: there may have been more."""
     return replace(used, complete=False)

@@ -1,8 +1,8 @@
-"""One claim of one turn: from the claim to its result, its parking, or the next worker.
+"""Runs one claimed turn until it is settled, parked, or left to the next worker.
 
-The ledger is told before the world changes: an attempt is recorded before its agent starts, its events are stored
-before it is booked, and it is booked before its spool is removed. So a worker that is killed anywhere leaves a
-turn that the next one can go on with.
+The ledger is written before the world changes: an attempt is recorded before its agent starts, its events are
+stored before it is booked, and it is booked before its spool is removed. So whenever a worker is killed, the next
+one can continue its turn.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The worker leaves; the turn goes on, and is the next one's once its claim is released or has run out."""
+    """The worker is stopping; the turn continues, and can be claimed once this claim is released or expires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Another worker has taken the turn over."""
+    """Another worker has taken over the turn."""
 
 
 RunOutcome = TurnResult | Parked | Left | Lost
 
 
 class RunTurn:
-    """Works on one claimed turn. All methods are to be called on the loop that runs it."""
+    """Runs one claimed turn. Call all methods on the loop that runs it."""
 
     def __init__(self, context: WorkerContext, claim: Claim, asked_at: float | None = None) -> None:
-        """`asked_at` is when the ledger was asked for the claim, by the monotonic clock; None: just now."""
+        """`asked_at` is the monotonic time at which the claim was requested from the ledger; None: now."""
         self.claim = claim
-        self.begun = asyncio.Event()  # it has taken its slot, or needs none
-        self.placed: Future[Attempt | None] = Future()  # it has its attempt, or will have none
+        self.begun = asyncio.Event()  # the turn has its slot, or needs none
+        self.placed: Future[Attempt | None] = Future()  # its attempt; None: it gets none
         self._context = context
         self._ledger = context.ledger
         self._ledger_call = LedgerCalls()
@@ -79,51 +79,51 @@ class RunTurn:
 
     @property
     def held(self) -> bool:
-        """Whether the claim is ours for certain: nobody can have taken it over."""
+        """True while the claim is certainly ours: no other worker can have taken it over."""
         return self._context.monotonic() < self._held_until
 
     @property
     def idle_s(self) -> float:
-        """For how long its agent has said nothing; 0: it has none just now."""
+        """Seconds for which the agent has been silent; 0 while there is none."""
         return self._attempt_run.idle_s if self._attempt_run is not None else 0.0
 
     def renewed(self, until: float) -> None:
-        """The ledger has prolonged the claim, until then by the monotonic clock."""
+        """Note that the ledger has extended the claim until this monotonic time."""
         self._held_until = until
 
     def cancel(self) -> None:
-        """Somebody wants the turn ended."""
+        """Cancel the turn."""
         self._asked = self._asked or errors.TurnCancelled()
         self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.ending.stop(self._asked)
 
     def reply(self, said: Said) -> Reply | None:
-        """What a producer is told at once that says something to the agent; None: that is about to come.
+        """Return the immediate reply to a producer's message for the agent; None: ask again in a moment.
 
         May be called from any thread.
         """
         return None if self._attempt_run is None else self._attempt_run.talk.reply(said)
 
     def hear(self, said: Said) -> None:
-        """A producer says something to the agent."""
+        """Pass a producer's message on to the agent."""
         if self._attempt_run is not None:
             self._attempt_run.talk.hear(said)
 
     def leave(self) -> None:
-        """The worker is told to go: let the agent run on."""
+        """Leave the turn because the worker is stopping; the agent keeps running."""
         self._ledger_call.leave()
         self._workspaces.stop()
         if self._attempt_run is not None:
             self._attempt_run.ending.detach()
 
     def lose(self) -> None:
-        """The claim was taken over: leave everything to its new owner."""
+        """Leave the turn to the new owner of its claim."""
         self._lost = True
         self.leave()
 
     async def drive(self) -> RunOutcome:
-        """Run the turn: bring it as far as this worker can."""
+        """Run the turn as far as this worker can."""
         with turn_logging(self.claim.turn_id):
             return await self._drive()
 
@@ -135,8 +135,8 @@ class RunTurn:
         except StaleClaim:
             return Lost()
         except Exception:
-            # A fault of ours must not lose the turn: somebody, here or elsewhere, attaches to its agent again.
-            log.exception("a turn's worker failed")
+            # A fault of ours must not lose the turn: this or another worker attaches to its agent again.
+            log.exception("running a turn failed")
             return await self._set_aside()
         finally:
             self.begun.set()
@@ -153,7 +153,7 @@ class RunTurn:
             attempt = attempt or await self._begin(adapter, sessions)
             self.placed.set_result(attempt)
             attempt_logging(attempt.attempt, attempt.host, attempt.session_id)
-            log.info("a turn is attached to" if self.claim.open else "an attempt begins")
+            log.info("attached to a turn" if self.claim.open else "attempt started")
             self.begun.set()
             host = self._context.hosts.get(attempt.host)
             request = await self._bring_workspace(attempt, host)
@@ -163,7 +163,7 @@ class RunTurn:
         except TurnError as error:
             if attempt is None:
                 return await self._conclusion.of_turn(error)
-            # A worker with another configuration began it, and may have started its agent: its lease ends that.
+            # A worker with another configuration began it, and may have started the agent, which its lease ends.
             started = self.claim.open is not None and self._workspaces.ready
             return await self._conclusion.of_unread(attempt, error, started=started)
         return await self._follow(attempt, adapter, host, command)
@@ -172,7 +172,7 @@ class RunTurn:
         """Choose the agent that the request leaves open. Raises TurnError."""
         if self._asked is not None:
             raise self._asked
-        self.begun.set()  # to look at agents takes time, and others are not to wait for it
+        self.begun.set()  # probing agents takes time, and must not delay other turns
         self.claim = await AgentSelection(self._context, self._ledger_call).chosen(self.claim)
         self._workspaces = Workspaces(self._context, self.claim, self._ledger_call)
         self._conclusion = Settlement(
@@ -180,7 +180,7 @@ class RunTurn:
         )
 
     async def _begin(self, adapter: Adapter, sessions: AttemptSession) -> Attempt:
-        """Record a new attempt. Raises TurnError if the turn must not start, or not now."""
+        """Record a new attempt. Raise TurnError if the turn must not start, or not now."""
         if self._asked is not None:
             raise self._asked
         if self._ledger_call.leaving:
@@ -194,7 +194,7 @@ class RunTurn:
         return await Placement(self._context, self.claim, sessions, self._ledger_call).begin()
 
     async def _bring_workspace(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
-        """The request in its workspace, which is made if it has to be. Raises TurnError, Detached."""
+        """Return the request in its workspace, created if necessary. Raises TurnError, WorkerStopping."""
         try:
             return await self._workspaces.bring(attempt, host)
         except WorkerStopping:
@@ -210,13 +210,13 @@ class RunTurn:
             run.talk.recall(event for event in stored if event[0] < attempt.first_seq)
             if self.claim.open is not None:
                 run.talk.resume(event for event in stored if event[0] >= attempt.first_seq)
-        self._attempt_run = run  # producers are heard from now on: it knows what they have said before
+        self._attempt_run = run  # accepts producers' messages from now on: earlier ones are restored
         if self._asked is not None:
             run.ending.stop(self._asked)
         if self._ledger_call.leaving:
             run.ending.detach()
         if attempt.unreachable_since is not None:
-            # Should we be killed after a heartbeat, nobody may count from before it.
+            # If we are killed after a heartbeat, the next worker must not count from before it.
             await self._ledger_call(self._ledger.queue.reached, self.claim)
         try:
             return await self._see_through(run, attempt, adapter, host, command)
@@ -251,16 +251,16 @@ class RunTurn:
         )
 
     async def _detached(self, run: AttemptRun) -> Parked:
-        """Leave, if the worker is to. Else the turn was to end just when its host set out to start the agent."""
+        """Leave if the worker is stopping. Otherwise park: the turn was stopped just as its agent was to start."""
         if self._ledger_call.leaving or run.ending.why is None:
             raise WorkerStopping
         return await self._conclusion.park(run.ending.why, RetryDecision(self._context.clock(), counts=False))
 
     async def _may_start(self, attempt: Attempt) -> bool:
-        """Whether the agent is to be started, if it was not. Raises StaleClaim.
+        """Return whether to start the agent if it was not started yet. Raises StaleClaim.
 
-        The ledger is asked in the owner's name: a worker that was frozen till now, while another one has finished
-        the turn and removed its spool, would start it a second time.
+        This verifies the claim in the ledger: a worker that was frozen while another one finished the turn and
+        removed its spool would start the agent a second time.
         """
         stored = await self._ledger_call(self._ledger.events.append, self.claim, attempt.first_seq, ())
         # Once it has printed, it must still be there: starting it again would run the turn twice.
@@ -273,12 +273,12 @@ class RunTurn:
         try:
             await asyncio.to_thread(self._ledger.queue.wait, *parked)
         except (LedgerUnavailable, StaleClaim):
-            return Lost()  # the claim runs out by itself, and the turn comes back
+            return Lost()  # the claim expires by itself, and the turn comes back
         return Parked("internal_error: see the worker's log", due_at)
 
 
 def _asked(claim: Claim, now: float) -> TurnError | None:
-    """Why the turn is to end that has just been claimed."""
+    """Return why a turn that was just claimed must end; None: it may run."""
     if claim.cancel_requested:
         return errors.TurnCancelled()
     late = claim.expires_at is not None and now >= claim.expires_at
@@ -286,7 +286,7 @@ def _asked(claim: Claim, now: float) -> TurnError | None:
 
 
 def _doubted(judged: Judgement) -> Judgement:
-    """A judgement that takes no usage for complete which neither a lost agent nor its session files have told."""
+    """Mark usage as incomplete if neither the lost agent nor its session files reported it."""
     if isinstance(judged.error, errors.HostLost) and not judged.usage.source.observed:
         return replace(judged, usage=at_least(judged.usage))
     return judged

@@ -1,4 +1,4 @@
-"""Which session a turn's next attempt runs in, and what it is told there."""
+"""Chooses the session of a turn's next attempt, and builds the command that runs in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workers.ledger_calls import LedgerCalls
 
 
 class AttemptSession:
-    """The sessions of one claimed turn."""
+    """Sessions of one claimed turn."""
 
     def __init__(self, context: WorkerContext, claim: Claim, adapter: Adapter, ledger_call: LedgerCalls) -> None:
         self._context = context
@@ -31,12 +31,12 @@ class AttemptSession:
 
     @property
     def previous(self) -> Attempt | None:
-        """The last attempt that has ended."""
+        """The last finished attempt."""
         ended = (attempt for attempt in reversed(self._claim.attempts) if attempt.ended_at is not None)
         return next(ended, None)
 
     async def home(self) -> str | None:
-        """The only host that the next attempt can run on, because its session is there. Raises SessionNotFound."""
+        """Return the host that the next attempt's session ties it to; None: any. Raises SessionNotFound."""
         previous = self.previous
         if previous is not None and await self._resumable(previous):
             return previous.host
@@ -48,7 +48,7 @@ class AttemptSession:
         """Choose the next attempt's session on a host and lock it. Raises SessionNotFound, SessionInUse."""
         session = await self._choose()
         if not session.session_id:
-            return session  # nobody can know it before its agent has named it, and the turn is settled
+            return session  # no other turn can use it until its agent has named it and the turn is settled
         entered = await self._ledger_call(
             self._ledger.sessions.lock,
             self._claim,
@@ -63,9 +63,9 @@ class AttemptSession:
         return session
 
     def command(self, request: TurnRequest, session: Session, host: TurnHost) -> Command:
-        """What runs in a session on a host, with the variables that the worker forwards.
+        """Return the command for a session on a host, with the variables that the worker forwards.
 
-        `request` is the turn's, in the workspace that it has on that host.
+        `request` is the turn's, in its workspace on that host.
         """
         knows_schemas = self._adapter.capabilities.structured_output
         request, previous = instructed(request, structured_output=knows_schemas), self.previous
@@ -88,10 +88,10 @@ class AttemptSession:
         return Session(self._request.session_id, resume=True)
 
     async def _known(self, session_id: str) -> SessionRow:
-        """The session that the request names, if this turn can resume it. Raises SessionNotFound."""
+        """Return the session that the request names, if this turn can resume it. Raises SessionNotFound."""
         known = await self._ledger_call(self._ledger.sessions.find, session_id)
         if known is None:
-            raise errors.SessionNotFound(f"session {session_id} is not known; it must come from an earlier turn")
+            raise errors.SessionNotFound(f"there is no session {session_id}; it must come from an earlier turn")
         host = self._request.host or known.host
         if (known.agent, known.host, known.workspace) != (self._request.agent, host, self._request.workspace):
             raise errors.SessionNotFound(
@@ -101,19 +101,19 @@ class AttemptSession:
         return known
 
     async def _resumable(self, previous: Attempt) -> bool:
-        """Whether the turn goes on in the session of an attempt, and so on its host."""
+        """Return whether the turn continues in the session of an attempt, and so on its host."""
         if previous.outcome == errors.HostLost.kind and self._request.on_host_lost == "any_host":
             return False
         return await self._has_history(previous)
 
     async def _has_history(self, previous: Attempt) -> bool:
-        """Whether an attempt left a session worth resuming: the model has answered in it, or before it."""
+        """Return whether an attempt left a session worth resuming: the model answered during it or earlier."""
         if not previous.session_id:
-            return False  # its agent would have named it
+            return False  # its agent named none
         if previous.outcome == errors.SessionNotFound.kind:
             return False
         request = self._request
-        if request.brings_workspace:  # wherever that was: it is only asked for its files
+        if request.brings_workspace:  # any path will do: only the session files matter
             request = request.working_in(previous.workspace or "/")
         if self._adapter.build(request, Session(previous.session_id, False)).session_files is None:
             return False
@@ -126,8 +126,8 @@ class AttemptSession:
 
 
 def _continuation(prompt: str, previous: Attempt) -> str:
-    """What a resumed session is told: it has the history, but may have been cut off anywhere in it."""
+    """Return the prompt for a resumed session: it has the history, but may have been cut off anywhere."""
     return (
         f"The last attempt at this task was interrupted ({previous.outcome}). "
-        f"Look at what is done already and continue from there. The task:\n\n{prompt}"
+        f"Check what is already done and continue from there. The task:\n\n{prompt}"
     )

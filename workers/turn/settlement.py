@@ -1,4 +1,4 @@
-"""How the work on a claim ends: an attempt is booked, and its turn is settled or comes back later."""
+"""Ends the work on a claim: books an attempt, and settles or parks its turn."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The turn comes back later; the ledger brings it."""
+    """A parked turn, which the ledger brings back later."""
 
     reason: str
     due_at: float  # Unix time in seconds
 
 
 class Settlement:
-    """Of one claim. All methods raise Detached and StaleClaim."""
+    """Settlement of one claim. All methods raise WorkerStopping and StaleClaim."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Settlement:
         workspaces: Workspaces,
         claimed_at: float,
     ) -> None:
-        """`claimed_at` is by the monotonic clock."""
+        """`claimed_at` is monotonic time."""
         self._context = context
         self._ledger = context.ledger
         self._claim = claim
@@ -73,10 +73,10 @@ class Settlement:
         run: AttemptRun | None = None,
         checks: Sequence[Check] = (),
     ) -> TurnResult | Parked:
-        """Book an attempt that is over, and park or settle its turn.
+        """Book a finished attempt, and park or settle its turn.
 
-        `seq` is the number of the attempt's last event. A spool that stays is read when its host is tidied. The
-        `run` that has seen the attempt's end has the channel to remove it over.
+        `seq` is the number of the attempt's last event. A spool that stays is read when its host is cleaned up.
+        A `run` that read the attempt's end has a channel to remove the spool over.
         """
         if run is not None:
             await keep_stderr(self._context, self._claim, attempt, run, self._ledger_call)
@@ -119,12 +119,12 @@ class Settlement:
         return outcome
 
     async def of_unread(self, attempt: Attempt, error: TurnError, *, started: bool = True) -> TurnResult | Parked:
-        """Book an attempt that nobody can read to its end, with what is stored of it.
+        """Book an attempt that cannot be read to its end, with what is stored of it.
 
-        If its agent has `started`, it may have used more: its spool stays, to be read later.
+        If its agent has `started`, it may have used more: the spool stays, to be read later.
         """
         state, seq = await self._recall(attempt)
-        if seq == attempt.first_seq:  # its end came before anybody could set out to start its agent
+        if seq == attempt.first_seq:  # it ended before any worker tried to start its agent
             begun = attempt_started(attempt, self._claim.request.agent)
             self._context.event_writer.emit(self._claim, seq, [begun], self._context.clock())
             seq += 1
@@ -149,7 +149,7 @@ class Settlement:
         *,
         unreachable_since: float | None = None,
     ) -> Parked:
-        """Have the turn come back; an attempt that has not ended stays open."""
+        """Park the turn; an unfinished attempt stays open."""
         await self._ledger_call(self._context.event_writer.flush, self._claim.turn_id)
         await self._ledger_call(
             self._ledger.queue.wait,
@@ -161,19 +161,19 @@ class Settlement:
             unreachable_since=unreachable_since,
             host=error.only if isinstance(error, errors.HostBusy) else None,
         )
-        log.info("a turn is parked", reason=error.kind, due_in_s=round(decision.due_at - self._context.clock(), 1))
+        log.info("turn parked", reason=error.kind, due_in_s=round(decision.due_at - self._context.clock(), 1))
         if ended is not None:
             self._context.metrics.turn_retried(self._claim.turn_id, self._claim.request.agent, error.kind)
         return Parked(f"{error.kind}: {error.message}", decision.due_at)
 
     async def _recall(self, attempt: Attempt) -> tuple[TurnState, int]:
-        """What is stored of an attempt: a worker before us may have seen more of it."""
+        """Return what is stored of an attempt: an earlier worker may have seen more of it."""
         await self._ledger_call(self._context.event_writer.flush, self._claim.turn_id)
         stored = await self._ledger_call(self._ledger.events.after, self._claim.turn_id, attempt.first_seq - 1)
         return recall(attempt.first_seq, (line for _, line in stored))
 
     def _planned(self, state: TurnState, error: TurnError | None) -> tuple[Plan | None, TurnError | None]:
-        """The plan of a plan turn whose agent reports success, or why there is none."""
+        """Return the plan of a plan turn whose agent reports success, or why there is none."""
         if error is not None or not self._claim.request.plan:
             return None, error
         report = state.report
@@ -193,7 +193,7 @@ class Settlement:
     async def _settle(
         self, result: TurnResult, seq: int, ended: AttemptEnd | None, checks: Sequence[Check] = ()
     ) -> TurnResult:
-        """Store the last event, settle, and only then tell who watches."""
+        """Store the last event, settle the turn, and only then publish the event."""
         result = await self._workspaces.complete(result)
         context, now = self._context, self._context.clock()
         last = TurnSettled(result.status, result.error.kind if result.error else None)
@@ -201,21 +201,19 @@ class Settlement:
         await self._ledger_call(context.event_writer.flush, self._claim.turn_id)
 
         def settle() -> TurnResult:
-            # The time when the ledger answers: from then on, this worker has the turn's task for itself.
+            # Timed when the ledger answers: from then on, the turn's task belongs to this worker.
             return self._ledger.queue.settle(self._claim, result, context.clock(), ended, checks)
 
         settled = await self._ledger_call(settle)
         context.event_writer.publish(self._claim.turn_id, seq, [last], now)
         outcome = settled.error.kind if settled.error else str(settled.status)
-        log.info("a turn is settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
+        log.info("turn settled", outcome=outcome, attempts=settled.attempts, cost_usd=settled.cost_usd)
         try:
             context.metrics.turn_settled(self._counted(settled))
             if context.tracing is not None:
                 context.tracing.turn_settled(self._claim, settled, now)
         except Exception:
-            log.exception(
-                "a turn is in the books, but in no metric or trace"
-            )  # it must have its answer all the same
+            log.exception("turn settled, but not counted or traced")  # its result must still be returned
         await self._workspaces.remove()
         return settled
 
@@ -231,18 +229,18 @@ class Settlement:
         )
 
     async def _next_seq(self) -> int:
-        """The number of the turn's last event, which a worker killed before it could settle may have stored."""
+        """Return the number of the turn's last event, which a worker killed before settling may have stored."""
         last = await self._ledger_call(self._ledger.events.last_seq, self._claim.turn_id)
         stored = await self._ledger_call(self._ledger.events.after, self._claim.turn_id, last - 1)
         settling = any(orjson.loads(line)["event"] == TurnSettled.name for _, line in stored)
         return last if settling else last + 1
 
     def _by_policy(self, attempt: Attempt, error: TurnError | None) -> TurnError | None:
-        """The error as it is to be retried: as the request wants it, or because there is another host to try."""
+        """Return the error with the retry that the request demands, or that another untried host allows."""
         if isinstance(error, errors.HostLost) and self._claim.request.on_host_lost == "never":
             return errors.HostLost(error.message, retry=Retry.NEVER)
         if isinstance(error, errors.SessionNotFound) and self._claim.request.session_id is None:
-            # An earlier attempt's, which the agent has not kept: the next one begins anew.
+            # An earlier attempt's session, which the agent did not keep: the next attempt starts a new one.
             return errors.SessionNotFound(error.message, retry=Retry.BACKOFF)
         if error is not None and another_may_run(self._context.hosts, self._claim, attempt, error):
             return type(error)(error.message, retry=Retry.BACKOFF)
@@ -251,7 +249,7 @@ class Settlement:
     def _decided(
         self, error: TurnError | None, attempt: Attempt, usages: Mapping[int, Usage]
     ) -> tuple[TurnError | None, RetryDecision | None]:
-        """When an attempt that ended with `error` is followed by another one, and the error as it is told."""
+        """Return the error as reported, and when another attempt follows; None: none does."""
         if error is None:
             return None, None
         outcomes = {past.attempt: past.outcome for past in self._claim.attempts} | {attempt.attempt: error.kind}

@@ -1,7 +1,7 @@
-"""The test commands of a session's turn, run on its host when its agent has ended, before the turn is settled.
+"""Test commands of a session of turns, run on a turn's host after its agent has exited and before it is settled.
 
-A worker that is killed meanwhile leaves an attempt that is open: the next one reads the agent's output again, ends
-what is left of the commands, and runs them again. One that was frozen meanwhile leaves those of the next alone.
+A worker killed during the run leaves the attempt open: the next one reads the agent's output again, terminates
+what is left of the commands, and runs them again. A worker frozen during the run leaves its successor's alone.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from workers.ledger_calls import LedgerCalls, WorkerStopping
 from workers.turn.attempt import AttemptRun
 
 MAX_TAIL = 4096  # characters
-_READ = 2 * MAX_TAIL  # bytes: what is cut through in front, and could not be recognised as a secret, is left out
-_LOOK_S = 0.2  # how often it is asked whether the turn is to end
-_LEFT_S = 2.0  # for the answer of one that was ended
+_READ = 2 * MAX_TAIL  # bytes; the first, cut line is dropped: part of a secret in it would not be recognised
+_LOOK_S = 0.2  # between checks whether the turn must end
+_LEFT_S = 2.0  # for the answer of a terminated command
 _KILLED = 137
 
 log = structlog.get_logger(__name__)
 
 
 class CheckRunner:
-    """Of one attempt, whose agent has ended."""
+    """Test commands of one attempt whose agent has exited."""
 
     def __init__(
         self, context: WorkerContext, claim: Claim, attempt: Attempt, run: AttemptRun, ledger_call: LedgerCalls
@@ -50,9 +50,9 @@ class CheckRunner:
         self._spool = self._host.spool(attempt.spool_id)
 
     async def after(self, judged: Judgement, command: Command) -> tuple[Judgement, tuple[Check, ...]]:
-        """Run them unless the agent has failed. Raises Detached, and HostError: the turn has to come back then.
+        """Run them unless the agent has failed; return the judgement, changed if the turn was cancelled meanwhile.
 
-        The judgement is another one if the turn was cancelled meanwhile.
+        Raises WorkerStopping and HostError, after which the turn must come back.
         """
         if self._claim.session_run is None:
             return judged, ()
@@ -63,7 +63,7 @@ class CheckRunner:
             if judged.error is None:
                 await self._run_all(command, checks)
         finally:
-            # A worker before us may have stored more of them than we have run.
+            # An earlier worker may have stored more of them than we have run.
             self._run.recorder.go_on_from(first_seq + max(len(checks), stored))
         return replace(judged, error=judged.error or self._run.ending.why), tuple(checks)
 
@@ -80,7 +80,7 @@ class CheckRunner:
             self._emit(check)
 
     async def _check(self, text: str, request: SessionRequest, directory: str) -> Check | None:
-        """Run one; None: the turn is to end."""
+        """Run one command; None: the turn must end."""
         context = self._context
         limit_s, began = request.check_timeout_ms / 1000, context.monotonic()
         if request.deadline_at is not None:
@@ -117,9 +117,9 @@ class CheckRunner:
             await asyncio.gather(running, return_exceptions=True)
         took_s = context.monotonic() - began
         output = running.result()
-        await self._assert_ours()  # or it was ended by the next worker
+        await self._assert_ours()  # otherwise the next worker terminated it
         late = output.exit == _KILLED and took_s >= limit_s
-        log.info("a test command has ended", exit=None if late else output.exit, seconds=round(took_s, 1))
+        log.info("test command finished", exit=None if late else output.exit, seconds=round(took_s, 1))
         return Check(
             command=text,
             exit=None if late else output.exit,
@@ -128,13 +128,13 @@ class CheckRunner:
         )
 
     async def _assert_ours(self) -> None:
-        """Raise StaleClaim if another worker has the turn: what runs on its host is that one's."""
+        """Raise StaleClaim if another worker has the turn: commands running on the host are then that worker's."""
         ledger = self._context.ledger
         await self._ledger_call(ledger.events.append, self._claim, self._attempt.first_seq, ())
 
     @property
     def _names(self) -> Sequence[str]:
-        """The worker's variables that a producer has asked for; none that the agent logs in with."""
+        """Names of the worker's variables that the commands see; none that the agent logs in with."""
         return (*self._host.forward_env, *self._claim.request.env)
 
     def _tail(self, printed: bytes) -> str:
@@ -147,7 +147,7 @@ class CheckRunner:
         self._run.recorder.tell([event])
 
     async def _stored(self, first_seq: int) -> int:
-        """How many of them a worker before us has stored."""
+        """Return how many of them an earlier worker has stored."""
         await self._ledger_call(self._context.event_writer.flush, self._claim.turn_id)
         lines = await self._ledger_call(self._context.ledger.events.after, self._claim.turn_id, first_seq - 1)
         return sum(orjson.loads(line)["event"] == CheckFinished.name for _, line in lines)

@@ -1,4 +1,4 @@
-"""Brings turns that were asked for into the ledger. From then on, their messages are not needed any more."""
+"""Admission of requested turns to the ledger, after which their messages are no longer needed."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a message asks for."""
+    """The request in a message."""
 
     task_id: str
     document: object
-    fault: InvalidRequest | None = None  # why the document cannot be run, if that is known by now
+    fault: InvalidRequest | None = None  # why the document cannot be run, if already known
     task: str = TASK
     due_at: float | None = None  # Unix time in seconds; None: now
-    expires_at: float | None = None  # Unix time in seconds; the turn is not to begin after that
+    expires_at: float | None = None  # Unix time in seconds; the turn must not start later
     timeout_ms: int | None = None  # Celery's time limit for the task
-    priority: int = 0  # of the message, which a request's own beats
+    priority: int = 0  # of the message; a request's own takes precedence
     revoked: bool = False
-    traceparent: str | None = None  # of the message, which a request's own beats
-    follows: str = ""  # a digest of what is to follow on the task, see `workers.tasks.kept_message`
+    traceparent: str | None = None  # of the message; a request's own takes precedence
+    follows: str = ""  # a digest of what follows the task, see `workers.tasks.kept_message`
     message: str | None = None  # what Celery needs to execute the task, see there
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The ledger has it: the message can be acknowledged."""
+    """Outcome: the ledger has the turn; acknowledge the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """The worker has to leave: the message is the next one's."""
+    """Outcome: the worker is shutting down; leave the message to the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """This runturn can make nothing of it, but another one may: the message has to be put aside."""
+    """Outcome: unreadable to this version of runturn, if not to others; put the message aside."""
 
     reason: str
 
@@ -68,19 +68,19 @@ Recorded = Asked | AskedSession | Busy
 
 
 class Admission:
-    """All methods are to be called on the loop."""
+    """Admission of messages to the ledger. Call all methods on the loop."""
 
     def __init__(
         self, context: WorkerContext, admitted: Callable[[], None], answer: Callable[[str], None]
     ) -> None:
-        """`admitted` is called for turns that wait to be taken, `answer` for those that have their result."""
+        """`admitted` is called for turns that wait to be claimed, `answer` for those that have their result."""
         self._context = context
         self._admitted = admitted
         self._answer = answer
         self._ledger_call = LedgerCalls()
 
     def leave(self) -> None:
-        """Give up what the ledger does not answer to."""
+        """Give up calls that the ledger does not answer."""
         self._ledger_call.leave()
 
     async def admit(self, arrival: Arrival) -> Outcome:
@@ -90,13 +90,13 @@ class Admission:
         except WorkerStopping:
             return LeftAlone()
         except Exception as error:
-            log.exception("a message could not be dealt with", task_id=arrival.task_id)
-            return Unreadable(f"it could not be dealt with ({type(error).__name__}): see the worker's log")
+            log.exception("a message could not be handled", task_id=arrival.task_id)
+            return Unreadable(f"it could not be handled ({type(error).__name__}): see the worker's log")
 
     async def _admit(self, arrival: Arrival) -> Outcome:
         version = arrival.document.get("version", 1) if isinstance(arrival.document, Mapping) else 1
         if version != 1 and isinstance(version, int):
-            return Unreadable(f"version {version} of the request is not known here: upgrade the workers")
+            return Unreadable(f"version {version} of the request is not supported: upgrade the workers")
         admit = self._admit_session if arrival.task == SESSION_TASK else self._admit_turn
         await admit(arrival)
         return Admitted()
@@ -124,7 +124,7 @@ class Admission:
     async def _record(
         self, arrival: Arrival, asked: str, operation: Callable[..., Recorded], *what: object, **when: object
     ) -> Recorded:
-        """Have the ledger record what a message asks for: a turn, or a session of turns, called `asked`."""
+        """Record in the ledger what a message asks for: the turn or session of turns `asked`."""
         recorded = await self._ledger_call(
             operation,
             *what,
@@ -157,7 +157,7 @@ class Admission:
         return request.model_copy(update={"deadline": datetime.fromtimestamp(ends, UTC)})
 
     def _completed(self, document: Mapping[str, object], arrival: Arrival) -> Mapping[str, object]:
-        """A turn's request with what its message and the operator say in the place of what it leaves out."""
+        """Return a turn's request, completed from its message and the operator's settings."""
         traced = {"traceparent": arrival.traceparent} if arrival.traceparent is not None else {}
         default = AUTO if document.get("needs") is not None else self._context.settings.agent.kind
         return {"agent": default, "priority": arrival.priority, **traced, **document}
@@ -173,37 +173,37 @@ class Admission:
         return request.model_copy(update={"turn_timeout_ms": min(limits, default=None)})
 
     async def _refuse(self, arrival: Arrival, error: InvalidRequest) -> None:
-        """Answer a request that cannot be run; it is on record all the same."""
+        """Answer and record a request that cannot be run."""
         given: Mapping[str, object] = arrival.document if isinstance(arrival.document, Mapping) else {}
         turn_id = _given_id(arrival, "turn_id", TURN_ID)
         agent = str(given.get("agent"))
-        # It becomes a label of metrics.
+        # It becomes a metric label.
         known = agent if agent in (AUTO, *self._context.registry.names) else "unknown"
         result = refused(turn_id, error)
         recorded = await self._record(arrival, turn_id, self._context.ledger.queue.refuse, turn_id, known, result)
         if isinstance(recorded, Busy):
-            log.warning("a faulty copy of a turn was dropped", turn_id=turn_id, error=str(error))
+            log.warning("dropped a faulty copy of a turn", turn_id=turn_id, error=str(error))
         elif not recorded.again:
             self._context.metrics.turn_refused(turn_id, known)
 
 
 def _when(arrival: Arrival) -> dict[str, object]:
-    """When the turn may begin, if at all."""
+    """Return when the turn may start, if at all."""
     return {"due_at": arrival.due_at, "expires_at": arrival.expires_at, "revoked": arrival.revoked}
 
 
 def _given_id(arrival: Arrival, field: str, pattern: str) -> str:
-    """What a faulty request calls itself, or else its task's id."""
+    """Return the id that a faulty request gives itself, or else its task's id."""
     given = arrival.document.get(field) if isinstance(arrival.document, Mapping) else None
     return given if isinstance(given, str) and re.fullmatch(pattern, given) else arrival.task_id
 
 
 async def cancel_tasks(context: WorkerContext, task_ids: Iterable[str], *, running: bool) -> None:
-    """Have the turns of these Celery tasks cancelled, those that are `running` only if so asked."""
+    """Cancel the turns of these Celery tasks; running ones only if `running`."""
     ledger = context.ledger
 
     def cancel(task_id: str) -> None:
-        # Without a task there is no turn yet: its message is on its way, and finds itself revoked.
+        # Without a task there is no turn yet: its message is in transit, and is revoked on arrival.
         with contextlib.suppress(UnknownTurn):
             asked, now = ledger.waiters.turn_of(task_id) or task_id, context.clock()
             if ledger.session_runs.cancel(asked, now, running=running) is None:
@@ -213,15 +213,15 @@ async def cancel_tasks(context: WorkerContext, task_ids: Iterable[str], *, runni
         try:
             await asyncio.to_thread(cancel, task_id)
         except LedgerUnavailable as error:
-            log.warning("a revoked task was not cancelled: repeat it", task_id=task_id, error=str(error))
+            log.warning("a revoked task was not cancelled; revoke it again", task_id=task_id, error=str(error))
 
 
 async def cancel_stamped(context: WorkerContext, stamps: Mapping[str, object], *, running: bool) -> None:
-    """Have the turns cancelled whose tasks have any of these stamps; see `cancel_tasks`."""
+    """Cancel the turns of tasks with any of these stamps; see `cancel_tasks`."""
     try:
         messages = await asyncio.to_thread(context.ledger.waiters.stamped_messages)
     except LedgerUnavailable as error:
-        log.warning("tasks that were revoked by stamps were not cancelled: repeat it", error=str(error))
+        log.warning("tasks revoked by stamps were not cancelled; revoke them again", error=str(error))
         return
     wanted = [task_id for task_id, message in messages.items() if has_any(stamps_of(message), stamps)]
     await cancel_tasks(context, wanted, running=running)

@@ -1,4 +1,4 @@
-"""How a worker is put together from its settings."""
+"""Construction of a worker from its settings."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def build_worker(
     *,
     finishes: bool,
 ) -> CeleryWorker:
-    """A worker, not started yet, which shows itself in `registry` and `health`. Raises SettingsError.
+    """Return a worker, not started yet, that reports to `registry` and `health`. Raises SettingsError.
 
-    `finishes`: when it is to stop, it waits for its turns.
+    `finishes`: when stopped, it waits for its turns.
     """
     agents = build_registry(settings)
     report_failed(agents)
@@ -72,7 +72,7 @@ def build_worker(
 def _show(
     runtime: Runtime, claim_keeper: ClaimKeeper, beat: LoopLag, metrics: WorkerMetrics, health: Health
 ) -> None:
-    """Have the worker's own state in its metrics and its health."""
+    """Show the worker's state in its metrics and health."""
     health.unready_if("stopping", lambda: "it takes no more turns" if runtime.leaving else None)
     health.unready_if("event_loop", beat.slow)
     health.dead_if("event_loop", beat.stuck)

@@ -1,4 +1,4 @@
-"""Keeps the claims of a worker's turns, and passes cancels on to them."""
+"""Renews this worker's claims and delivers cancellations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from workers.turn.leases import OWNER_TTL_S
 from workers.turn.run import RunTurn
 
 _PERIOD_S = 1.0
-_RENEWAL_S = OWNER_TTL_S / 3  # between two that prolong claims, which costs a write a turn
-_ROUND_S = 5.0  # between two rounds of what is less urgent
+_RENEWAL_S = OWNER_TTL_S / 3  # between renewals, which cost one write per turn
+_ROUND_S = 5.0  # between rounds of less urgent work
 
 log = structlog.get_logger(__name__)
 
 
 class ClaimKeeper:
-    """Its thread talks to the ledger once a second; turns are touched on their loop only."""
+    """A thread that calls the ledger once a second; turns are touched only on their loop."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ClaimKeeper:
         clock: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hosts` are those that this worker knows, with their labels; `rounds` is called every few seconds."""
+        """`hosts` are this worker's hosts with their labels; `rounds` is called every few seconds."""
         self.owner = f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._ledger = ledger
         self._hosts = hosts
@@ -51,55 +51,50 @@ class ClaimKeeper:
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
     @property
-    def at_work(self) -> int:
-        """How many turns are kept."""
-        return len(self._runs)
-
-    @property
     def idle_s(self) -> float:
-        """The silence of the agent that has been silent for longest; 0 without any."""
+        """Return the longest current silence of an agent in seconds; 0 without agents."""
         return max((run.idle_s for run in list(self._runs.values())), default=0.0)
 
     @property
     def claims(self) -> list[Claim]:
-        """The claims that are kept."""
+        """Return the claims being kept."""
         return [run.claim for run in list(self._runs.values())]
 
     def start(self) -> None:
-        """Begin. Raises LedgerUnavailable."""
+        """Announce the hosts and start. Raises LedgerUnavailable."""
         self._ledger.hosts.announce(self._hosts, self._clock())
         self._thread.start()
 
     def stop(self, within_s: float) -> None:
-        """End; a ledger that does not answer is not waited for any longer."""
+        """Stop; do not wait any longer for a ledger that does not answer."""
         self._stopping.set()
         self._thread.join(within_s)
 
     def keep(self, run: RunTurn) -> None:
-        """Keep the claim of a turn from now on; to be called on its loop."""
+        """Keep a turn's claim from now on; call on its loop."""
         self._loop = asyncio.get_running_loop()
         former = self._runs.get(run.claim.turn_id)
         if former is not None:
-            former.lose()  # this worker was frozen, its claim was given away, and it is the one that got it
+            former.lose()  # this worker was frozen, lost the claim, and then won it again itself
         self._runs[run.claim.turn_id] = run
         if self._leaving:
             run.leave()
 
     def drop(self, run: RunTurn) -> None:
-        """Keep its claim no longer."""
+        """Stop keeping a turn's claim."""
         if self._runs.get(run.claim.turn_id) is run:
             del self._runs[run.claim.turn_id]
 
     def run_of(self, turn_id: str) -> RunTurn | None:
-        """What works on a turn here. May be called from any thread."""
+        """Return the run of a turn on this worker, if any. May be called from any thread."""
         return self._runs.get(turn_id)
 
     def leave_all(self) -> None:
-        """Detach from all turns; to be called on their loop."""
+        """Detach from all turns; call on their loop."""
         self._leaving = True
         if self._runs:
             log.info(
-                "running turns are left to the next worker; without one, their leases end them",
+                "leaving running turns to the next worker; without one, they end when their leases expire",
                 turns=len(self._runs),
             )
         for run in list(self._runs.values()):
@@ -113,7 +108,7 @@ class ClaimKeeper:
             except LedgerUnavailable as error:
                 log.warning("the ledger does not answer", error=str(error))
             except Exception:
-                log.exception("keeping claims failed")  # without this thread, this worker would lose all its turns
+                log.exception("renewing claims failed")  # without this thread, the worker would lose all its turns
 
     def _look_after(self) -> None:
         runs = list(self._runs.values())

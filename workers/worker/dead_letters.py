@@ -1,6 +1,6 @@
-"""Messages that no worker can read: why, and how they get into the ledger and out of the queue.
+"""Messages that no worker can read: the reasons, and the path to the ledger and back to a queue.
 
-Such a message is written to the ledger before it is acknowledged; while the ledger is away, it stays with the
+Such a message is written to the ledger before it is acknowledged; while the ledger is down, it stays with the
 broker.
 """
 
@@ -27,14 +27,14 @@ from workers.brokers.settings import QUEUE, publish_options, queue_names, turn_q
 _RETRY_S = 1.0
 _MOST_REASON = 500
 _MOST_HEADERS = 64 * 1024  # bytes
-# What brokers note by themselves, differently each time, and Celery's texts for monitors: they may quote a prompt.
+# What brokers add, which differs each time, and Celery's texts for monitors, which may quote a prompt.
 _LEFT_OUT = ("x-", "redelivered", "argsrepr", "kwargsrepr", "stamp")
 
 
 class DeadLetters:
-    """Buries messages, from a thread of its own: a ledger that is away must not hold up the broker connection.
+    """Writes messages to the ledger in a separate thread: a ledger outage must not block the broker connection.
 
-    Use as a context manager. What is not written when it is left stays unacknowledged.
+    Use as a context manager. Messages not written on exit stay unacknowledged.
     """
 
     def __init__(self, store: DeadLetterStore, clock: Callable[[], float]) -> None:
@@ -56,7 +56,7 @@ class DeadLetters:
         self._thread.join(timeout=2)
 
     def bury(self, message: Message, reason: str, acknowledge: Callable[[], object]) -> None:
-        """Write a message to the ledger and call `acknowledge` then, both in another thread. Returns at once."""
+        """Write a message to the ledger, then call `acknowledge`, both in another thread. Returns at once."""
         self._waiting.put((dead_letter(message, reason, self._clock()), acknowledge))
 
     def _run(self) -> None:
@@ -76,7 +76,7 @@ class DeadLetters:
             except LedgerUnavailable as error:
                 self._log.warning("a message cannot be put aside yet", error=str(error), **told)
             except Exception:
-                # Not the ledger's fault but ours: the message stays with the broker, and the others go on.
+                # Our fault, not the ledger's: the message stays with the broker, and the others continue.
                 self._log.exception("a message could not be put aside", **told)
                 return False
             else:
@@ -87,11 +87,11 @@ class DeadLetters:
 
 
 def dead_letter(message: Message, reason: str, now: float) -> DeadLetter:
-    """A message as the ledger keeps it. It always gets the same id."""
+    """Return a message as the ledger keeps it, always with the same id."""
     body = _bytes(message.body)
     headers = _headers(message.headers)
     if not message.errors:
-        headers.pop("compression", None)  # kombu has undone it
+        headers.pop("compression", None)  # kombu has decompressed the body
     content = (message.content_type, message.content_encoding)
     identity = hashlib.sha256(orjson.dumps([content, headers], option=orjson.OPT_SORT_KEYS, default=str))
     identity.update(body)
@@ -110,11 +110,13 @@ def dead_letter(message: Message, reason: str, now: float) -> DeadLetter:
 
 
 def send_again(app: Celery, letter: DeadLetter) -> None:
-    """Send a message as it was. Raises kombu's OperationalError, and ValueError if its body was not kept."""
+    """Send a message unchanged. Raises kombu's OperationalError, and ValueError if its body was not kept."""
     if letter.body is None:
-        raise ValueError(f"it was {letter.row.body_bytes:,} bytes long, which is too long to be kept")
+        raise ValueError(f"its body of {letter.row.body_bytes:,} bytes was too long to keep")
     known = queue_names(app)
-    name = letter.row.queue if letter.row.queue in known else known[0]  # it came under another, or a former, name
+    name = (
+        letter.row.queue if letter.row.queue in known else known[0]
+    )  # it arrived under another, or a former, name
     with app.producer_pool.acquire(block=True) as producer:
         producer.publish(
             letter.body,
@@ -132,10 +134,10 @@ def send_again(app: Celery, letter: DeadLetter) -> None:
 
 
 def fault(message: Message) -> str | None:
-    """Why Celery could not make anything of a message; None: it is the message of a task."""
+    """Return why Celery could not read a message; None: it is a task's message."""
     try:
         payload = message.payload
-    except Exception as error:  # decoders raise what they like
+    except Exception as error:  # decoders may raise anything
         return unreadable(message, error)
     headers = message.headers if isinstance(message.headers, Mapping) else {}
     if "task" in headers:
@@ -147,11 +149,11 @@ def fault(message: Message) -> str | None:
 
 def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str | None:
     if not isinstance(headers["task"], str):
-        return "not a Celery message: the header task is no text"
+        return "not a Celery message: the header task is not a string"
     if headers["task"] == "celery.chunks":  # its own result could not be stored
-        return "celery.chunks is split by its producer: send chunks(...).group()"
+        return "celery.chunks must be split by its producer: send chunks(...).group()"
     if not isinstance(headers.get("id"), str) or not headers["id"]:
-        return "not a Celery message: the header id is missing, or no text"
+        return "not a Celery message: the header id is missing or not a string"
     match payload:
         case [list(), dict(), dict()] | {"args": list()}:
             return None
@@ -159,21 +161,21 @@ def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str 
 
 
 def unreadable(message: Message, error: Exception) -> str:
-    """Why a body cannot be decoded."""
+    """Return why a body cannot be decoded."""
     if isinstance(error, ContentDisallowed):
         return f"the content type {message.content_type!r} is not accepted; send application/json"
     return f"the body is not {message.content_type} in {message.content_encoding}: {type(error).__name__}: {error}"
 
 
 def given_up(message: Message) -> str:
-    """Why RabbitMQ has put a message into its dead-letter queue."""
+    """Return why RabbitMQ moved a message to its dead-letter queue."""
     why = (message.headers or {}).get("x-first-death-reason")
     known = {
-        "delivery_limit": "RabbitMQ gave it up: it was delivered too often without being acknowledged",
+        "delivery_limit": "RabbitMQ dead-lettered it: it was delivered too often without being acknowledged",
         "expired": "it expired in the queue before a worker took it",
         "rejected": "a worker rejected it",
     }
-    return known.get(why or "", f"RabbitMQ gave it up: {why}")
+    return known.get(why or "", f"RabbitMQ dead-lettered it: {why}")
 
 
 def _headers(given: object) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def _headers(given: object) -> dict[str, Any]:
     }
     try:
         encoded = orjson.dumps(kept, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError):  # nested too deeply, no Unicode, integers of more than 64 bits
+    except (TypeError, ValueError):  # nested too deeply, not Unicode, integers of more than 64 bits
         encoded = b""
     if not encoded or len(encoded) > _MOST_HEADERS or b"\\u0000" in encoded:
         return {name: kept[name] for name in ("task", "id") if _is_short(kept.get(name))}
@@ -200,7 +202,7 @@ def _is_short(value: object) -> bool:
 
 
 def _queue(message: Message) -> str:
-    """Where it waited, as far as it tells."""
+    """Return the queue that a message waited in, as far as it shows."""
     before = (message.headers or {}).get("x-first-death-queue")
     return _text(before) or _text(message.delivery_info.get("routing_key")) or QUEUE
 
@@ -210,12 +212,12 @@ def _task_id(message: Message, headers: Mapping[str, Any]) -> str | None:
 
 
 def _text(value: object) -> str | None:
-    """Short text as it is, for a column; anything else is left out."""
+    """Return short text unchanged, for a column; None for anything else."""
     return value if isinstance(value, str) and 0 < len(value) <= 255 and _storable(value) == value else None
 
 
 def _storable(text: str) -> str:
-    """The text without what PostgreSQL cannot hold."""
+    """Return the text without what PostgreSQL cannot store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 

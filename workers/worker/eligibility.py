@@ -1,4 +1,4 @@
-"""Which turns that wait could go on here and now."""
+"""Waiting turns that could run here and now."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from functools import cached_property
 from ops.ledger import Seen
 from workers.hosts.inventory import Hosts, TurnHost, carries
 
-_LIVE_S = 180.0  # since when a host was last seen, that some worker knows for certain
+_LIVE_S = 180.0  # a host seen within this time certainly has a worker
 
 Fleet = Mapping[str, list[Seen]]
 
 
 class Eligibility:
-    """The free slots of all hosts, as one look at the ledger has shown them; a turn that is admitted takes one."""
+    """The free slots of all hosts at one reading of the ledger; each admitted turn takes one."""
 
     def __init__(self, hosts: Hosts, taken: Mapping[str, int], fleet: Callable[[], Fleet], now: float) -> None:
-        """`taken` slots by host; `fleet` looks for the hosts that workers know, and is asked only if need be."""
+        """`taken` counts slots by host; `fleet` returns the hosts of all workers and is called only if needed."""
         self._hosts = hosts
         self._taken = dict(taken)
         self._look = fleet
         self._now = now
 
     def admit(self, place: str) -> bool:
-        """Whether a turn that waits for this place (see `ops.ledger.queue.requirements`) is for this worker, now.
+        """Return whether this worker may take a turn that waits for `place` (see `ops.ledger.queue.requirements`).
 
-        One for a host that only others know is left to them. One for a host that nobody knows is admitted, to be
-        refused, or to be ended once nothing of it can be running any more.
+        Leave turns for hosts of other workers to those. Admit turns for hosts that no worker has: they are
+        refused, or ended once nothing of them can still be running.
         """
         kind, _, what = place.partition(":")
         match kind:

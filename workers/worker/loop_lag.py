@@ -1,4 +1,4 @@
-"""How late the event loop is: what blocks it delays every turn of the worker."""
+"""The lag of the event loop: whatever blocks it delays every turn of the worker."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 
 _PERIOD_S = 0.5
-_WINDOW_S = 15.0  # about what lies between two scrapes
+_WINDOW_S = 15.0  # about one scrape interval
 _SLOW_S = 2.0
 _STUCK_S = 60.0
 
 
 class LoopLag:
-    """A heart that beats on the loop. What it tells may be asked on any thread."""
+    """A heartbeat on the loop. It may be read from any thread."""
 
     def __init__(
         self,
@@ -22,8 +22,8 @@ class LoopLag:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._due_at: float | None = None  # the next beat; None: it has not begun
-        self._worst: tuple[float, float] = (0.0, clock())  # and when that was
+        self._due_at: float | None = None  # when the next beat is due; None: not started
+        self._worst: tuple[float, float] = (0.0, clock())  # the longest lag, and when it was
 
     async def run(self) -> None:
         """Beat until cancelled."""
@@ -33,20 +33,20 @@ class LoopLag:
             self._beaten(self._clock())
 
     def lag_s(self) -> float:
-        """The longest delay within the last seconds, one that goes on included."""
+        """Return the longest delay within the last seconds, including one in progress."""
         worst, at = self._worst
         recent = worst if self._clock() - at <= _WINDOW_S else 0.0
         return max(recent, self._overdue_s())
 
     def slow(self) -> str | None:
-        """Why the worker had better get no more to do."""
+        """Return why the worker should get no more work, if it should not."""
         lag_s = self.lag_s()
         return f"the event loop was {lag_s:.1f} s late" if lag_s > _SLOW_S else None
 
     def stuck(self) -> str | None:
-        """Why the worker had better be started anew."""
+        """Return why the worker should be restarted, if it should."""
         overdue_s = self._overdue_s()
-        return f"the event loop has stood still for {overdue_s:.0f} s" if overdue_s > _STUCK_S else None
+        return f"the event loop has been stuck for {overdue_s:.0f} s" if overdue_s > _STUCK_S else None
 
     def _overdue_s(self) -> float:
         return 0.0 if self._due_at is None else max(0.0, self._clock() - self._due_at)

@@ -11,14 +11,14 @@ from ops.errors import SettingsError
 
 
 def include(app: Celery, modules: Iterable[str], redact: Callable[[str], str]) -> None:
-    """Import the modules, with the application as Celery's current one. Raises SettingsError.
+    """Import the modules with the application as Celery's current one. Raises SettingsError.
 
-    So what they define with `shared_task` or `current_app` are tasks of this worker. `redact` removes secrets from
-    what an import has failed with.
+    Tasks that they define with `shared_task` or `current_app` thereby belong to this worker. `redact` removes
+    secrets from import errors.
     """
     app.set_default()
     for name in modules:
-        app.set_current()  # a module may make an application of its own, which becomes the current one
+        app.set_current()  # a module may create an application, which then becomes the current one
         try:
             import_module(name)
         except Exception as error:

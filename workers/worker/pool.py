@@ -1,4 +1,4 @@
-"""Celery's pool: turns are coroutines, so it only says how many there may be.
+"""Celery's pool: turns are coroutines, so it only limits how many may run.
 
 An operator's own tasks (setting `include`) are executed here, each in a thread.
 """
@@ -26,12 +26,12 @@ class Turns(Protocol):
     """The turns of a worker."""
 
     def resize(self, room: int) -> None:
-        """From now on, there may be so many at a time."""
+        """Set how many may run at a time."""
         ...
 
     @property
     def running(self) -> int:
-        """How many there are."""
+        """Return how many are running."""
         ...
 
     def drain(self) -> None:
@@ -39,15 +39,15 @@ class Turns(Protocol):
         ...
 
     def finish(self) -> None:
-        """The worker stops: wait for its turns, if it is to do so."""
+        """Wait for the turns if a stopping worker should do so."""
         ...
 
 
 class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
-    """Threads for whatever other tasks a worker is given, and the limit of its turns."""
+    """The limit of a worker's turns, and threads for its other tasks."""
 
     turns: ClassVar[Turns]
-    post: ClassVar[Callable[[Callable[[], object]], None]]  # has it called on the thread of Celery's loop
+    post: ClassVar[Callable[[Callable[[], object]], None]]  # calls it on the thread of Celery's loop
     limit: int
     body_can_be_buffer = True
     signal_safe = False
@@ -56,7 +56,7 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
         super().__init__(*args, **kwargs)
         self._places = threading.Condition()
         self._taken = 0
-        signals.worker_process_init.send(sender=None)  # as Celery's other pool that has no processes
+        signals.worker_process_init.send(sender=None)  # as Celery's solo pool does
 
     def on_apply(
         self,
@@ -68,9 +68,9 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
         correlation_id: str | None = None,
         **options: Any,
     ) -> None:
-        """Execute a task in a thread. The end of the process waits for none of them."""
+        """Execute a task in a thread; the process does not wait for it when it exits."""
         if timeout or soft_timeout:
-            log.warning("the time limit of a task that is no turn is not kept", task_id=correlation_id)
+            log.warning("time limits are enforced for turns only", task_id=correlation_id)
         told = self._posting(options["callback"]), self._posting(options["accept_callback"])
         failed = self._posting(options["error_callback"])
 
@@ -80,8 +80,10 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
                 self._taken += 1
             try:
                 apply_target(target, args, kwargs, *told, propagate=BaseException)
-            except BaseException as error:  # the result backend is away, or it has called sys.exit()
-                log.warning("a task that is no turn came to no end", task_id=correlation_id, error=summary(error))
+            except BaseException as error:  # the result backend is down, or the task called sys.exit()
+                log.warning(
+                    "a task other than a turn did not complete", task_id=correlation_id, error=summary(error)
+                )
                 failed(ExceptionInfo())
             finally:
                 with self._places:
@@ -91,48 +93,48 @@ class TurnPool(BasePool):  # type: ignore[misc]  # Celery has no types
         threading.Thread(target=execute, name=f"task {correlation_id}", daemon=True).start()
 
     def _posting(self, callback: Callable[..., object]) -> Callable[..., None]:
-        """Tell Celery on its own thread: it acknowledges messages then, on the connection it reads from."""
+        """Return `callback` deferred to Celery's thread, which acknowledges messages where it reads them."""
         post = type(self).post
         return lambda *args, **kwargs: post(partial(callback, *args, **kwargs))
 
     def on_start(self) -> None:
-        """The worker starts."""
+        """Set the limit when the worker starts."""
         self.turns.resize(self.limit)
 
     def on_stop(self) -> None:
-        """The worker stops. With a second Ctrl-C, in a signal handler: this may interrupt the first call."""
+        """Stop the pool. On a second Ctrl-C, called in a signal handler, and may interrupt the first call."""
         if state.should_terminate:
             self.turns.drain()
         self.turns.finish()
 
     def grow(self, n: int = 1) -> None:
-        """Allow more turns, as `pool_grow` and autoscaling ask for."""
+        """Allow more turns, for `pool_grow` and autoscaling."""
         self.limit += n
         with self._places:
             self._places.notify_all()
         self.turns.resize(self.limit)
 
     def shrink(self, n: int = 1) -> None:
-        """Allow fewer turns. Those that run go on."""
+        """Allow fewer turns. Running turns continue."""
         self.limit = max(self.limit - n, 0)
         self.turns.resize(self.limit)
 
     @property
     def info(self) -> dict[str, Any]:
-        """What `inspect stats` tells."""
+        """Return what `inspect stats` shows."""
         return {**super().info, "turns": self.turns.running}
 
 
 class TurnAutoscaler(Autoscaler):  # type: ignore[misc]  # as above
-    """Sizes the pool by the turns that run; while all its places are taken, more may wait in the ledger."""
+    """Sizes the pool by running turns; while all its places are taken, more may wait in the ledger."""
 
     @property
     def qty(self) -> int:
-        """How many places seem to be wanted."""
+        """Return how many places seem to be needed."""
         running: int = self.pool.turns.running
         return 2 * running if running >= self.processes else running
 
 
 def pool_of(turns: Turns, post: Callable[[Callable[[], object]], None]) -> type[TurnPool]:
-    """Return the pool of a worker with these turns; `post` has something called on the thread of Celery's loop."""
+    """Return the pool of a worker with these turns; `post` schedules a call on the thread of Celery's loop."""
     return type("TurnPool", (TurnPool,), {"turns": turns, "post": post, "__module__": TurnPool.__module__})

@@ -25,13 +25,13 @@ from workers.worker.runtime import Runtime
 from workers.worker.say_command import listen
 from workers.worker.strategy import Strategy
 
-_PATIENCE_S = 2.0  # with Celery, once it was told to stop
+_PATIENCE_S = 2.0  # for Celery, once asked to stop
 
 log = structlog.get_logger(__name__)
 
 
 class CeleryWorker:
-    """One worker process; see `run`."""
+    """One worker process."""
 
     def __init__(self, app: Celery, runtime: Runtime, executor: TaskExecutor, errands: Hub) -> None:
         self._app = app
@@ -43,34 +43,34 @@ class CeleryWorker:
         self._patience.daemon = True
 
     def run(self, name: str, room: int | tuple[int, int], *, alone: bool) -> int:
-        """Work until told to stop; returns the exit status, 0 then. SIGTERM and SIGINT stop it.
+        """Work until stopped by SIGTERM or SIGINT; return the exit status, which is then 0.
 
-        `room` is how many turns at a time, or the most and the least that autoscaling may choose.
-        A process that is nothing but a worker (`alone`) ends within 5 s then, even if the broker does not answer.
+        `room` is the number of turns at a time, or the maximum and minimum for autoscaling.
+        A process that is only a worker (`alone`) then exits within 5 s, even if the broker does not answer.
         """
         self._alone = alone
         self._prepare()
         signals.worker_shutting_down.connect(self._leave)
         worker = self._app.Worker(
             hostname=name,
-            queues=queue_names(self._app)[:1],  # the others have channels of their own
+            queues=queue_names(self._app)[:1],  # the others have their own channels
             pool=pool_of(self._runtime, self._hub.post),
             **({"concurrency": room} if isinstance(room, int) else {"autoscale": room}),
             quiet=True,
             without_gossip=True,
-            without_mingle=True,  # workers here know of each other through the ledger
+            without_mingle=True,  # workers find each other through the ledger
         )
-        self._executor.prepare(name)  # Celery has sent the signals by which instrumentations are set up
+        self._executor.prepare(name)  # after Celery's signals, which set up instrumentations
         with self._runtime:
             try:
                 worker.start()
             except Exception:
                 if not self._told.is_set():
                     raise
-                # kombu cannot give messages back to a broker that is away; they come back by themselves.
-                log.warning("left while the broker was away", exc_info=True)
+                # kombu cannot return messages to a broker that is down; they come back by themselves.
+                log.warning("stopped while the broker was down", exc_info=True)
             self._patience.cancel()
-        return 0 if self._told.is_set() else int(worker.exitcode or 0)  # to Celery, Ctrl-C is a failure
+        return 0 if self._told.is_set() else int(worker.exitcode or 0)  # Celery counts Ctrl-C as a failure
 
     def _prepare(self) -> None:
         definitions.define(self._app, Strategy(self._runtime.admit, self._executor, self._hub))
@@ -82,35 +82,35 @@ class CeleryWorker:
         signals.setup_logging.connect(leave_logging_alone)
         signals.worker_ready.connect(self._start)
         celery_internals.silence()
-        # Celery warns root because of pickle, which is not accepted here.
+        # Celery warns if run as root, because of pickle; it is not accepted here.
         warnings.simplefilter("ignore", SecurityWarning)
 
     def _start(self, **_: object) -> None:
         collect_seldom()
-        # Not before its loop runs: only then is it subscribed to what is broadcast, revokes and pings among it.
+        # Only once its loop runs is it subscribed to broadcasts, including revokes and pings.
         self._hub.post(lambda: log.info("worker is ready"))
 
     def _leave(self, **_: object) -> None:
         again = self._told.is_set()
-        self._told.set()  # first of all: the next signal may interrupt this
-        log.info("worker stops")
+        self._told.set()  # first: the next signal may interrupt this
+        log.info("worker is stopping")
         if again or not self._runtime.finishes:
             self._runtime.drain()
             if self._alone and not self._patience.is_alive():
                 self._patience.start()
         else:
             self._runtime.stop()
-        self._hub.post(lambda: None)  # Celery's loop may sleep for seconds, whatever it was told
+        self._hub.post(lambda: None)  # wake Celery's loop, which may sleep for seconds
 
     def _abandon(self) -> None:
-        """Leave a Celery that does not come to its end, say because a broker does not answer; nothing is lost."""
+        """Exit although Celery does not, e.g. because a broker does not answer; nothing is lost."""
         self._runtime.close()
-        log.warning("left without the broker's answer")
+        log.warning("stopped without the broker's answer")
         os._exit(0)
 
 
 def _leaving(runtime: Runtime) -> type:
-    """A step that tells the runtime whenever the worker stops, also where no signal told it to."""
+    """Return a step that stops the runtime whenever the worker stops, even without a signal."""
 
     class Leave(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
         requires = ("celery.worker.components:Pool",)
@@ -125,7 +125,7 @@ def _leaving(runtime: Runtime) -> type:
 
 
 def _attending(errands: Hub) -> type:
-    """A step that lets Celery's loop be woken."""
+    """Return a step that makes Celery's loop wakeable."""
 
     class Attend(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
         requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -137,7 +137,7 @@ def _attending(errands: Hub) -> type:
 
 
 def leave_logging_alone(**_: object) -> None:
-    """Celery configures logging unless somebody listens to this signal."""
+    """Handle the signal `setup_logging`: without a handler, Celery configures logging."""
     logging.getLogger("celery").setLevel(logging.WARNING)
     logging.getLogger("celery.app.trace").addFilter(_is_no_failed_turn)
     for backend in ("base", "database", "redis"):
@@ -145,11 +145,11 @@ def leave_logging_alone(**_: object) -> None:
 
 
 def _is_no_failed_turn(record: logging.LogRecord) -> bool:
-    """Failed turns have a line of their own in the log, and this one would have an agent's words."""
+    """Drop records of failed turns: those have their own log line, and this one would quote the agent."""
     return not (record.exc_info and isinstance(record.exc_info[1], TurnFailed))
 
 
 def _tells_no_error(record: logging.LogRecord) -> bool:
-    """Not in Celery's words: with the error, it shows what was to be stored, and which turn has failed how."""
+    """Remove the error: it shows the value to be stored, and how the turn failed."""
     record.exc_info = None
     return True

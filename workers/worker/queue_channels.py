@@ -1,8 +1,8 @@
-"""How a worker consumes its second queue, and those after it: each over a channel of its own.
+"""Consumption of a worker's second and further queues, each over its own channel.
 
-With Redis, a channel receives from one queue without ever losing a message (see
-`workers.brokers.redis_transport`). A channel also has its own prefetch count: long tasks in one queue hold up no
-turns in another.
+With Redis, a channel that never loses a message receives from one queue only (see
+`workers.brokers.redis_transport`). A channel also has its own prefetch count, so long tasks in one queue do not
+hold up turns in another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class QueueChannels(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """A step of Celery's consumer, which consumes the first queue itself."""
+    """A step of Celery's consumer, which itself consumes the first queue."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
@@ -28,7 +28,7 @@ class QueueChannels(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ha
         super().__init__(consumer, **kwargs)
 
     def start(self, consumer: Any) -> None:
-        """The consumer is connected."""
+        """Consume the queues, now that the consumer is connected."""
         for name in queue_names(consumer.app)[1:]:
             receiver = consumer.app.amqp.TaskConsumer(
                 consumer.connection.channel(),
@@ -49,12 +49,12 @@ class QueueChannels(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ha
         consumer.qos.callback = set_all
 
     def stop(self, consumer: Any) -> None:
-        """The consumer is leaving, or has lost its connection."""
+        """Close the channels: the consumer is stopping or has lost its connection."""
         for receiver in self._consumers:
             try:
                 receiver.channel.close()
             except (*connection_errors(consumer), *consumer.channel_errors):
-                log.debug("the connection was gone")
+                log.debug("the connection was already lost")
         self._consumers.clear()
 
     shutdown = stop

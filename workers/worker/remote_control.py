@@ -1,7 +1,7 @@
-"""What commands of Celery's remote control do to turns. The ledger has them, so that is where commands act.
+"""Commands of Celery's remote control, applied to turns. The ledger has the turns, so commands act there.
 
-Celery's own `revoke` says at once that a task is revoked, also of one that runs on, or is somebody else's. Here, a
-task is revoked when its turn has been cancelled.
+Celery's own `revoke` reports a task as revoked at once, even if it keeps running or belongs to another worker.
+Here, a task is revoked once its turn has been cancelled.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kombu.utils.functional import maybe_list
 from workers.app import SESSION_TASK, TASK
 
 _NO_RATE_LIMITS = (
-    "turns have no rate limits: limit how many run at a time (slots of hosts, --concurrency), or what they cost "
+    "turns have no rate limits: limit how many run at a time (host slots, --concurrency), or what they cost "
     "(budgets)"
 )
 _NO_OTHER_QUEUES = (
-    "the setting RUNTURN_QUEUES says what workers consume; to have one take no more turns, stop it, because they "
-    "come from the ledger"
+    "the setting RUNTURN_QUEUES defines what workers consume; turns come from the ledger, so stop a worker to "
+    "keep it from taking more"
 )
 
 
@@ -28,16 +28,16 @@ class Turns(Protocol):
     """Turns, wherever they wait or run."""
 
     def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
-        """Have the turns of these tasks cancelled, those that are `running` only if so asked. Returns at once."""
+        """Cancel the turns of these tasks; running ones only if `running`. Returns at once."""
         ...
 
     def revoke_stamped(self, stamps: Mapping[str, object], *, running: bool) -> None:
-        """The same for the tasks with any of these stamps."""
+        """Do the same for tasks with any of these stamps."""
         ...
 
 
 def install(turns: Turns) -> None:
-    """Have this process's worker obey. Commands are called on the thread of Celery's loop."""
+    """Install the commands in this process's worker. They are called on the thread of Celery's loop."""
 
     def revoke(_: Any, task_id: Any, terminate: bool = False, **__: Any) -> dict[str, Any]:
         task_ids = [str(each) for each in maybe_list(task_id) or ()]
@@ -83,16 +83,16 @@ def install(turns: Turns) -> None:
 
 
 def _reply(flagged: str, terminate: bool, meant: Callable[[Any], bool]) -> dict[str, Any]:
-    """Say that tasks are revoked, or which of those that are `meant` run here and cannot be ended."""
+    """Report tasks as revoked, or name those among them (`meant`) that run here and cannot be terminated."""
     at_work = [each for each in list(state.active_requests) if each.type not in (TASK, SESSION_TASK)]
     others = [request.id for request in at_work if terminate and meant(request)]
     if others:
-        return {"error": f"no turns, and so in threads that nobody can end: tasks {', '.join(sorted(others))}"}
+        return {"error": f"tasks {', '.join(sorted(others))} are not turns: their threads cannot be terminated"}
     return {"ok": flagged}
 
 
 def has_any(stamps: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
-    """Whether a task's stamps have a value that is wanted of one of them."""
+    """Return whether any of a task's stamps has a wanted value."""
     return any(
         value in (maybe_list(wanted[name]) or ())
         for name, values in stamps.items()

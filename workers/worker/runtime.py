@@ -1,6 +1,6 @@
-"""Everything one worker process has: the loop that carries all streams, and the turns in hand.
+"""State of one worker process: the event loop that carries all streams, and the running turns.
 
-Celery's thread brings messages in; the work itself happens on one asyncio loop, each turn one coroutine.
+Celery's thread receives messages; the work happens on one asyncio loop, with one coroutine per turn.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from workers.worker.loop_lag import LoopLag
 from workers.worker.scheduler import Scheduler
 
 _THREADS = 8  # for calls to the ledger
-_CLOSE_S = 2.5  # for everything; a worker has 5 s to leave, and Celery needs some of them
+_CLOSE_S = 2.5  # for everything; a worker has 5 s to exit, and Celery needs part of that
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
 class Runtime:
-    """Use as a context manager around Celery's worker. All methods may be called from any thread."""
+    """Context manager around Celery's worker. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Runtime:
         *,
         finishes: bool = False,
     ) -> None:
-        """`finishes`: a worker that is to stop waits for its turns instead of leaving them to the next one."""
+        """`finishes`: when stopped, wait for running turns instead of leaving them to the next worker."""
         self._context = context
         self._tasks = tasks
         self._claim_keeper = claim_keeper
@@ -88,7 +88,7 @@ class Runtime:
         self.close()
 
     def close(self) -> None:
-        """Leave, within seconds: no ledger and no host that does not answer is waited for. Safe to repeat."""
+        """Shut down within seconds, without waiting for an unresponsive ledger or host. Safe to repeat."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -97,7 +97,7 @@ class Runtime:
     def _close(self, countdown: _Countdown) -> None:
         self.drain()
         with contextlib.suppress(TimeoutError):
-            self._scheduling.result(countdown.left_s / 3)  # the rest needs some time, too
+            self._scheduling.result(countdown.left_s / 3)  # leave time for the rest
         self._idle.wait(countdown.left_s / 2)
         self._bounded(self._release(), countdown)
         self._tasks.close(countdown.left_s / 2)
@@ -111,35 +111,35 @@ class Runtime:
         self._thread.join(countdown.left_s)
 
     def stop(self) -> None:
-        """The worker is to stop; safe in a signal handler."""
+        """Stop the worker; safe in a signal handler."""
         if self.finishes:
             self._loop.call_soon_threadsafe(self._scheduler.leave)
         else:
             self.drain()
 
     def drain(self) -> None:
-        """Leave all running turns to the next worker, whatever was said before; safe in a signal handler."""
+        """Leave all running turns to the next worker, even if `finishes`; safe in a signal handler."""
         self._loop.call_soon_threadsafe(self._leave)
 
     def finish(self) -> None:
-        """Celery has stopped: wait for the turns, or for their being left."""
+        """Wait, once Celery has stopped, until all turns have finished or been left; only if `finishes`."""
         if self.finishes:
             self._idle.wait()
 
     def admit(self, arrival: Arrival, done: Callable[[Outcome], None]) -> None:
-        """Record what a message asks for; calls `done` with what is to become of the message."""
+        """Record what a message asks for, then call `done` with what to do with the message."""
         self._on_loop(self._admit(arrival, done))
 
     def revoke(self, task_ids: Iterable[str], *, running: bool) -> None:
-        """See `remote_control.Turns`."""
+        """Cancel the turns of these tasks."""
         self._on_loop(cancel_tasks(self._context, list(task_ids), running=running))
 
     def revoke_stamped(self, stamps: Mapping[str, object], *, running: bool) -> None:
-        """See `remote_control.Turns`."""
+        """Cancel the turns of tasks with any of these stamps."""
         self._on_loop(cancel_stamped(self._context, stamps, running=running))
 
     def hear(self, said: Said) -> Reply | None:
-        """Pass on what a producer says to a turn; returns what it is told at once, None: its agent is not here."""
+        """Pass a producer's message to a turn; return the immediate reply, or None if the agent is not here."""
         run = self._claim_keeper.run_of(said.turn_id)
         reply = run.reply(said) if run is not None else None
         if run is not None and reply is not None and reply.refused is None and reply.outcome is None:
@@ -147,39 +147,39 @@ class Runtime:
         return reply
 
     def resize(self, room: int) -> None:
-        """From now on, there may be so many turns at a time."""
+        """Set how many turns may run at a time."""
         self._room = room
         self._loop.call_soon_threadsafe(self._scheduler.nudge)
 
     @property
     def running(self) -> int:
-        """How many turns there are."""
+        """Return how many turns are running."""
         return len(self._runs)
 
     @property
     def slots(self) -> int:
-        """How many turns there may be at a time."""
+        """Return how many turns may run at a time."""
         return self._room
 
     @property
     def leaving(self) -> bool:
-        """Whether no more turns are taken."""
+        """Return whether the worker has stopped taking turns."""
         return self._scheduler.leaving
 
     def room(self) -> int:
-        """See `scheduler.Starter`."""
+        """Return how many more turns may run."""
         return self._room - self.running
 
     def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
-        """See `scheduler.Starter`."""
+        """Run a turn; return an event that is set once it has taken its slot, or needs none."""
         run = RunTurn(self._context, claim, asked_at)
         self._idle.clear()
         self._runs.add(run)
         self._claim_keeper.keep(run)
         try:
             self._tasks.start(run, lambda: self._on_loop(self._drive(run)))
-        except RuntimeError:  # no more threads: the claim runs out, and the turn comes back
-            log.exception("a turn could not be begun", turn_id=claim.turn_id)
+        except RuntimeError:  # out of threads: the claim expires, and the turn is claimed again
+            log.exception("a turn could not be started", turn_id=claim.turn_id)
             self._ended(run)
         return run.begun
 
@@ -187,7 +187,7 @@ class Runtime:
         self._scheduler.nudge()
 
     def _ended(self, run: RunTurn) -> None:
-        """A turn is not worked on here any more."""
+        """Drop a turn that no longer runs here."""
         run.begun.set()
         self._claim_keeper.drop(run)
         self._runs.discard(run)
@@ -199,7 +199,7 @@ class Runtime:
         done(await self._admission.admit(arrival))
 
     async def _drive(self, run: RunTurn) -> RunOutcome:
-        """The work of a turn's task: the body of `runturn.run_turn` waits for it."""
+        """Do the work of a turn's task; the body of `runturn.run_turn` waits for it."""
         metrics, claim = self._context.metrics, run.claim
         waited_s = None if claim.ready_at is None else max(0.0, self._context.clock() - claim.ready_at)
         try:
@@ -220,13 +220,16 @@ class Runtime:
         self._claim_keeper.leave_all()
 
     async def _release(self) -> None:
-        """Let other workers have what was left, and what could not be left in time, at once."""
+        """Release the claims of turns left, or not left in time, so that other workers get them at once."""
         claims = [*self._left, *self._claim_keeper.claims]
         if claims:
             try:
                 await asyncio.to_thread(self._context.ledger.queue.release, claims, self._context.clock())
             except LedgerUnavailable as error:
-                log.warning("turns that were left are free when their leases have run out", error=str(error))
+                log.warning(
+                    "the claims of turns that were left could not be released; they expire by themselves",
+                    error=str(error),
+                )
 
     def _bounded(self, work: Coroutine[Any, Any, None], countdown: _Countdown) -> None:
         with contextlib.suppress(TimeoutError):
@@ -237,19 +240,19 @@ class Runtime:
 
 
 class _Countdown:
-    """How much of some seconds is left."""
+    """Time left of a given number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
 
     @property
     def left_s(self) -> float:
-        """At least a moment, in which what is ready is done."""
+        """Return the seconds left, but at least a moment, so that ready work completes."""
         return max(self._ends - time.monotonic(), 0.05)
 
 
 async def _cancel_all() -> None:
-    """End whatever else is on this loop."""
+    """Cancel everything else on this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

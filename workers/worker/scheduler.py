@@ -16,27 +16,27 @@ from workers.context import WorkerContext
 from workers.turn.leases import OWNER_TTL_S
 from workers.worker.eligibility import Eligibility
 
-_POLL_S = 1.0  # for turns that have become due, and for slots that other workers have freed
-_AT_ONCE = 50  # a transaction
-_BEGINNING_S = 2.0  # for what was taken to take its slots
+_POLL_S = 1.0  # between checks for due turns and for slots freed by other workers
+_AT_ONCE = 50  # turns per transaction
+_BEGINNING_S = 2.0  # for claimed turns to take their slots
 
 log = structlog.get_logger(__name__)
 
 
 class Starter(Protocol):
-    """What becomes of claims."""
+    """The runner of claimed turns."""
 
     def room(self) -> int:
-        """How many more turns this worker may run."""
+        """Return how many more turns this worker may run."""
         ...
 
     def start(self, claim: Claim, asked_at: float) -> asyncio.Event:
-        """Run a turn; returns what is set when it has taken its slot, or needs none. `asked_at` is monotonic."""
+        """Run a turn; return an event set once it has taken its slot or needs none. `asked_at` is monotonic."""
         ...
 
 
 class Scheduler:
-    """A loop; see `run`."""
+    """The loop that takes turns."""
 
     def __init__(self, context: WorkerContext, owner: str, starter: Starter) -> None:
         self._context = context
@@ -44,24 +44,24 @@ class Scheduler:
         self._starter = starter
         self._nudged = asyncio.Event()
         self._leaving = False
-        self._looked_at = -_POLL_S  # by the monotonic clock
+        self._looked_at = -_POLL_S  # on the monotonic clock
 
     @property
     def leaving(self) -> bool:
-        """Whether no more turns are taken."""
+        """Return whether the scheduler has stopped taking turns."""
         return self._leaving
 
     def nudge(self) -> None:
-        """There may be something to take."""
+        """Check at once for turns to take."""
         self._nudged.set()
 
     def leave(self) -> None:
-        """Take no more. What is being taken just now is still started, to be let go of in order."""
+        """Take no more turns. Those being taken now still start, so that they are released in order."""
         self._leaving = True
         self._nudged.set()
 
     async def run(self) -> None:
-        """Take turns until told to leave."""
+        """Take turns until `leave` is called."""
         while not self._leaving:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._nudged.wait(), _POLL_S)
@@ -74,11 +74,11 @@ class Scheduler:
                 log.warning("no turns can be taken", error=str(error))
                 await asyncio.sleep(_POLL_S)
             except Exception:
-                log.exception("taking turns failed")  # without this loop, this worker would take no turn again
+                log.exception("taking turns failed")  # without this loop, the worker would never take a turn again
                 await asyncio.sleep(_POLL_S)
 
     async def _take(self, limit: int) -> bool:
-        """Take up to so many turns; returns whether there may be more."""
+        """Take up to `limit` turns; return whether there may be more."""
         if limit <= 0:
             return False
         context = self._context
@@ -87,7 +87,7 @@ class Scheduler:
         return await self._claim(vacancies.admit, limit) == limit
 
     async def _end_cancelled(self) -> None:
-        """Without any room, take only turns that were cancelled while they waited: they are over at once."""
+        """Without room, take only turns that were cancelled while waiting: they finish at once."""
         now = self._context.monotonic()
         if not self._leaving and self._starter.room() <= 0 and now - self._looked_at >= _POLL_S:
             self._looked_at = now
@@ -99,7 +99,7 @@ class Scheduler:
         claims = await asyncio.to_thread(context.ledger.queue.take, self._owner, admits, now, OWNER_TTL_S, limit)
         beginning = [asyncio.create_task(self._starter.start(claim, asked_at).wait()) for claim in claims]
         if beginning:
-            # The next look must see their slots taken.
+            # The next check must see their slots taken.
             await asyncio.wait(beginning, timeout=_BEGINNING_S)
             for waiting in beginning:
                 waiting.cancel()

@@ -1,8 +1,8 @@
-"""How a worker receives turns' messages: Celery's strategy for the tasks of `workers.app`.
+"""Reception of turns' messages: Celery's strategy for the tasks of `workers.app`.
 
-Celery hands a message to a pool and acknowledges it when the task has ended. Here a message only brings the news
-of a turn: it is acknowledged as soon as the ledger has that, within milliseconds, and never matters again. So no
-timeout of a broker can hit a turn that runs, however long that takes, and a copy of a message does no harm.
+Celery hands a message to a pool and acknowledges it when the task has ended. Here a message only announces a turn:
+it is acknowledged as soon as the ledger has the turn, within milliseconds, and never matters again. So no broker
+timeout can hit a running turn, however long it takes, and a duplicate message does no harm.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ log = structlog.get_logger(__name__)
 
 
 class Strategy:
-    """The strategy; Celery calls it with the task, its application and the consumer at each connection."""
+    """The strategy; Celery calls it with the task, its application and the consumer on each connection."""
 
     def __init__(self, admit: Admit, executor: TaskExecutor, hub: Hub) -> None:
-        """`admit` calls back, from any thread, with what is to become of the message."""
+        """`admit` calls back, from any thread, with what to do with the message."""
         self._admit = admit
         self._executor = executor
         self._hub = hub
-        self._in_hand: set[ShownRequest] = set()  # Celery refers to them weakly
+        self._in_hand: set[ShownRequest] = set()  # Celery holds only weak references
 
     def __call__(self, task: Any, app: Celery, consumer: Any) -> Callable[..., None]:
-        """Return what takes messages from now on."""
+        """Return the function that receives messages from now on."""
         self._executor.consumer = consumer
 
         def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
@@ -75,7 +75,7 @@ class Strategy:
             expires=request.expires and request.expires.isoformat(),
         )
         self._in_hand.add(request)
-        state.reserved_requests.add(request)  # as Celery notes what it holds
+        state.reserved_requests.add(request)  # as Celery records what it holds
         self._admit(
             arrival,
             lambda outcome: self._hub.post(lambda: self._done(consumer, request, outcome)),
@@ -90,7 +90,7 @@ class Strategy:
             case Unreadable(reason):
                 consumer.bury(request.message, reason)
             case LeftAlone():
-                pass  # the broker gives it to the next worker
+                pass  # the broker delivers it to the next worker
 
 
 def _arrival(app: Celery, request: ShownRequest) -> Arrival:

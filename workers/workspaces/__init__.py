@@ -1,1 +1,1 @@
-"""Workspaces that turns bring along."""
+"""Workspaces that turns bring."""

@@ -1,4 +1,4 @@
-"""What comes back from a workspace: a patch and chosen files, as they stand in a result."""
+"""Collects a patch and chosen files from a workspace, as they appear in a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_FILES = 1000
 
 
 async def collected(host: Host, place: Place, wanted: Collect, redactor: Redactor) -> Collected:
-    """Read it from the host, without secrets. What cannot be read is a `problem`. Raises HostUnreachable."""
+    """Collect from the host, without secrets. Report what cannot be read as `problem`. Raises HostUnreachable."""
     gathering = _Gathering(host, place, wanted, redactor)
     steps = (wanted.patch, gathering.take_patch), (wanted.files, gathering.take_files)
     for take in (take for asked, take in steps if asked):
@@ -30,7 +30,7 @@ async def collected(host: Host, place: Place, wanted: Collect, redactor: Redacto
 
 
 class _Gathering:
-    """What there is so far, and how much room is left."""
+    """A collection in progress, and the bytes it has left."""
 
     def __init__(self, host: Host, place: Place, wanted: Collect, redactor: Redactor) -> None:
         self.problem: str | None = None
@@ -54,7 +54,7 @@ class _Gathering:
         text = self._clean(_whole_lines(data) if self._truncated else data)
         self._patch = text.decode(errors="replace")
         if "\N{REPLACEMENT CHARACTER}" in self._patch and "\N{REPLACEMENT CHARACTER}".encode() not in text:
-            self.problem = "the patch holds text that is not UTF-8, which was replaced: it does not apply as it is"
+            self.problem = "the patch contains text that is not UTF-8, which was replaced: it does not apply as is"
 
     async def take_files(self) -> None:
         names, complete = await list_files(self._host, self._place)
@@ -88,7 +88,7 @@ class _Gathering:
 
 
 def _whole_lines(data: bytes) -> bytes:
-    """Up to the last line's end: what a cut leaves of a secret would not be known for one."""
+    """Return the complete lines: part of a secret in a cut line would not be recognised."""
     return data[: data.rfind(b"\n") + 1]
 
 

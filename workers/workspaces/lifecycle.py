@@ -1,7 +1,7 @@
-"""The workspace that a turn brings: made before its agent starts, collected when it has ended, removed in the end.
+"""The workspace that a turn brings: created before its agent starts, collected after it exits, removed in the end.
 
-It lies on the attempt's host, in a directory named after the turn, so that a later attempt and another worker find
-it again. The ledger is told of it before the agent starts, and has the result before it is removed.
+It is on the attempt's host, in a directory named after the turn, so that later attempts and other workers find it.
+The ledger records it before the agent starts, and has the result before it is removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class Workspaces:
-    """Of one claimed turn. Turns that bring none are left alone."""
+    """Workspaces of one claimed turn. Does nothing for turns that bring none."""
 
     def __init__(self, context: WorkerContext, claim: Claim, ledger_call: LedgerCalls) -> None:
         self._context = context
@@ -46,24 +46,24 @@ class Workspaces:
         self._stopped = False
         self._collected: Collected | None = None
         made = [attempt for attempt in claim.attempts if attempt.workspace is not None]
-        self._hosts = [attempt.host for attempt in claim.attempts]  # where there may be something to be removed
+        self._hosts = [attempt.host for attempt in claim.attempts]  # where there may be something to remove
         self._at: tuple[str, str] | None = (made[-1].host, made[-1].workspace or "") if made else None
         if not self._request.brings_workspace and claim.last is not None:
             self._at = (claim.last.host, self._request.workspace)
 
     @property
     def ready(self) -> bool:
-        """Whether the open attempt has its workspace, so that its agent may have been started."""
+        """True if the open attempt has its workspace, so that its agent may have been started."""
         attempt = self._claim.open
         return not self._request.brings_workspace or (attempt is not None and attempt.workspace is not None)
 
     async def check(self) -> None:
-        """Raise InvalidRequest if the turn may not have what it wants to bring."""
+        """Raise InvalidRequest if the turn may not bring its mounts."""
         if self._request.mounts:
             await asyncio.to_thread(check_mounts, self._request.mounts, self._context.settings.mount_roots)
 
     async def bring(self, attempt: Attempt, host: TurnHost) -> TurnRequest:
-        """The request in its workspace, which is made on the host unless it was. Raises TurnError, Detached."""
+        """Return the request in its workspace, created on the host if needed. Raises TurnError, WorkerStopping."""
         if not self._request.brings_workspace:
             self._at = (attempt.host, self._request.workspace)
             return self._request
@@ -76,18 +76,18 @@ class Workspaces:
         return self._request.working_in(path)
 
     def stop(self) -> None:
-        """Make it no further, or not at all: what there is of it is a draft."""
+        """Stop creating it, or do not begin: what exists of it is a draft."""
         self._stopped = True
         if self._making is not None:
             self._making.cancel()
 
     async def collect(self, host: TurnHost, redactor: Redactor) -> None:
-        """Read what the result is to have of it, once the agent has ended. Raises HostUnreachable."""
+        """Collect what the request wants of it, once the agent has exited. Raises HostUnreachable."""
         if self._request.collect is not None:
             self._collected = await collected(host.host, self._place(host), self._request.collect, redactor)
 
     async def complete(self, result: TurnResult) -> TurnResult:
-        """The result, with what the turn brings home."""
+        """Return the result with the kept workspace and what was collected."""
         if self._at is None:
             return result
         host, path = self._at
@@ -97,14 +97,14 @@ class Workspaces:
         return result.model_copy(update={"workspace": kept, "collected": self._collected})
 
     async def _kept(self, path: str) -> bool:
-        """Whether later turns find it there: this turn's own, or one that an earlier turn has brought."""
+        """Return whether later turns find it there: this turn's own, or one that an earlier turn brought."""
         if self._request.brings_workspace or not was_made(path):
             return self._request.keep_workspace
         made = await self._ledger_call(self._context.ledger.workspaces.made, PurePosixPath(path).parent.name)
         return made is not None and made.kept and made.path == path
 
     async def remove(self) -> None:
-        """Remove it where it is not to be kept. What cannot be reached now is found when its host is tidied."""
+        """Remove it unless the request keeps it. If its host is unreachable now, host cleanup finds it later."""
         if not self._request.brings_workspace:
             return
         keep = self._at[0] if self._at is not None and self._request.keep_workspace else None
@@ -114,14 +114,14 @@ class Workspaces:
                 await tolerant(remove_workspace(host.host, host.made(self._claim.turn_id)), None)
 
     def _place(self, host: TurnHost) -> Place:
-        """Where its workspace lies: this turn's own, or that of an earlier one, which was kept."""
+        """Return where its workspace is: this turn's own, or an earlier turn's that was kept."""
         if self._request.brings_workspace:
             return host.made(self._claim.turn_id)
         made = PurePosixPath(self._request.workspace).parent
         return Place(str(made.parent), made.name)
 
     async def _collected_late(self, host: TurnHost) -> Collected:
-        """Of a turn whose agent nobody has followed to its end."""
+        """Collect for a turn whose agent was not followed to its end."""
         try:
             await self.collect(host, self._redactor())
         except (HostError, TurnError) as fault:
@@ -129,15 +129,18 @@ class Workspaces:
         return self._collected or Collected()
 
     def _redactor(self) -> Redactor:
-        """Of all secrets that an agent of this turn can have been given. Raises TurnError if that is not known."""
-        assert self._at is not None  # noqa: S101 - an agent was somewhere
+        """Return a redactor of all secrets that an agent of this turn can have received.
+
+        Raise TurnError if they cannot be determined.
+        """
+        assert self._at is not None  # noqa: S101 - an agent has run
         adapter = self._context.registry.get(self._request.agent)
         command = adapter.build(self._request.working_in(self._at[1]), Session("", resume=False))
         known = self._context.secrets.and_of_environment(self._context.environ)
         return known.and_of_environment(command.env).and_of_files(command.files)
 
     async def _make(self, attempt: Attempt, host: TurnHost) -> str:
-        """Make it in time, unless told to stop."""
+        """Create it in time, unless stopped."""
         if self._stopped:
             raise WorkerStopping
         self._making = asyncio.create_task(self._made(host))
@@ -175,5 +178,5 @@ class Workspaces:
     def _too_late(self) -> TurnError:
         deadline = self._request.deadline_at
         if deadline is not None and self._context.clock() >= deadline:
-            return errors.DeadlineExceeded("the deadline passed while its workspace was made")
-        return errors.TurnTimeout("its workspace was not made within turn_timeout_ms")
+            return errors.DeadlineExceeded("the deadline passed while its workspace was being created")
+        return errors.TurnTimeout("its workspace was not created within turn_timeout_ms")

@@ -1,4 +1,4 @@
-"""The files of this machine that a turn brings: which ones, and whether it may have them."""
+"""Files of this machine that a turn brings: which ones, and whether it may."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from adapters.errors import InvalidRequest
 from adapters.protocol.workspace import HostMount, matcher
 from remote.tar_stream import Entry
 
-_MOST = 1_000_000  # entries of one mount: links that lead to links of directories multiply without end
+_MOST = 1_000_000  # entries of one mount: links to directories that contain links multiply without end
 
 
 def check_mounts(mounts: Sequence[HostMount], roots: Sequence[Path]) -> None:
-    """Raise InvalidRequest, with the field named, unless all of these are there and lie below one of the roots."""
+    """Raise InvalidRequest, naming the field, unless every mount exists and is below one of the roots."""
     allowed = _Allowed.of(roots)
     for index, mount in enumerate(mounts):
         allowed.real(mount.host_path, f"mounts.{index}.host_path")
 
 
 def chosen(mounts: Sequence[HostMount], roots: Sequence[Path]) -> list[Entry]:
-    """All that is to be copied. Raises InvalidRequest, with the field named, if it is not allowed or too much."""
+    """Return everything to copy. Raise InvalidRequest, naming the field, if it is not allowed or too much."""
     allowed = _Allowed.of(roots)
     entries: list[Entry] = []
     for index, mount in enumerate(mounts):
@@ -42,7 +42,7 @@ def chosen(mounts: Sequence[HostMount], roots: Sequence[Path]) -> list[Entry]:
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """The directories that mounts may come from, by where they really are."""
+    """Directories that mounts may come from, as real paths."""
 
     roots: tuple[str, ...]
 
@@ -51,27 +51,27 @@ class _Allowed:
         return cls(tuple(os.path.realpath(root) for root in roots))
 
     def real(self, path: str, field: str) -> str:
-        """Where a path really leads. Raises InvalidRequest if that is nowhere, or not allowed."""
+        """Return the real path. Raise InvalidRequest if it does not exist or is not allowed."""
         if not self.roots:
-            text = "this worker allows no mounts: its operator has to name their directories in mount_roots"
+            text = "this worker allows no mounts: its operator must list allowed directories in mount_roots"
             raise InvalidRequest(text, field=field)
         real = os.path.realpath(path)
         if not any(os.path.commonpath([root, real]) == root for root in self.roots):
-            leads = f"{path} leads to {real}, which" if real != path else path
-            text = f"{leads} lies in none of the worker's mount_roots ({', '.join(self.roots)})"
+            leads = f"{path} resolves to {real}, which" if real != path else path
+            text = f"{leads} is in none of the worker's mount_roots ({', '.join(self.roots)})"
             raise InvalidRequest(text, field=field)
         try:
             Path(real).stat()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise InvalidRequest(f"{path} does not exist on the worker's machine", field=field) from error
         except OSError as error:
-            text = f"{path} cannot be looked at on the worker's machine: {error.strerror}"
+            text = f"{path} is not accessible on the worker's machine: {error.strerror}"
             raise InvalidRequest(text, field=field) from error
         return real
 
 
 class _Walk:
-    """Over all that one mount brings."""
+    """Walk over everything that one mount brings."""
 
     def __init__(self, mount: HostMount, allowed: _Allowed, field: str) -> None:
         self._mount = mount
@@ -79,10 +79,10 @@ class _Walk:
         self._field = field
         self._included = matcher(mount.include_glob)
         self._excluded = matcher(mount.exclude_glob)
-        self._within: list[str] = []  # the real directories that it is in just now
+        self._within: list[str] = []  # real directories on the current path
 
     def entries(self) -> Iterator[Entry]:
-        """In order of their names. What is neither a file nor a directory is left out."""
+        """Yield entries in order of their names; omit anything that is neither a file nor a directory."""
         source = self._allowed.real(self._mount.host_path, f"{self._field}.host_path")
         try:
             yield from self._entries(source, "", Path(self._mount.host_path).name)
@@ -94,7 +94,7 @@ class _Walk:
             raise InvalidRequest(text, field=f"{self._field}.host_path") from error
 
     def _entries(self, source: str, below: str, name: str) -> Iterator[Entry]:
-        """Of a real path; `below` is where it is within the mount, and `name` what globs know it by."""
+        """Yield entries of a real path; `below` is its path within the mount, `name` the name that globs match."""
         status = os.lstat(source)
         if stat.S_ISDIR(status.st_mode):
             yield from self._directory(source, below)
@@ -104,7 +104,7 @@ class _Walk:
 
     def _directory(self, source: str, below: str) -> Iterator[Entry]:
         if source in self._within:
-            return  # a link to a directory that it is in
+            return  # a link to one of its parent directories
         if not below or self._wanted(below):
             yield Entry(self._target(below), None)
         self._within.append(source)

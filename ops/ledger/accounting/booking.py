@@ -1,4 +1,4 @@
-"""What attempts used: booked once each, together with the running totals."""
+"""Booking of what attempts used: once each, together with the running totals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ops.ledger.database import upsert
 from ops.ledger.models import AttemptEnd
 from ops.ledger.schema import TOKEN_KINDS, attempts, failure_totals, model_totals, outcome_totals, usage
 
-# Made once, as in `rows`.
+# Built once, as in `rows`.
 _END_ONCE = (
     attempts.update()
     .where(
@@ -48,7 +48,10 @@ COMPLETED = "completed"  # the outcome of an attempt that did not fail
 
 
 def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, now: float) -> bool:
-    """Book an attempt of a turn that is locked. Its end is written first: it can be written only once."""
+    """Book an attempt of a locked turn. Return False if it already was.
+
+    Its end is written first: it can be written only once.
+    """
     end = {
         "ended_at": now,
         "outcome": ended.outcome,
@@ -69,7 +72,7 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
 
 
 def enter(connection: Connection, turn_id: str, attempt: int, agent: str, used: Usage) -> None:
-    """Write down what an attempt used, and add it to the totals."""
+    """Record what an attempt used, and add it to the totals."""
     observed = used.source.observed
     for model, amount in sorted(used.by_model.items()):  # sorted: two bookings lock totals in one order
         row = {"turn_id": turn_id, "attempt": attempt, "model": model, "observed": observed}
@@ -78,7 +81,7 @@ def enter(connection: Connection, turn_id: str, attempt: int, agent: str, used: 
 
 
 def known_cost(used: Usage) -> int:
-    """What is known of the cost, in nano dollars: models without a price are left out."""
+    """Return the known cost in nano dollars: models without a price are left out."""
     return sum(nano(amount.cost_usd) or 0 for amount in used.by_model.values())
 
 
@@ -109,7 +112,7 @@ def _sum_of_costs(old: Any, new: Any) -> ColumnElement[int]:
 def count_failure(
     connection: Connection, agent: str, version: str | None, outcome: str, used: Usage, now: float
 ) -> None:
-    """Add what an attempt that did not complete used to what was spent in vain. Estimates are left out."""
+    """Add what an attempt that did not complete used to the failure totals. Estimates are left out."""
     if not used.source.observed or not used.tokens.total:
         return
     key = {"agent": agent, "agent_version": version or "", "outcome": outcome}
@@ -125,7 +128,7 @@ def count_failure(
 
 
 def count_outcome(connection: Connection, agent: str, outcome: str) -> None:
-    """Add a turn to its agent's outcomes."""
+    """Count a turn among its agent's outcomes."""
     connection.execute(_count_up(connection.dialect.name), {"agent": agent, "outcome": outcome, "turns": 1})
 
 
@@ -138,7 +141,7 @@ def _count_up(dialect: str) -> Any:
 
 
 def usage_of(connection: Connection, turn_id: str) -> dict[int, Usage]:
-    """What each ended attempt of a turn used, by attempt."""
+    """Return what each ended attempt of a turn used, by attempt."""
     rows = connection.execute(_BOOKED, {"of_turn": turn_id}).mappings()
     return {
         attempt: Usage(_by_model(booked), UsageSource(name), complete)
@@ -147,7 +150,7 @@ def usage_of(connection: Connection, turn_id: str) -> dict[int, Usage]:
 
 
 def _by_model(rows: Iterable[RowMapping]) -> dict[str, ModelUsage]:
-    """The usage of an attempt; one that used nothing has a single row, without a model."""
+    """Return an attempt's usage by model; one that used nothing has a single row, without a model."""
     return {
         row["model"]: ModelUsage(Tokens(**{kind: row[kind] for kind in TOKEN_KINDS}), dollars(row["cost_nano"]))
         for row in rows

@@ -1,13 +1,12 @@
-"""What turns with a label may cost in a period, and what they have cost in the running one.
+"""Budgets: what turns with a label may cost in a period, and what they have cost in the current one.
 
-An attempt reserves before it starts, and is refused where spent + reserved + its own reservation would pass the
-limit. When its end is booked, the reservation goes, and what it cost counts, in the period in which it ended.
-What is known of a cost counts, be it observed or an estimate: money was spent. Tokens without a price count
-nothing, for nobody knows what they cost. Late usage takes the place of what was counted, unless that period is
-over.
+An attempt reserves before it starts, and is refused if spent + reserved + its own reservation would exceed the
+limit. When its end is booked, its cost replaces the reservation, and counts in the period in which it ended.
+Known costs count, observed or estimated: the money was spent. Tokens without a price count nothing, as their cost
+is unknown. Late usage replaces what was counted, unless that period is over.
 
-A budget's row holds the sums of the running period only: looking them up is one row, and none are left behind.
-Who changes them holds the row. Rows are locked in the order of their keys, and after turns, attempts, slots and
+A budget's row has the sums of the current period only: a lookup reads one row, and no old rows accumulate.
+Changing the sums requires a lock on the row. Rows are locked in key order, and after turns, attempts, slots and
 totals: no advisory lock may come later.
 """
 
@@ -24,11 +23,11 @@ from ops.ledger.accounting.money import dollars, nano
 from ops.ledger.accounting.periods import Period
 from ops.ledger.schema import attempts, budget_reservations, budgets, turn_labels, usage
 
-_MOST_USD = 1e9  # above any limit, and within what the database counts
-_POSTGRESQL_LOCK = 0x627564676574  # "budget": any number does that nobody else uses
+_MOST_USD = 1e9  # above any limit, and within the database's integers
+_POSTGRESQL_LOCK = 0x627564676574  # "budget": any number not used elsewhere
 _KEY = (budgets.c.name, budgets.c.value, budgets.c.period)
 
-# Made once, as in `rows`.
+# Built once, as in `rows`.
 _OF_LABELS = (
     sa.select(budgets)
     .join(turn_labels, sa.and_(turn_labels.c.name == budgets.c.name, turn_labels.c.value == budgets.c.value))
@@ -39,7 +38,7 @@ _OF_LABELS = (
 
 
 class BudgetKey(NamedTuple):
-    """Which budget: that of the turns with the label name=value, for a period."""
+    """Key of a budget: the label name=value of its turns, and a period."""
 
     name: str
     value: str
@@ -51,20 +50,20 @@ class BudgetKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What turns with a label may cost in a period, and where that stands. Money in US dollars."""
+    """What turns with a label may cost in a period, and its current sums. Money in US dollars."""
 
     name: str
     value: str
     period: Period
     limit_usd: float
-    reserve_usd: float  # by an attempt whose request has no max_cost_usd
-    spent_usd: float  # by attempts that ended in the running period
-    reserved_usd: float  # by attempts that are open
-    resets_at: float | None  # when the next period begins; None: never
+    reserve_usd: float  # per attempt whose request has no max_cost_usd
+    spent_usd: float  # by attempts that ended in the current period
+    reserved_usd: float  # by open attempts
+    resets_at: float | None  # start of the next period; None: never
 
     @property
     def key(self) -> BudgetKey:
-        """Which one it is."""
+        """The budget's key."""
         return BudgetKey(self.name, self.value, self.period)
 
 
@@ -73,7 +72,7 @@ class OverBudget:
     """The attempt might cost more than is left."""
 
     budget: Budget
-    wanted_usd: float  # what it would have reserved
+    wanted_usd: float  # the reservation it would need
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +93,12 @@ class _Account:
         return BudgetKey(self.name, self.value, self.period)
 
     def at(self, now: float) -> _Account:
-        """With nothing spent, if a new period has begun. None begins again, whatever a slow clock says."""
+        """Return the account, with nothing spent if a new period has begun. A slow clock restarts no period."""
         start = self.period.start(now)
         return replace(self, period_start=start, spent_nano=0) if start > self.period_start else self
 
     def ended(self, ended_at: float, cost_nano: int, released_nano: int) -> _Account:
-        """After the end of an attempt; one that ended in an earlier period costs this one nothing."""
+        """Return the account after an attempt's end; one that ended in an earlier period adds no cost."""
         account = self.at(ended_at)
         cost = cost_nano if ended_at >= account.period_start else 0
         return replace(
@@ -107,15 +106,15 @@ class _Account:
         )
 
     def wants(self, max_cost_usd: float | None) -> int:
-        """What an attempt reserves."""
+        """Return what an attempt reserves."""
         return self.reserve_nano if max_cost_usd is None else nano(min(max_cost_usd, _MOST_USD))
 
     def has_room(self, wanted_nano: int) -> bool:
-        """Whether an attempt may reserve so much."""
+        """Return True if an attempt may reserve this amount."""
         return self.spent_nano + self.reserved_nano + wanted_nano <= self.limit_nano
 
     def record(self) -> Budget:
-        """For others to read."""
+        """Return the account as a public record."""
         return Budget(
             *self.key,
             limit_usd=dollars(self.limit_nano),
@@ -129,7 +128,7 @@ class _Account:
 def reserve(connection: Connection, request: TurnRequest, attempt: int, now: float) -> OverBudget | None:
     """Reserve for an attempt that is about to begin, in all budgets of its turn or in none."""
     if not request.labels:
-        return None  # most turns of many fleets: they need not ask
+        return None  # most turns of many fleets: no query needed
     accounts = [account.at(now) for account in _locked(connection, request.turn_id)]
     for account in accounts:
         wanted = account.wants(request.max_cost_usd)
@@ -143,9 +142,9 @@ def reserve(connection: Connection, request: TurnRequest, attempt: int, now: flo
 
 
 def settle(connection: Connection, turn_id: str, attempt: int, cost_nano: int, ended_at: float) -> None:
-    """Count what an attempt cost in place of what it had reserved. To be called once, at its end.
+    """Replace what an attempt had reserved with what it cost. Call it once, at the attempt's end.
 
-    Its usage is written before, see `put`.
+    Write its usage first: see `_add`.
     """
     accounts = _locked(connection, turn_id)
     if not accounts:
@@ -154,18 +153,18 @@ def settle(connection: Connection, turn_id: str, attempt: int, cost_nano: int, e
     rows = connection.execute(sa.select(budget_reservations).where(ours)).mappings()
     released = {BudgetKey(row["name"], row["value"], row["period"]): row["amount_nano"] for row in rows}
     connection.execute(budget_reservations.delete().where(ours))
-    for account in accounts:  # one that was set after the start may have no reservation
+    for account in accounts:  # a budget set after the start may have no reservation
         _store(connection, account.ended(ended_at, cost_nano, released.get(account.key, 0)))
 
 
 def correct(connection: Connection, turn_id: str, more_nano: int, ended_at: float) -> None:
-    """Count late usage of an attempt that ended then: what it cost more, or less, than was counted."""
+    """Count late usage of an attempt that ended at `ended_at`: the difference from what was counted."""
     for account in _locked(connection, turn_id):
         _store(connection, account.ended(ended_at, more_nano, 0))
 
 
 def put(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: int, now: float) -> Budget:
-    """Set a budget; a new one counts what the running period has cost so far, and reserves for open attempts."""
+    """Set a budget; a new one counts what the current period has cost so far, and reserves for open attempts."""
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
     changed = budgets.update().where(_is(key)).values(limit_nano=limit_nano, reserve_nano=reserve_nano)
@@ -176,10 +175,10 @@ def put(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: i
 
 
 def _add(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: int, now: float) -> None:
-    """A new budget: every end of an attempt is either seen here, or sees it.
+    """Insert a new budget: every end of an attempt either is counted here, or finds the budget.
 
-    Whoever books usage has written to `attempts` before, and looks for budgets after. One that begins at this very
-    moment may reserve nothing; what it costs counts.
+    Booking usage writes to `attempts` first, and looks up budgets afterwards. An attempt that begins at this very
+    moment may reserve nothing; its cost counts.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("LOCK TABLE attempts IN SHARE MODE"))
@@ -203,12 +202,12 @@ def _add(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: 
 
 
 def remove(connection: Connection, key: BudgetKey) -> bool:
-    """Remove a budget; False: there is none."""
+    """Remove a budget. Return False if there is none."""
     return connection.execute(budgets.delete().where(_is(key))).rowcount == 1
 
 
 def all_of(connection: Connection, now: float) -> list[Budget]:
-    """All budgets, by their labels."""
+    """Return all budgets, ordered by label."""
     return [account.at(now).record() for account in _accounts(connection, sa.true())]
 
 
@@ -218,7 +217,7 @@ def _accounts(connection: Connection, condition: ColumnElement[bool]) -> list[_A
 
 
 def _locked(connection: Connection, turn_id: str) -> list[_Account]:
-    """The budgets of a turn's labels, held until the transaction ends."""
+    """Return the budgets of a turn's labels, locked until the transaction ends."""
     rows = connection.execute(_OF_LABELS, {"of_turn": turn_id}).mappings()
     return [_account(row) for row in rows]
 

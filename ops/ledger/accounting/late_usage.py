@@ -1,4 +1,4 @@
-"""Usage that is read after its attempt was booked, because the attempt's host was out of reach till then."""
+"""Usage read after its attempt was booked, because the attempt's host was unreachable until then."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = ("turn_id", "attempt", "host", "session_id", "resume", "ended_at", "o
 
 @dataclass(frozen=True, slots=True)
 class SpoolRow:
-    """The attempt that a spool belongs to."""
+    """The attempt a spool belongs to."""
 
     turn_id: str
     attempt: int
@@ -32,30 +32,30 @@ class SpoolRow:
     agent: str
     session_id: str | None
     resume: bool
-    ended_at: float | None  # None: open, the spool is still to be read
+    ended_at: float | None  # None: open, the spool is yet to be read
     outcome: str | None
-    usage_observed: bool  # False: open, or booked with an estimate or nothing, to be amended
-    # Given if the usage is to be amended, unless only a newer runturn can read it: for the command, which names
+    usage_observed: bool  # False: open, or booked with an estimate or nothing and needs amending
+    # Set if the usage needs amending, unless only a newer runturn can read it: the command built from it names
     # session files.
     request: TurnRequest | None
     owner: str | None  # of the turn
     owner_expires: float | None
-    workspace: str | None = None  # that was made for it
+    workspace: str | None = None  # made for it
 
     def owned(self, now: float) -> bool:
-        """Whether somebody works on the turn, as far as is known: the lease is not over."""
+        """Return True if a worker owns the turn and its lease has not expired."""
         return self.owner is not None and self.owner_expires is not None and self.owner_expires > now
 
     @property
     def unreadable(self) -> bool:
-        """Whether its usage is to be amended, and its request is none that this runturn can read."""
+        """True if the usage needs amending, but this runturn cannot read the request."""
         return self.ended_at is not None and not self.usage_observed and self.request is None
 
 
 def by_spool(connection: Connection, spool_ids: Collection[str]) -> dict[str, SpoolRow]:
-    """The attempts that these spools belong to; those that are missing are not known to this ledger."""
+    """Return the attempts these spools belong to; spools that this ledger does not record are left out."""
     columns = [attempts.c[name] for name in ("spool_id", *_COLUMNS)]
-    request = sa.case((_ESTIMATED, turns.c.request)).label("request")  # up to 10 MB: only where it is needed
+    request = sa.case((_ESTIMATED, turns.c.request)).label("request")  # up to 10 MB: only where needed
     owner = (turns.c.owner, turns.c.owner_expires)
     query = sa.select(*columns, turns.c.agent, *owner, _OBSERVED.label("observed"), request)
     query = query.join_from(attempts, turns).where(attempts.c.spool_id.in_(spool_ids))
@@ -73,7 +73,7 @@ def by_spool(connection: Connection, spool_ids: Collection[str]) -> dict[str, Sp
 
 
 def _readable(request: str | None) -> TurnRequest | None:
-    """A stored request. One that only a newer runturn can read must not hide the other spools."""
+    """Return a stored request, if readable: one of a newer runturn must not hide the other spools."""
     try:
         return TurnRequest.model_validate_json(request) if request else None
     except ValidationError:
@@ -81,11 +81,11 @@ def _readable(request: str | None) -> TurnRequest | None:
 
 
 def amend(connection: Connection, turn_id: str, attempt: int, observed: Usage) -> bool:
-    """Replace what an attempt was booked with, an estimate or nothing, by usage that was observed after all.
+    """Replace what an attempt was booked with, an estimate or nothing, with usage observed later.
 
-    False, and nothing changes: no such attempt has ended, or its usage was observed already, or this one was
-    not. The bill has it where the attempt ended; the result of a turn that is settled stays as it was given.
-    Killed before: the spool is still there, so the next one to tidy the host reads it. So remove it after.
+    Return False and change nothing if no such attempt has ended, its usage was already observed, or this one was
+    not. The bill dates it to the attempt's end; the result of a settled turn stays as reported. Killed before: the
+    spool is still there, and the next cleanup of the host reads it. So remove it after this.
 
     Its source is written first: it becomes an observed one only once. The totals keep the estimate, which is in no
     other number: they only ever grow.

@@ -1,4 +1,4 @@
-"""Money as the ledger keeps it: whole billionths of a US dollar, so that sums are exact."""
+"""Money in the ledger: whole billionths of a US dollar, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def nano(cost_usd: float) -> int: ...
 @overload
 def nano(cost_usd: float | None) -> int | None: ...
 def nano(cost_usd: float | None) -> int | None:
-    """US dollars as the ledger keeps them."""
+    """Convert US dollars to nano dollars."""
     return None if cost_usd is None else round(cost_usd * _NANO)
 
 
@@ -21,5 +21,5 @@ def dollars(cost_nano: int) -> float: ...
 @overload
 def dollars(cost_nano: int | None) -> float | None: ...
 def dollars(cost_nano: int | None) -> float | None:
-    """Back to US dollars."""
+    """Convert nano dollars to US dollars."""
     return None if cost_nano is None else int(cost_nano) / _NANO

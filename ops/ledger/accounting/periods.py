@@ -1,4 +1,4 @@
-"""The periods of budgets, by the UTC calendar."""
+"""Periods of budgets, by the UTC calendar."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from enum import StrEnum
 
 
 class Period(StrEnum):
-    """What a budget is for. Times are Unix seconds."""
+    """Period of a budget. Times are Unix seconds."""
 
     DAY = "day"
-    WEEK = "week"  # from Monday on, as in ISO 8601
+    WEEK = "week"  # from Monday, as in ISO 8601
     MONTH = "month"
-    TOTAL = "total"  # for good: it never begins anew
+    TOTAL = "total"  # never resets
 
     def start(self, now: float) -> float:
-        """When the period began that holds `now`."""
+        """Return the start of the period that contains `now`."""
         return self._first_day(now).timestamp() if self is not Period.TOTAL else 0.0
 
     def end(self, now: float) -> float | None:
-        """When the next one begins; None: never."""
+        """Return the start of the next period; None if there is none."""
         if self is Period.TOTAL:
             return None
-        days = {Period.DAY: 1, Period.WEEK: 7, Period.MONTH: 31}[self]  # 31: into the next month, from any first
+        days = {Period.DAY: 1, Period.WEEK: 7, Period.MONTH: 31}[self]  # 31: from any first into the next month
         return self.start((self._first_day(now) + timedelta(days)).timestamp())
 
     def _first_day(self, now: float) -> datetime:

@@ -1,4 +1,4 @@
-"""How alembic runs the revisions: on the connection that `ops.ledger.migrate` hands it, in its transaction."""
+"""Alembic environment: runs revisions on the connection from `ops.ledger.migrate`, in its transaction."""
 
 from alembic import context
 

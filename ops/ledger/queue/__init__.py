@@ -1,1 +1,1 @@
-"""The queue: turns that wait, run and end, and who waits for them."""
+"""The queue: turns that wait, run and end, and the tasks waiting for them."""

@@ -1,4 +1,4 @@
-"""Turns as they come in: one at a time from the broker, or many from a producer."""
+"""Admission of turns: one at a time from the broker, or many from a producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ops.ledger.queue import requirements, waiters
 from ops.ledger.rows import as_stored, locked, stored_result
 from ops.ledger.schema import turn_labels, turns
 
-# Made once, as in `rows`.
+# Built once, as in `rows`.
 _EXPIRES = turns.update().where(turns.c.turn_id == sa.bindparam("this"))
 _FOR_EVER = _EXPIRES.where(turns.c.expires_at.is_not(None)).values(expires_at=None)
 _UNTIL = _EXPIRES.where(turns.c.expires_at < sa.bindparam("until")).values(expires_at=sa.bindparam("until"))
@@ -26,10 +26,10 @@ _UNTIL = _EXPIRES.where(turns.c.expires_at < sa.bindparam("until")).values(expir
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A turn that a task asked for."""
+    """A turn requested by a task."""
 
-    result: TurnResult | None  # it has one already
-    again: bool  # the task had asked before, or the turn was settled
+    result: TurnResult | None  # if it already has one
+    again: bool  # the task had requested it before, or it was settled
 
 
 def submit(
@@ -41,7 +41,7 @@ def submit(
     expires_at: float | None = None,
     session_run: str | None = None,
 ) -> bool:
-    """Record a turn as queued; False: it is known already, and may begin for as long as anybody wants it to."""
+    """Queue a turn. Return False if it already exists; its expiry is then extended."""
     created = insert_new(
         connection,
         turns,
@@ -72,7 +72,7 @@ def submit(
 
 
 def prolong(connection: Connection, turn_id: str, expires_at: float | None) -> None:
-    """Have a turn that is known begin until then, too; None: whenever it comes."""
+    """Extend an existing turn's expiry; None: it never expires."""
     if expires_at is None:
         connection.execute(_FOR_EVER, {"this": turn_id})
     else:
@@ -87,9 +87,9 @@ def admit(
     due_at: float | None,
     expires_at: float | None,
 ) -> Asked:
-    """Record a turn that a task asks for, and the task."""
+    """Queue a turn that a task requests, and record the task."""
     submit(connection, request, now, due_at, expires_at=expires_at)
-    row = locked(connection, request.turn_id)  # so that it is not settled between a look at it and the note
+    row = locked(connection, request.turn_id)  # so that it is not settled before the task is recorded
     settled = row["state"] == State.SETTLED
     noted = waiters.add(connection, waiter, now if settled else None)
     if settled:
@@ -98,18 +98,18 @@ def admit(
 
 
 def _place(connection: Connection, request: TurnRequest) -> str:
-    """Where a new turn wants to go: to its session, if it has one."""
+    """Return the place a new turn needs: its session's host, if it has a session."""
     session = sessions.find(connection, request.session_id) if request.session_id is not None else None
     return requirements.requested(request) if session is None else requirements.on(session.host)
 
 
 def submit_many(connection: Connection, requests: Iterable[TurnRequest], now: float) -> frozenset[str]:
-    """Record turns as queued, in one transaction; returns the ids that were new: of others, the first stays.
+    """Queue turns in one transaction. Return the ids that were new; of the others, the first request stands.
 
-    Killed before: the messages are delivered again and submit. Others who submit these turns wait
-    meanwhile, so some hundred are enough.
+    Killed before: the messages are delivered again and submit the turns. Other submitters of these turns wait for
+    the transaction, so keep a batch to a few hundred.
     """
-    # in one order, or two that submit the same turns would lock each other out
+    # in one order, or two submitters of the same turns could deadlock
     in_one_order = sorted(requests, key=attrgetter("turn_id"))
     new = frozenset(request.turn_id for request in in_one_order if submit(connection, request, now))
     for turn_id in sorted(new):

@@ -1,4 +1,4 @@
-"""Who works on a turn, and where its agent runs."""
+"""Claims: which worker runs a turn, and where its agent runs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from ops.ledger.rows import (
 )
 from ops.ledger.schema import attempts, turns
 
-_BEGUN = attempts.insert()  # made once, as in `rows`
+_BEGUN = attempts.insert()  # built once, as in `rows`
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What became of an owner's claims."""
+    """State of an owner's claims."""
 
     held: frozenset[str]  # turn ids still owned; the others are lost
-    cancelled: frozenset[str]  # turn ids among `held` that somebody wants cancelled
+    cancelled: frozenset[str]  # turn ids among `held` whose cancellation was requested
 
 
 def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl: float) -> Claim:
-    """Take a turn whose row is locked, and which is free. Raises ValidationError for a newer runturn's request."""
+    """Claim a free turn whose row is locked. Raises ValidationError for a newer runturn's request."""
     turn_id, epoch = row["turn_id"], row["epoch"] + 1
     request = stored_request(connection, turn_id)
     change(
@@ -60,7 +60,7 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
 
 
 def route(connection: Connection, claim: Claim, agent: str) -> Claim:
-    """Settle which agent a turn is for."""
+    """Assign an agent to a turn."""
     held(connection, claim)
     request = claim.request.model_copy(update={"agent": agent})
     change(connection, claim.turn_id, agent=agent, request=as_stored(request))
@@ -68,31 +68,31 @@ def route(connection: Connection, claim: Claim, agent: str) -> Claim:
 
 
 def renew(connection: Connection, claims: Collection[Claim], now: float, ttl: float) -> Renewal:
-    """Prolong the leases of these claims. Those missing in `Renewal.held` were lost: detach from them."""
-    # Locked in one order: so does whoever else locks many turns.
+    """Renew the leases of these claims. Those missing from `Renewal.held` were lost: detach from them."""
+    # Locked in one order, as in every transaction that locks many turns.
     held = _held(connection, claims, locked=True)
     connection.execute(turns.update().where(turns.c.turn_id.in_(held)).values(owner_expires=now + ttl))
     return _renewal(held)
 
 
 def standing(connection: Connection, claims: Collection[Claim]) -> Renewal:
-    """What has become of claims, without prolonging them: nothing is written, so it may be asked often."""
+    """Return the state of claims without renewing them. Writes nothing, so it may be called often."""
     return _renewal(_held(connection, claims, locked=False))
 
 
 def release(connection: Connection, claims: Collection[Claim], now: float) -> None:
-    """Let go of running turns, so that they can be taken at once. A stale claim changes nothing.
+    """Release running turns, so that they can be taken at once. A stale claim changes nothing.
 
-    Their agents go on.
+    Their agents keep running.
     """
     held = _held(connection, claims, locked=True)
     connection.execute(turns.update().where(turns.c.turn_id.in_(held)).values(owner=None, owner_expires=now))
 
 
 def _held(connection: Connection, claims: Collection[Claim], *, locked: bool) -> dict[str, bool]:
-    """The turns whose claims are not stale, with whether they are to be cancelled.
+    """Return the turns whose claims are not stale, each with its `cancel_requested`.
 
-    By their key alone: SQLite reads all turns there are to find those whose (turn_id, owner, epoch) is in a list.
+    Select by turn id alone: SQLite reads all turns to find those whose (turn_id, owner, epoch) is in a list.
     """
     ours = {(claim.turn_id, claim.owner, claim.epoch) for claim in claims}
     columns = (turns.c.turn_id, turns.c.owner, turns.c.epoch, turns.c.cancel_requested)
@@ -121,19 +121,19 @@ def begin_attempt(
     stop_grace_s: float | None = None,
     agent_version: str | None = None,
 ) -> Attempt | HostBusy | OverBudget:
-    """Record where the agent is about to run; call it before the start. Raises StaleClaim, AttemptOpen.
+    """Record where the agent is about to run; call it before starting it. Raises StaleClaim, AttemptOpen.
 
-    HostBusy: `slots` attempts or more are open on that host already, and nothing was written; None: any number
-    may be. The slot is taken until the attempt's end is booked, whatever becomes of its workers. `lease_s` and
-    `stop_grace_s` are what the host will be told: a successor with other settings counts with these.
-    `agent_version` is what the host was seen to have; None: not known.
+    HostBusy: `slots` or more attempts are already open on that host (None: no limit), and nothing was written. The
+    slot is taken until the attempt's end is booked, whatever happens to its workers. `lease_s` and `stop_grace_s`
+    are the values passed to the host: a successor with other settings uses these. `agent_version` is the version
+    found on the host; None: unknown.
 
-    OverBudget: a budget of the turn's labels has less left than the request's `max_cost_usd`, or what the
-    budget reserves for requests without one; nothing was written. Otherwise so much is reserved until the
-    attempt's end is booked, and what it cost counts instead.
+    OverBudget: a budget of the turn's labels has less left than the request's `max_cost_usd`, or than the budget
+    reserves for requests without one; nothing was written. Otherwise that amount is reserved until the attempt's
+    end is booked, when its cost replaces it.
 
-    Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the
-    agent there under the same spool if it never started. Repeated with the same spool, it changes nothing.
+    Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the agent there
+    under the same spool if it never started. Repeating the call with the same spool changes nothing.
     """
     row = held(connection, claim)
     current = open_attempt(connection, claim.turn_id)

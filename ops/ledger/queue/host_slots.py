@@ -1,6 +1,6 @@
-"""The slots of a host: how many agents may run there at once.
+"""Slots of a host: how many agents may run there at once.
 
-An open attempt is a slot. It stays taken while its worker is dead, until somebody books the attempt's end.
+An open attempt takes a slot. The slot stays taken while its worker is dead, until the attempt's end is booked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from ops.ledger.schema import attempts
 
-_POSTGRESQL_LOCK = 0x736C6F74  # "slot": any number does that nobody else uses
+_POSTGRESQL_LOCK = 0x736C6F74  # "slot": any number not used elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class HostBusy:
 
 
 def refusal(connection: Connection, host: str, slots: int) -> HostBusy | None:
-    """Whether a host is full. If it is not, nobody else takes its slots before this transaction ends."""
+    """Return HostBusy if a host is full. If not, no other transaction takes its slots until this one ends."""
     _alone(connection, host)
     here = sa.and_(attempts.c.host == host, attempts.c.ended_at.is_(None))
     taken = int(connection.scalar(sa.select(sa.func.count()).select_from(attempts).where(here)) or 0)
@@ -33,14 +33,14 @@ def refusal(connection: Connection, host: str, slots: int) -> HostBusy | None:
 
 
 def _alone(connection: Connection, host: str) -> None:
-    """Let one transaction after the other count a host's slots. SQLite has one writer at a time anyway."""
+    """Let one transaction at a time count a host's slots. SQLite has one writer at a time anyway."""
     if connection.dialect.name == "postgresql":
-        # Hosts that share a number only wait for each other.
-        number = zlib.crc32(host.encode()) - 2**31  # into the range of a signed one
+        # Hosts with the same number merely wait for each other.
+        number = zlib.crc32(host.encode()) - 2**31  # into the signed range
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK, number)))
 
 
 def open_attempts(connection: Connection) -> dict[str, int]:
-    """How many slots are taken, by host; a host that is missing has none taken."""
+    """Return the number of slots taken, by host; hosts with none are left out."""
     query = sa.select(attempts.c.host, sa.func.count()).where(attempts.c.ended_at.is_(None))
     return {str(host): int(count) for host, count in connection.execute(query.group_by(attempts.c.host))}

@@ -1,4 +1,4 @@
-"""Which hosts the workers know. A turn for one that nobody has known for long need not wait for it."""
+"""Hosts that workers have announced. A turn need not wait for a host that none has announced for long."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Labels = Mapping[str, str]
 
 
 REFRESH_S = 60.0
-REMEMBERED_S = 86_400.0  # a machine may be down for hours, and its turns wait
+REMEMBERED_S = 86_400.0  # a machine may be down for hours while its turns wait
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What some worker says, or said, of a host."""
+    """A host as announced by a worker."""
 
     labels: Labels
-    at: float  # when it was said last, to a minute
+    at: float  # when it was last announced, to the minute
 
 
 def announce(connection: Connection, known: Mapping[str, Labels], now: float) -> None:
-    """Say that a worker knows these hosts, which have these labels; to be repeated about once a minute."""
+    """Announce a worker's hosts with their labels; repeat about once a minute."""
     connection.execute(hosts.delete().where(hosts.c.seen_at <= now - REMEMBERED_S))
     fresh = sa.select(hosts.c.name, hosts.c.labels).where(hosts.c.seen_at > now - REFRESH_S)
     said = {(name, labels) for name, labels in connection.execute(fresh)}
@@ -43,7 +43,7 @@ def announce(connection: Connection, known: Mapping[str, Labels], now: float) ->
 
 
 def known(connection: Connection) -> dict[str, list[Seen]]:
-    """The hosts that workers have known within the last day, by name."""
+    """Return the hosts that workers have announced within the last day, by name."""
     found: dict[str, list[Seen]] = {}
     query = sa.select(hosts.c.name, hosts.c.labels, hosts.c.seen_at).order_by(hosts.c.name, hosts.c.labels)
     for name, labels, seen_at in connection.execute(query):

@@ -1,4 +1,4 @@
-"""Turns that wait for something."""
+"""Parking of turns that wait for something."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def wait(
 ) -> None:
     """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
 
-    Append the attempt's events first: the next one is numbered from the last event stored.
+    Append the attempt's events first: the next attempt's are numbered after the last stored event.
 
-    The claim is over. An attempt that is left open stays to be attached to; `unreachable_since` is noted with
-    it, unless an earlier time is. The session stays locked.
+    This ends the claim. An open attempt stays open, to be attached to; `unreachable_since` is recorded with it
+    unless an earlier time is. The session stays locked.
 
-    `host` is the only one that the next attempt can use, say because its session is there; None: as requested.
+    `host` is the only host the next attempt can use, such as the one with its session; None: as requested.
 
-    Killed after: any worker takes the turn when its time has come.
+    Killed after: any worker takes the turn when it is due.
     """
     row = held(connection, claim)
     if ended is not None:
@@ -46,7 +46,7 @@ def wait(
 
 
 def _next(claim: Claim, host: str | None, cancelled: bool) -> str:
-    """Where the next attempt wants to go: not to the last one's host, unless it has to."""
+    """Return the place the next attempt needs: not the last one's host, unless required."""
     if cancelled:
         return requirements.NOWHERE
     return requirements.requested(claim.request) if host is None else requirements.on(host)

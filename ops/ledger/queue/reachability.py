@@ -1,4 +1,4 @@
-"""Since when the host of an open attempt has been out of reach."""
+"""Reachability of the host of an open attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ops.ledger.schema import attempts
 
 
 def lost(connection: Connection, turn_id: str, since: float) -> None:
-    """Note it for a turn that is locked, unless an earlier time is noted or no attempt is open."""
+    """Record when a locked turn's host became unreachable, unless an earlier time is or no attempt is open."""
     reachable = sa.and_(
         attempts.c.turn_id == turn_id, attempts.c.ended_at.is_(None), attempts.c.unreachable_since.is_(None)
     )
@@ -19,9 +19,9 @@ def lost(connection: Connection, turn_id: str, since: float) -> None:
 
 
 def reached(connection: Connection, claim: Claim) -> None:
-    """Note that a worker has attached to the open attempt: its host is not out of reach. Raises StaleClaim.
+    """Record that a worker has attached to the open attempt: its host is reachable. Raises StaleClaim.
 
-    Killed before: the successor takes the host for unreachable for longer than it was, until it attaches.
+    Killed before: until it attaches, the successor considers the host unreachable for longer than it was.
     """
     held(connection, claim)
     still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))

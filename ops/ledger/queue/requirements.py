@@ -1,9 +1,9 @@
-"""What a turn that waits needs: a text that workers compare with the hosts they know and the slots free there.
+"""The place a waiting turn needs: a text that workers compare with their hosts and the free slots there.
 
-any            a slot on any host for turns without a wish
-labels:{…}     a slot on a host that has these labels (a JSON object, its names sorted)
+any            a slot on any host, for turns without requirements
+labels:{…}     a slot on a host with these labels (a JSON object, its names sorted)
 host:NAME      a slot on this host
-at:NAME        no slot, but a way to this host: an attempt is open there, and holds its slot
+at:NAME        no slot, but access to this host: an attempt is open there, and has its slot
 nowhere        nothing: the turn was cancelled, and no attempt is open
 """
 
@@ -18,7 +18,7 @@ NOWHERE = "nowhere"
 
 
 def requested(request: TurnRequest) -> str:
-    """Where a request wants its next attempt."""
+    """Return the place a request needs for its next attempt."""
     if request.host is not None:
         return on(request.host)
     if request.host_labels:
@@ -27,10 +27,10 @@ def requested(request: TurnRequest) -> str:
 
 
 def on(host: str) -> str:
-    """A slot on one host."""
+    """Return the place of a slot on one host."""
     return f"host:{host}"
 
 
 def at(host: str) -> str:
-    """An open attempt on a host."""
+    """Return the place of an open attempt on a host."""
     return f"at:{host}"

@@ -1,7 +1,7 @@
-"""The queue: which turns a worker takes next.
+"""The queue's order: which turns a worker takes next.
 
-Turns whose worker is gone come first: their agents are running. Then those that are queued, or parked and due, in
-an order that lets no producer starve another: the fewest running turns of the producer, then the higher priority,
+Turns of dead workers come first: their agents are running. Then those that are queued, or parked and due, in an
+order that lets no producer starve another: the fewest running turns of the producer, then the higher priority,
 then the older turn.
 """
 
@@ -22,7 +22,7 @@ from ops.ledger.rows import SMALL, change
 from ops.ledger.schema import turns
 
 _LAST_RANK = 9  # of the lowest priority
-_UNREADABLE_S = 60.0  # for which a turn that cannot be read must not be in the way of others
+_UNREADABLE_S = 60.0  # how long an unreadable turn is set aside, so that it does not block others
 
 Admits = Callable[[str], bool]
 
@@ -35,7 +35,7 @@ _PAIRS = (
     .order_by(turns.c.producer, turns.c.place)
     .limit(1)
 )
-# With a rank after all ranks: SQLite would read all turns of a pair to find the one that is greater than it.
+# With a rank beyond all ranks: to find the next pair, SQLite would read all turns of this one.
 _NEXT_PAIR = _PAIRS.where(
     sa.tuple_(sa.bindparam("producer"), sa.bindparam("place"), 1 + _LAST_RANK) < _PAIR_AND_RANK
 )
@@ -64,19 +64,19 @@ _RUNNING = (
 
 @dataclass(order=True, slots=True)
 class _Head:
-    """The first turn of one producer for one place, by what decides between heads."""
+    """The first turn of one producer for one place, ordered among all heads."""
 
     running: int  # turns of its producer
-    rank: tuple[int, float, str]  # higher priority, then older, first
+    rank: tuple[int, float, str]  # higher priority first, then older
     row: RowMapping = field(compare=False)
 
 
 def take(connection: Connection, owner: str, admits: Admits, now: float, ttl: float, limit: int) -> list[Claim]:
-    """Claim up to `limit` turns, in places (see `requirements`) that `admits` says yes to, each asked once a turn.
+    """Claim up to `limit` turns, in places (see `requirements`) that `admits` accepts; it is called once per turn.
 
     Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
-    producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to, None: begin one.
-    Killed after: nobody renews, so the leases run out after `ttl` seconds and other owners take the turns.
+    producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to; None: begin one.
+    Killed after: the leases expire after `ttl` seconds without renewal, and other owners take the turns.
     """
     taken = []
     for row in connection.execute(_ORPHANS, {"now": now, "most": limit}).mappings().all():
@@ -90,7 +90,7 @@ def take(connection: Connection, owner: str, admits: Admits, now: float, ttl: fl
 
 
 def _pairs(connection: Connection) -> Iterator[tuple[str, str]]:
-    """The producers that have turns waiting, with the places they wait for: one look at the index each."""
+    """Yield the producers with waiting turns, and the places they wait for: one index lookup each."""
     found = connection.execute(_PAIRS).first()
     while found is not None:
         yield found[0], found[1]
@@ -123,7 +123,7 @@ def _shared_out(
         producer, place = head.row["producer"], head.row["place"]
         if place in full:
             continue
-        if head.running < running.get(producer, 0):  # another turn of the producer was taken meanwhile
+        if head.running < running.get(producer, 0):  # another turn of the producer was taken since
             heapq.heappush(heads, _Head(running[producer], head.rank, head.row))
         elif admits(place):
             claim = _claimed(connection, head.row, owner, now, ttl)
@@ -137,7 +137,7 @@ def _shared_out(
 
 
 def _claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl: float) -> Claim | None:
-    """Take a turn; None: it is left for a while to workers that can read its request."""
+    """Claim a turn, or return None and leave it for a while to workers that can read its request."""
     try:
         return claimed(connection, row, owner, now, ttl)
     except ValidationError:

@@ -1,7 +1,7 @@
-"""Sessions of turns: a row each, and one turn at a time that belongs to it.
+"""Sessions of turns: one row each, with one open turn at a time.
 
-Whatever settles that turn enters the next one, or the end, in the same transaction: nothing is lost in between.
-Locks are taken in one order: the turn's, then the session's.
+The transaction that settles that turn also records the next one, or the end: nothing is lost in between. Locks are
+taken in one order: the turn's, then the session's.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _CHANGE = session_runs.update().where(_THIS)
 
 @dataclass(frozen=True, slots=True)
 class AskedSession:
-    """A session of turns that a task asked for."""
+    """A session of turns requested by a task."""
 
-    result: SessionResult | None  # it has one already
-    again: bool  # the task had asked before, or it was over
+    result: SessionResult | None  # if it already has one
+    again: bool  # the task had requested it before, or it was over
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRun:
-    """A session of turns, and where it stands."""
+    """A session of turns and its state."""
 
     run_id: str
-    request: SessionRequest | None  # None: it was refused, or is forgotten
-    number: int  # of the turn that is open, or was last; 0: it was refused
+    request: SessionRequest | None  # None: refused, or removed since
+    number: int  # of the open turn, or the last one; 0: refused
     turn: str | None  # that turn's id
     cancel_requested: bool
     created_at: float
     settled_at: float | None
-    result: SessionResult | None  # None: it goes on
+    result: SessionResult | None  # None: not over yet
 
 
 def submit(
@@ -59,9 +59,9 @@ def submit(
     due_at: float | None = None,
     expires_at: float | None = None,
 ) -> bool:
-    """Record a session of turns, and the first one as queued; False: its id is known already.
+    """Record a session of turns, and queue its first turn. Return False if its id already exists.
 
-    Killed before: the message is delivered again and submits. Killed after: a worker takes the turn.
+    Killed before: the message is delivered again and submits it. Killed after: a worker takes the turn.
     """
     created = insert_new(
         connection,
@@ -90,13 +90,13 @@ def admit(
     due_at: float | None,
     expires_at: float | None,
 ) -> AskedSession:
-    """Record a session that a task asks for, and the task."""
+    """Record a session that a task requests, and the task."""
     submit(connection, request, now, due_at, expires_at)
     return _note(connection, waiter, now)
 
 
 def refuse(connection: Connection, result: SessionResult, waiter: Waiter, now: float) -> AskedSession:
-    """Settle a session that was never submitted; a valid one of that id stands."""
+    """Settle a session that was never submitted; an existing one of that id stands."""
     created = insert_new(
         connection,
         session_runs,
@@ -112,14 +112,14 @@ def refuse(connection: Connection, result: SessionResult, waiter: Waiter, now: f
 
 
 def _note(connection: Connection, waiter: Waiter, now: float) -> AskedSession:
-    row = _locked(connection, waiter.turn_id)  # so that it does not end between a look at it and the note
+    row = _locked(connection, waiter.turn_id)  # so that it does not end before the task is recorded
     settled = row["settled_at"] is not None
     noted = waiters.add(connection, waiter, now if settled else None)
     return AskedSession(_result(row), again=not noted or settled)
 
 
 def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Sequence[Check], now: float) -> None:
-    """Enter what follows on the turn of a session that is being settled."""
+    """Record what follows the turn of a session that is being settled."""
     row = _locked(connection, run_id)
     if row["settled_at"] is not None or turn.turn_id != turn_id(run_id, row["turn"]):
         return
@@ -137,13 +137,13 @@ def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Seque
 
 
 def open_turn(connection: Connection, run_id: str) -> str | None:
-    """The turn that the session is at; None: it has ended, or is not known."""
+    """Return the session's open turn; None if the session has ended or is not recorded."""
     row = connection.execute(_STANDS, {"this": run_id}).mappings().first()
     return None if row is None or row["settled_at"] is not None else turn_id(run_id, row["turn"])
 
 
 def want_cancelled(connection: Connection, run_id: str, at: str) -> bool:
-    """Have no turn follow on the turn `at`, which the caller has locked; False: another one has by now."""
+    """Let no turn follow the turn `at`, which the caller has locked. Return False if one already has."""
     row = _locked(connection, run_id)
     if row["settled_at"] is None and turn_id(run_id, row["turn"]) != at:
         return False
@@ -152,7 +152,7 @@ def want_cancelled(connection: Connection, run_id: str, at: str) -> bool:
 
 
 def find(connection: Connection, run_id: str) -> SessionRun | None:
-    """A session of turns; None: not known."""
+    """Return a session of turns, or None if it is not recorded."""
     row = connection.execute(_ROW, {"this": run_id}).mappings().first()
     if row is None:
         return None
@@ -180,7 +180,7 @@ def _conclude(connection: Connection, result: SessionResult, now: float) -> None
 
 
 def _foreign(run_id: str, number: int) -> SessionResult:
-    why = f"there is a turn {turn_id(run_id, number)} already, which is not of this session; choose another id"
+    why = f"turn {turn_id(run_id, number)} already exists outside this session; choose another id"
     return SessionResult.refused(run_id, InvalidRequest(why, field="run_id"))
 
 

@@ -1,4 +1,4 @@
-"""How a turn gets its result: once."""
+"""Settlement of turns: recording a turn's result, once."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ops.ledger.queue.admission import Asked
 from ops.ledger.rows import change, fence, locked, open_attempt, stored_result
 from ops.ledger.schema import turns
 
-_ASKED_AT_ONCE = 1_000  # turn ids in one statement
+_ASKED_AT_ONCE = 1_000  # turn ids per statement
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody else is at this turn."""
+    """The turn belongs to another owner, or cannot be settled without one."""
 
     turn_id: str
-    owner: str | None  # None: nobody at the moment, but it is not free either
+    owner: str | None  # None: no owner at the moment, but it is not free either
     expires: float | None
 
 
@@ -48,14 +48,14 @@ def settle(
     ended: AttemptEnd | None = None,
     checks: Sequence[Check] = (),
 ) -> TurnResult:
-    """Give the turn its result, book its last attempt and free its session, in one transaction.
+    """Record the turn's result, book its last attempt and unlock its session, in one transaction.
 
-    Returns the result that stands: the stored one if it was settled before. Raises StaleClaim, and
-    AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor folds the spool
-    again. Killed after: nobody takes the turn again. So acknowledge the message and remove the spool after.
+    Return the result that stands: the stored one if the turn was settled before. Raises StaleClaim, and
+    AttemptOpen if an attempt is open and `ended` is missing. Killed before: the successor reads the spool again.
+    Killed after: no worker takes the turn again. So acknowledge the message and remove the spool after this.
 
-    A turn of a session, whose `checks` were run, is followed by the next one, or by the session's end, in the
-    same transaction.
+    For a turn of a session, whose `checks` were run, the same transaction records the next turn or the session's
+    end.
     """
     row = locked(connection, claim.turn_id)
     if row["state"] == State.SETTLED:
@@ -71,7 +71,7 @@ def settle(
 
 
 def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, now: float) -> Settled | Busy:
-    """Settle a queued or waiting turn that no agent runs for: cancelled before it began. Raises UnknownTurn.
+    """Settle a queued or waiting turn without a running agent: cancelled before it began. Raises UnknownTurn.
 
     Busy: it is running, or an attempt is open; only its owner can settle it.
     """
@@ -111,10 +111,10 @@ def refuse(connection: Connection, agent: str, result: TurnResult, waiter: Waite
 
 
 def cancel(connection: Connection, turn_id: str, now: float, *, running: bool = True) -> State:
-    """Ask for the end of a turn, of one that is `running` only if so asked; returns where it stands.
+    """Request cancellation of a turn; of a running one only with `running`. Return its state.
 
-    Its owner hears of it with the next `renew`, the next owner with its claim. A turn that waits may be taken
-    at once. Raises UnknownTurn.
+    Its owner learns of it with the next `renew`, the next owner with its claim. A waiting turn may be taken at
+    once. Raises UnknownTurn.
     """
     row = locked(connection, turn_id)
     state = State(row["state"])
@@ -128,9 +128,9 @@ def cancel(connection: Connection, turn_id: str, now: float, *, running: bool = 
 
 
 def cancel_session(connection: Connection, run_id: str, now: float, *, running: bool = True) -> str | None:
-    """Ask for the end of a session of turns and of its open turn, of one that is `running` only if so asked.
+    """Request cancellation of a session of turns and its open turn; of a running one only with `running`.
 
-    Returns that turn's id; None: there is nothing left to cancel, or no session of that id.
+    Return that turn's id; None if there is nothing left to cancel, or no session of that id.
     """
     while (turn_id := session_runs.open_turn(connection, run_id)) is not None:
         state = cancel(connection, turn_id, now, running=running)
@@ -153,7 +153,7 @@ def _conclude(
     error_kind = result.error.kind if result.error else None
     sessions.unlock(connection, turn_id, now)
     if result.session_id is not None and row["attempt"]:
-        # the agent may have gone on in a session of another name: it can be resumed there
+        # the agent may have continued in a session with another id: it can be resumed there
         sessions.remember(
             connection, result.session_id, agent=agent, host=row["host"], workspace=row["workspace"], now=now
         )
@@ -169,7 +169,7 @@ def _conclude(
 
 
 def settled(connection: Connection, turn_ids: Collection[str]) -> frozenset[str]:
-    """Those of these turns that have their result."""
+    """Return those of these turns that are settled."""
     found: set[str] = set()
     remaining = iter(turn_ids)
     while asked := list(islice(remaining, _ASKED_AT_ONCE)):

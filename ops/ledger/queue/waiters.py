@@ -1,7 +1,7 @@
-"""Which Celery tasks are to be told of a turn's end, and what is kept of each.
+"""Celery tasks waiting for a turn's result, and the part of each task's message that is kept.
 
-A turn may be asked for under several task ids, and under one id with different things to follow: a row each. It
-goes once its task was told, so there are only those of turns that have not ended, and of the last moment.
+A turn may be requested under several task ids, and under one id with different following tasks: one row each. A
+row is removed once its task has the result, so only tasks of unsettled turns, and of those just settled, have one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ops.ledger.database import COUNTED, upsert
 from ops.ledger.models import Waiter
 from ops.ledger.schema import turns, waiters
 
-LEASE_S = 15.0  # of whoever tells a task, who renews it: it is told by one worker at a time
+LEASE_S = 15.0  # for reporting to a task, by one worker at a time; that worker renews it
 
-# Made once, as in `rows`; the names are not the columns', see there.
+# Built once, as in `rows`; parameters are not named like columns, see there.
 _TURN = waiters.c.turn_id == sa.bindparam("of_turn")
 _TASK = sa.and_(waiters.c.task_id == sa.bindparam("of_task"), waiters.c.follows == sa.bindparam("what_follows"))
 _THIS = sa.and_(_TURN, _TASK)
@@ -44,8 +44,8 @@ _UNANSWERED = (
 
 
 def add(connection: Connection, waiter: Waiter, since: float | None = None) -> bool:
-    """Remember a task; False: it was known, with its message. `since`: its turn has ended, so it can be told."""
-    if waiter.follows:  # in place of what was noted before its message came
+    """Record a task. Return False if it already was, with its message. `since`: when its result came."""
+    if waiter.follows:  # replaces the row recorded before its message came
         connection.execute(_UNKNOWN, {**_this(waiter), "what_follows": ""})
     key = {"turn_id": waiter.turn_id, "task_id": waiter.task_id, "follows": waiter.follows}
     row = {**key, "settled_at": since, "message": waiter.message}
@@ -63,33 +63,33 @@ def _noted(dialect: str) -> Any:
 
 
 def of(connection: Connection, turn_id: str) -> tuple[Waiter, ...]:
-    """The tasks that have yet to be told the turn's result, with what is kept of each."""
+    """Return the tasks still waiting for the turn's result."""
     return tuple(_waiter(row) for row in connection.execute(_OF_TURN, {"of_turn": turn_id}).mappings())
 
 
 def stamped_messages(connection: Connection) -> dict[str, str]:
-    """What is kept of the messages that have stamps, by task id, of tasks whose turns have not ended."""
+    """Return the kept messages with stamps, by task id, of tasks whose turns are not settled."""
     stamped = waiters.c.message.contains('"stamps":{"', autoescape=True)
     query = sa.select(waiters.c.task_id, waiters.c.message).where(waiters.c.settled_at.is_(None), stamped)
     return {row.task_id: row.message for row in connection.execute(query)}
 
 
 def settled(connection: Connection, turn_id: str, at: float, executing: Waiter | None = None) -> None:
-    """Note that a turn has ended: its tasks can be told. Whoever has ended it may be `executing` one of them."""
+    """Record that a turn's result is available to its tasks. The caller may be `executing` one of them."""
     task, follows = (executing.task_id, executing.follows) if executing is not None else (None, None)
     of = {"of_turn": turn_id, "of_task": task, "what_follows": follows}
     connection.execute(_SETTLED, {**of, "settled_at": at, "until": at + LEASE_S})
 
 
 def unanswered(connection: Connection, now: float, limit: int = 100) -> list[str]:
-    """Turns that have ended and for which tasks still wait, without those whose tasks somebody is telling."""
+    """Return settled turns with waiting tasks, except those whose tasks a worker is reporting to."""
     return list(connection.scalars(_UNANSWERED, {"now": now, "most": limit}))
 
 
 def lease(connection: Connection, waiter: Waiter, now: float) -> Waiter | None:
-    """Be the only one to tell a task; returns it as it is now, None: somebody else tells it, or has.
+    """Lease a task, to be the only one to report to it. Return its current row; None if another has or did.
 
-    Killed after: somebody else tells it once the lease has run out, which `renew_leases` prolongs.
+    Killed after: another worker reports once the lease, which `renew` extends, has expired.
     """
     lease_of = {**_this(waiter), "now": now, "leased_until": now + LEASE_S}
     row = connection.execute(_LEASE, lease_of).mappings().first()
@@ -97,28 +97,28 @@ def lease(connection: Connection, waiter: Waiter, now: float) -> Waiter | None:
 
 
 def renew(connection: Connection, held: Iterable[Waiter], now: float) -> None:
-    """Go on being the only one to tell these tasks."""
+    """Extend the leases of these tasks."""
     for waiter in held:
         connection.execute(_CHANGE, {**_this(waiter), "leased_until": now + LEASE_S})
 
 
 def put_off(connection: Connection, waiter: Waiter, until: float, sent: Collection[str]) -> None:
-    """Have a task told again from then on, and remember what was sent of what follows on it."""
+    """Retry reporting to a task from `until` on, and record which following tasks were sent."""
     known = json.dumps(sorted(sent)) if sent else None
     connection.execute(_CHANGE, {**_this(waiter), "leased_until": until, "sent": known})
 
 
 def told(connection: Connection, waiter: Waiter) -> bool:
-    """Note that a task knows the result, and what follows on it is sent. Killed before: it is told again.
+    """Record that a task has the result, and following tasks are sent. Killed before: it is reported again.
 
-    Returns whether other tasks wait for its turn.
+    Return True if other tasks wait for its turn.
     """
     connection.execute(_TOLD, _this(waiter))
     return bool(connection.scalar(_OTHERS, {"of_turn": waiter.turn_id}))
 
 
 def turn_of(connection: Connection, task_id: str) -> str | None:
-    """The turn that a Celery task waits for; None: none is known."""
+    """Return the turn that a Celery task waits for, or None."""
     query = (
         sa.select(waiters.c.turn_id)
         .outerjoin(turns, waiters.c.turn_id == turns.c.turn_id)

@@ -1,1 +1,1 @@
-"""What people and Prometheus read."""
+"""Reports for people and Prometheus."""

@@ -1,4 +1,4 @@
-"""What there is to do: counts for metrics, without reading any turn."""
+"""The backlog: counts for metrics, without reading any turn."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _PARKED = (
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What there is to do."""
+    """Work that waits or runs."""
 
-    ready: int  # turns that start as soon as there is room for them
-    ready_since: float | None  # of the one that could have started first; None: there is none
-    parked: Mapping[str, int]  # turns that wait for a time, by reason: an error kind, or `due_later`
+    ready: int  # turns that start as soon as there is room
+    ready_since: float | None  # of the one that could have started first; None: none
+    parked: Mapping[str, int]  # turns that wait for a time, by reason: an error kind or `due_later`
     open_attempts: Mapping[str, int]  # attempts that have not ended, by host
     dead_letters: int
 
 
 def backlog(connection: Connection, now: float) -> Backlog:
-    """What waits, and what runs where."""
+    """Return what waits, and what runs where."""
     ready, since = connection.execute(_READY, {"now": now}).one()
     parked = {reason or _DUE_LATER: count for reason, count in connection.execute(_PARKED, {"now": now})}
     return Backlog(ready, since, parked, open_attempts(connection), dead_letters.count(connection))
 
 
 def queue_depths(connection: Connection) -> dict[State, int]:
-    """How many turns are queued, running and waiting."""
+    """Return the numbers of queued, running and waiting turns."""
     depths = dict.fromkeys(UNSETTLED, 0)
     query = sa.select(turns.c.state, sa.func.count()).where(turns.c.state.in_(list(depths)))
     for state, count in connection.execute(query.group_by(turns.c.state)):

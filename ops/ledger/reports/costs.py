@@ -1,4 +1,4 @@
-"""What turns have used and cost."""
+"""Usage and cost of turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ops.ledger.schema import TOKEN_KINDS, attempts, turn_labels, turns, usage
 
 
 class CostKey(StrEnum):
-    """What a bill is split by."""
+    """Key that a bill is split by."""
 
     MODEL = "model"
     AGENT = "agent"
@@ -28,10 +28,10 @@ class CostKey(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Booked usage. Estimates stand apart and are in no other number."""
+    """Booked usage. Estimates are separate and in no other number."""
 
     tokens: Tokens = NO_TOKENS  # observed
-    cost_usd: float | None = None  # of the observed tokens that have a price; None: none has
+    cost_usd: float | None = None  # of the observed tokens with a price; None: none has one
     unpriced_tokens: int = 0  # observed tokens without a price
     estimated: Tokens = NO_TOKENS
 
@@ -40,15 +40,15 @@ class Spent:
 class CostRow:
     """One line of a bill."""
 
-    # A model, an agent, a host, name=value of a label, how attempts ended, or an agent and its version.
+    # A model, an agent, a host, a label's name=value, an attempt's outcome, or an agent and its version.
     key: str
     turns: int
     spent: Spent
 
 
 def cost(connection: Connection, by: CostKey, since: float | None = None) -> list[CostRow]:
-    """The bill, highest cost first. By label, a turn counts once for each of its labels."""
-    tables: FromClause = usage  # with what is needed: there may be a million rows
+    """Return the bill, highest cost first. By label, a turn counts once for each of its labels."""
+    tables: FromClause = usage  # joins only what is needed: there may be a million rows
     if by in (CostKey.HOST, CostKey.OUTCOME, CostKey.VERSION) or since is not None:
         tables = tables.join(attempts)
     if by in (CostKey.AGENT, CostKey.VERSION):
@@ -72,7 +72,7 @@ def cost(connection: Connection, by: CostKey, since: float | None = None) -> lis
 
 
 def by_turn(connection: Connection, ids: Sequence[str]) -> dict[str, Spent]:
-    """What each of these turns has used."""
+    """Return what each of these turns has used."""
     query = sa.select(usage.c.turn_id, *_sums()).where(usage.c.turn_id.in_(ids)).group_by(usage.c.turn_id)
     return {row["turn_id"]: _read_sums(row) for row in connection.execute(query).mappings()}
 
@@ -92,7 +92,7 @@ def _sums() -> list[ColumnElement[Any]]:
 
 
 def _read_sums(row: RowMapping) -> Spent:
-    # int(): PostgreSQL sums whole numbers up to decimals
+    # int(): PostgreSQL's sums of integers are decimals
     return Spent(
         tokens=Tokens(**{kind: int(row[kind]) for kind in TOKEN_KINDS}),
         cost_usd=dollars(row["cost_nano"]),

@@ -1,4 +1,4 @@
-"""What a live view shows: the running turns, and what was spent just now. Asked every second or so."""
+"""Contents of a live view: running turns and recent spending. Queried about once a second."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ _COUNT = sa.select(sa.func.count()).where(turns.c.state == State.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class RunningTurn:
-    """A turn that was claimed and is not settled or parked yet."""
+    """A turn that is claimed, and not settled or parked yet."""
 
     turn_id: str
     agent: str
-    host: str | None  # of the latest attempt, before that the one asked for
+    host: str | None  # of the latest attempt; before the first, as requested
     producer: str
-    attempt: int  # the latest one begun, 0 before the first
+    attempt: int  # the latest begun; 0 before the first
     created_at: float
     started_at: float | None  # of the first attempt
-    owner_expires: float | None  # before now: no worker follows it
+    owner_expires: float | None  # in the past: no worker follows it
     cancel_requested: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was used in a time."""
+    """Usage within a period."""
 
     tokens: int  # observed
-    cost_usd: float | None  # of those that have a price; None: none has
+    cost_usd: float | None  # of those with a price; None: none has one
     unpriced_tokens: int
 
 
 def running(connection: Connection, limit: int) -> tuple[int, list[RunningTurn]]:
-    """How many turns run, and the oldest of them."""
+    """Return the number of running turns, and the oldest of them."""
     rows = connection.execute(_RUNNING, {"limit": limit}).mappings()
     return int(connection.scalar(_COUNT) or 0), [RunningTurn(**row) for row in rows]
 
 
 def spending(connection: Connection, since: Sequence[float]) -> list[Spending]:
-    """What the attempts used that ended at or after each of these times."""
+    """Return, for each of these times, what the attempts used that ended at or after it."""
     tokens = sum((usage.c[kind] for kind in TOKEN_KINDS), sa.literal(0))
     columns = []
     for start in since:
-        # As a condition in WHERE, `observed` would have SQLite read all usage, not just that of these attempts.
+        # As a condition in WHERE, `observed` would make SQLite read all usage, not just that of these attempts.
         within = sa.and_(usage.c.observed, attempts.c.ended_at >= start)
         unpriced = sa.and_(within, usage.c.cost_nano.is_(None))
         columns += [
@@ -77,5 +77,5 @@ def spending(connection: Connection, since: Sequence[float]) -> list[Spending]:
     query = sa.select(*columns).select_from(attempts.join(usage)).where(attempts.c.ended_at >= min(since))
     row = connection.execute(query).one()
     sums = [row[start : start + 3] for start in range(0, len(row), 3)]
-    # int(): PostgreSQL sums whole numbers up to decimals
+    # int(): PostgreSQL's sums of integers are decimals
     return [Spending(int(count or 0), dollars(cost), int(no_price or 0)) for count, cost, no_price in sums]

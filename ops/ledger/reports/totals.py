@@ -1,4 +1,4 @@
-"""The running totals: everything ever booked, by model and by outcome, and what was spent in vain."""
+"""The running totals: everything ever booked, by model and by outcome, and the usage of failed attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ModelTotals:
 
     agent: str
     model: str
-    observed: bool  # False: these are estimates, with those that were replaced since
+    observed: bool  # False: estimates, including those replaced since
     tokens: Tokens
     cost_usd: float | None  # of what has a price; None: nothing has
     unpriced_tokens: int
@@ -26,7 +26,7 @@ class ModelTotals:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTotals:
-    """How often turns of an agent ended that way."""
+    """Number of an agent's turns with one outcome."""
 
     agent: str
     outcome: str  # "completed" or an error kind
@@ -35,14 +35,14 @@ class OutcomeTotals:
 
 @dataclass(frozen=True, slots=True)
 class FailureTotals:
-    """What attempts of one version of an agent have used that ended with one error. Estimates are left out."""
+    """Usage of one agent version's attempts that ended with one error. Estimates are left out."""
 
     agent: str
-    agent_version: str  # blank: not known
+    agent_version: str  # blank: unknown
     outcome: str  # an error kind
     tokens: int
     cost_usd: float | None  # of what has a price; None: nothing has
-    booked_at: float  # the last of them
+    booked_at: float  # the latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Totals:
 
 
 def totals(connection: Connection) -> Totals:
-    """What metrics show."""
+    """Return the totals, for metrics."""
     models = tuple(
         ModelTotals(
             agent=row["agent"],

@@ -1,4 +1,4 @@
-"""Turns as people ask for them: one, or the newest ones."""
+"""Turns as people query them: one, or the newest."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LISTED = (
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A turn as lists show it, without its request and result."""
+    """A turn as listed, without its request and result."""
 
     turn_id: str
     state: State
     agent: str
-    host: str | None  # of the latest attempt, before that the one asked for
-    agent_version: str | None  # of the latest attempt; None: not known
+    host: str | None  # of the latest attempt; before the first, as requested
+    agent_version: str | None  # of the latest attempt; None: unknown
     session_id: str | None
     workspace: str | None
     labels: Mapping[str, str]
@@ -49,7 +49,7 @@ class TurnRow:
 
 
 def turn(connection: Connection, turn_id: str) -> TurnRow:
-    """One turn. Raises UnknownTurn."""
+    """Return one turn. Raises UnknownTurn."""
     rows = _rows(connection, turns.c.turn_id == turn_id, 1)
     if not rows:
         raise UnknownTurn(turn_id)
@@ -57,13 +57,13 @@ def turn(connection: Connection, turn_id: str) -> TurnRow:
 
 
 def request(connection: Connection, turn_id: str) -> TurnRequest | None:
-    """What was asked; None: the turn is not known, or its request was refused or is forgotten."""
+    """Return a turn's request; None if the turn is not recorded, or its request was refused or removed."""
     document = connection.scalar(sa.select(turns.c.request).where(turns.c.turn_id == turn_id))
     return TurnRequest.model_validate_json(document) if document else None
 
 
 def result(connection: Connection, turn_id: str) -> TurnResult | None:
-    """What came of it; None: not settled, or not known."""
+    """Return a turn's result; None if it is not settled or not recorded."""
     document = connection.scalar(sa.select(turns.c.result).where(turns.c.turn_id == turn_id))
     return TurnResult.model_validate_json(document) if document else None
 
@@ -77,7 +77,7 @@ def history(
     host: str | None = None,
     label: tuple[str, str] | None = None,
 ) -> list[TurnRow]:
-    """The newest turns first. `status` is a state (queued, running, waiting) or how a turn ended."""
+    """Return the newest turns first. `status` is a state (queued, running, waiting) or a result's status."""
     conditions: list[ColumnElement[bool]] = []
     if status is not None:
         conditions.append((turns.c.state if status in UNSETTLED else turns.c.status) == status)

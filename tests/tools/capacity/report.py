@@ -56,8 +56,8 @@ def sizes(seed: int, hosts: Iterable[int] = HOSTS) -> Table:
     rows = [_size(count, load, seed) for count in hosts for load in LOADS]
     columns = ("hosts", "turns/h", "load", "used", *_WAITS, "theory")
     return Table(
-        f"Turns of {TURN.mean_s:g} s in the mean (log-normal, cv {TURN.cv:g}), {SLOTS} slots a host; waits in "
-        "seconds. The load is what is asked for, in slots; theory is the mean wait.",
+        f"Turns of {TURN.mean_s:g} s on average (log-normal, cv {TURN.cv:g}), {SLOTS} slots per host; waits in "
+        "seconds. Load is the demand for slots; theory is the mean wait.",
         columns,
         rows,
     )
@@ -98,8 +98,8 @@ def producers(seed: int) -> Table:
     figures = measure(simulate(fleet, turns, seed), fleet, 0.0, span)
     rows = [[name, str(waits.turns), *_waits(waits)] for name, waits in figures.by_producer.items()]
     return Table(
-        f"{fleet.hosts} hosts of {fleet.slots} slots. `nightly` sends 1,000 turns at once, `web` one a minute in "
-        "the mean; waits in seconds.",
+        f"{fleet.hosts} hosts with {fleet.slots} slots each. `nightly` sends 1,000 turns at once, `web` one a "
+        "minute on average; waits in seconds.",
         ("producer", "turns", *_WAITS),
         rows,
     )
@@ -112,7 +112,7 @@ def servers(hosts: Iterable[int] = HOSTS, load: float = LOADS[0]) -> Table:
         "hosts", "turns/s", "running", "workers", "their cores", "their GiB", "ledger tx/s", "busy", "GiB/day",
         "TiB kept", "ledgers", "broker cmd/s", "brokers", "events MiB/s", "event brokers",
     )  # fmt: skip
-    return Table(f"The servers, at a load of {load:.0%} of such turns.", columns, rows)
+    return Table(f"The servers, at {load:.0%} load with such turns.", columns, rows)
 
 
 def _server(hosts: int, per_s: float, running: float) -> list[str]:

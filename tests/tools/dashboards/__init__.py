@@ -1,4 +1,4 @@
-"""Grafana's dashboards as code. `make dashboards` writes them to `ops/grafana/dashboards`, for Grafana to read.
+"""Grafana dashboards as code. `make dashboards` writes them to `ops/grafana/dashboards`, where Grafana reads them.
 
-The package that builds them (grafana-foundation-sdk) is one for developers: nothing that runs imports this one.
+The package that builds them (grafana-foundation-sdk) is a development dependency: no program imports this one.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.tools.dashboards` writes the boards."""
+"""Command `python -m tests.tools.dashboards`: write the boards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parents[3] / "ops" / "grafana" / "dashboards"
 
 
 def main() -> None:
-    """One file for each board, and no other."""
+    """Write one file per board and delete all others."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for stale in FOLDER.glob("*.json"):
         stale.unlink()

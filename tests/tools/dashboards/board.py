@@ -1,4 +1,4 @@
-"""A board: sections of panels, one after the other, and the variables that its queries use."""
+"""Boards: sections of panels, and the variables that their queries use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.tools.dashboards.query import DATASOURCE
 COLUMNS = 24
 TAG = "runturn"
 
-# What each variable is called, and where its values come from.
+# Label and source of each variable.
 _VARIABLES = {
     "agent": ("Agent", "label_values(runturn_settled_turns_total, agent)"),
     "model": ("Model", "label_values(runturn_tokens_total, model)"),
@@ -34,7 +34,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One dashboard. Its file is called by its name, and its uid is `runturn-NAME`."""
+    """One dashboard. Its file is NAME.json, its uid `runturn-NAME`."""
 
     name: str
     title: str
@@ -46,11 +46,11 @@ class Board:
 
     @property
     def uid(self) -> str:
-        """What links and provisioning know it by."""
+        """Identifier for links and provisioning."""
         return f"runturn-{self.name}"
 
     def json(self) -> str:
-        """The file."""
+        """Return the text of the file."""
         return json.dumps(self._build(), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     def _build(self) -> model.Dashboard:
@@ -72,7 +72,7 @@ class Board:
         return board
 
     def _placed(self) -> Iterator[model.Panel | model.RowPanel]:
-        """Panels from left to right, as many as fit, in rows as high as their highest."""
+        """Yield panels from left to right, as many as fit, in rows as high as the tallest."""
         x = y = height = number = 0
         for section in self.sections:
             y, x, height = y + height, 0, 0
@@ -92,7 +92,7 @@ class Board:
 
 
 def _links() -> model.DashboardLink:
-    """The way to the other boards, with the time and the variables of this one."""
+    """Return the menu of the other boards; it keeps time range and variables."""
     link = model.DashboardLink(
         title="Boards",
         type_val=model.DashboardLinkType.DASHBOARDS,
@@ -121,6 +121,6 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .sort(model.VariableSort.ALPHABETICAL_ASC)
         .multi(True)
         .include_all(True)
-        .all_value(".*")  # what has no name yet, or none any more, counts as well
+        .all_value(".*")  # includes series whose label value is empty or no longer listed
         .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
     )

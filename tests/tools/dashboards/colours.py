@@ -1,4 +1,4 @@
-"""What is coloured how: values by how bad they are, outcomes and kinds of tokens alike on all boards."""
+"""Colours: of values by severity, and of outcomes and kinds of tokens, the same on all boards."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from grafana_foundation_sdk.models import dashboard as model
 
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 
-# From which value on a panel has a colour.
+# The value from which on a panel has a colour.
 Steps = Sequence[tuple[float | None, str]]
 PLAIN: Steps = ((None, BLUE),)
 ANY_IS_BAD: Steps = ((None, GREEN), (1, RED))
 ANY_IS_ODD: Steps = ((None, GREEN), (1, ORANGE))
 
-# Of outcomes and kinds of tokens.
+# Colours of outcomes and kinds of tokens.
 COLOURS = {
     "completed": "green",
     "turn_cancelled": "text",
@@ -32,18 +32,18 @@ _GREY = "#4a4d55"
 
 
 def thresholds(steps: Steps) -> dashboard.ThresholdsConfig:
-    """The steps, as Grafana takes them."""
+    """Return the steps as Grafana expects them."""
     found = [model.Threshold(value=value, color=colour) for value, colour in steps]
     return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(found)
 
 
 def no_value(text: str) -> model.SpecialValueMap:
-    """What stands where there is none: Grafana would give that the colour of the lowest values, often red."""
+    """Return the text for a missing value. Grafana would colour it as the lowest value, often red."""
     result = model.ValueMappingResult(text=text, color=_GREY, index=0)
     options = model.DashboardSpecialValueMapOptions(match=model.SpecialValueMatch.NULL_AND_NAN, result=result)
     return model.SpecialValueMap(options=options)
 
 
 def named(number: str, text: str, colour: str, place: int) -> model.ValueMap:
-    """A text and a colour for one value."""
+    """Return a text and a colour for one value."""
     return model.ValueMap(options={number: model.ValueMappingResult(text=text, color=colour, index=place)})

@@ -1,4 +1,4 @@
-"""The kinds of panels that the boards are made of. Each has a title, a description and a unit."""
+"""Panel types of the boards. Each panel has a title, a description and a unit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def number(
     trend: bool = False,
     none: str = "–",
 ) -> Panel:
-    """One number as it is now; `trend` draws how it came there. `none` stands where there is nothing to tell."""
+    """Return a panel with one current number; `trend` adds its history. `none` is shown if there is no value."""
     panel = (
         stat.Panel()
         .span(width)
@@ -82,7 +82,7 @@ def graph(
     limit: float | None = None,
     top: float | None = None,
 ) -> Panel:
-    """Series over time. `bars` for what happens now and then; from `limit` on it is bad; `top` ends the axis."""
+    """Return a graph over time. `bars` suits rare events; values from `limit` on are bad; `top` ends the axis."""
     panel = (
         timeseries.Panel()
         .span(width)
@@ -135,7 +135,7 @@ def ranking(
     top: float | None = None,
     decimals: int | None = None,
 ) -> Panel:
-    """One bar for each series, as it is now."""
+    """Return a panel with one bar per series, for the current values."""
     panel = (
         bargauge.Panel()
         .span(width)
@@ -167,9 +167,9 @@ def rows(
     height: int = 7,
     none: str = "none",
 ) -> Panel:
-    """A table with one row for each combination of labels. `keys` names the labels' columns."""
+    """Return a table with one row per combination of labels. `keys` names the labels' columns."""
     renamed = {f"Value #{letter}": column.title for letter, column in lettered(columns)}
-    if len(columns) == 1:  # Grafana numbers the values of several queries only
+    if len(columns) == 1:  # Grafana numbers values only if there are several queries
         renamed = {"Value": columns[0].title}
     order = [*keys, *renamed]
     panel = (
@@ -208,7 +208,7 @@ def rows(
 
 
 def states(title: str, description: str, *queries: Query, width: int = 12, height: int = 6) -> Panel:
-    """When what was up, and when it was down."""
+    """Return a timeline of up and down states."""
     panel = (
         statetimeline.Panel()
         .span(width)
@@ -237,7 +237,7 @@ def states(title: str, description: str, *queries: Query, width: int = 12, heigh
 
 
 def distribution(title: str, description: str, unit: str, query: Query, *, width: int = 12) -> Panel:
-    """A histogram over time: how many were how large."""
+    """Return a heatmap: a histogram over time."""
     colours = (
         heatmap.HeatmapColorOptions()
         .mode(heatmap_model.HeatmapColorMode.SCHEME)
@@ -265,7 +265,7 @@ def distribution(title: str, description: str, unit: str, query: Query, *, width
 
 
 def _colour_mode(steps: Steps) -> shapes.BigValueColorMode:
-    """Numbers that can be bad are seen from afar; others are just numbers."""
+    """Return a coloured background for numbers that can be bad, coloured text for others."""
     return shapes.BigValueColorMode.BACKGROUND if len(steps) > 1 else shapes.BigValueColorMode.VALUE
 
 

@@ -1,4 +1,4 @@
-"""The queries of panels, and how Grafana is to ask them."""
+"""Queries of panels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.tools.dashboards.colours import Steps
 
 T = TypeVar("T")
 
-# The boards' variable, so that they can be imported beside any Prometheus.
+# A variable, so that the boards can be imported with any Prometheus.
 DATASOURCE = shapes.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel, and what its series are called."""
+    """One query of a panel, and the names of its series."""
 
     expr: str
     legend: str = ""
@@ -30,7 +30,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: a query that has one value a row."""
+    """One column of a table: a query with one value per row."""
 
     title: str
     expr: str
@@ -46,7 +46,7 @@ def target(
     instant: bool = False,
     form: PromQueryFormat = PromQueryFormat.TIME_SERIES,
 ) -> prometheus.Dataquery:
-    """The query as Grafana takes it; `instant`: for its value now."""
+    """Return the query as Grafana expects it; `instant`: only for its current value."""
     asked = prometheus.Dataquery().expr(query.expr).ref_id(letter).format(form).datasource(DATASOURCE)
     asked = asked.instant() if instant else asked.range()
     asked.legend_format(query.legend or "__auto")
@@ -54,5 +54,5 @@ def target(
 
 
 def lettered(items: Sequence[T]) -> Iterator[tuple[str, T]]:
-    """With the letters that Grafana tells a panel's queries apart by."""
+    """Pair items with the letters by which Grafana identifies a panel's queries."""
     return zip(ascii_uppercase, items, strict=False)

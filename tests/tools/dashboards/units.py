@@ -1,4 +1,4 @@
-"""What panels count in, as Grafana calls it."""
+"""Units of panels, by Grafana's names."""
 
 COUNT = "short"
 SECONDS = "s"

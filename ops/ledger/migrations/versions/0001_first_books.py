@@ -1,4 +1,4 @@
-"""The first books."""
+"""The first schema."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,7 +13,7 @@ def _tokens() -> list[sa.Column[int]]:
 
 
 def upgrade() -> None:
-    """Create everything."""
+    """Create all tables."""
     op.create_table(
         "turns",
         sa.Column("turn_id", sa.Text, primary_key=True),

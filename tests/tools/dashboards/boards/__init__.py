@@ -1,4 +1,4 @@
-"""The boards, by the order in which an operator needs them."""
+"""The boards, in the order in which an operator needs them."""
 
 from tests.tools.dashboards.boards import fleet, hosts, money, queues, reliability, tokens, tools, turns
 

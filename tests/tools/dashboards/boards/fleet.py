@@ -1,4 +1,4 @@
-"""What runs, what it costs, what is wrong: for somebody who has a minute and never read the code."""
+"""The fleet at a glance: activity, cost and problems, for readers who do not know the code."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ _COST = "runturn_cost_usd_total"
 
 
 def _of_worker(metric: str) -> str:
-    """What a worker says of itself, with the version that it is of."""
+    """Return a query for a metric by worker, with the worker's version."""
     named = f"{metric} * on (job, instance) group_left (version, python) runturn_build_info"
     return f"sum by (instance, version, python) ({named})"
 
 
 _RUNS = Section(
-    "What runs",
+    "Activity",
     (
         number(
             "Workers",
-            "Workers that answer Prometheus. Without one, no turn is taken from the queue.",
+            "Workers that answer Prometheus. Without one, no turn leaves the queue.",
             COUNT,
             or_zero('sum(up{job="runturn-worker"})'),
             steps=((None, RED), (1, GREEN)),
             width=3,
         ),
         number(
-            "Turns at work",
-            "Turns that workers are at now, from claim to settlement.",
+            "Running turns",
+            "Turns that workers are running, from claim to settlement.",
             COUNT,
             or_zero("sum(runturn_turns_in_flight)"),
             width=3,
             trend=True,
         ),
         number(
-            "Slots taken",
-            "Turns at work, of those that the workers may be at. Near 100%, turns wait: add workers or slots.",
+            "Slots used",
+            "Running turns as a share of worker slots. Near 100%, turns wait: add workers or slots.",
             SHARE,
             ratio("sum(runturn_turns_in_flight)", "sum(runturn_worker_slots)"),
             steps=((None, GREEN), (0.9, ORANGE)),
@@ -67,7 +67,7 @@ _RUNS = Section(
         ),
         number(
             "Queued",
-            "Turns that could start now and wait for room.",
+            "Turns ready to start that wait for a free slot.",
             COUNT,
             or_zero(ledger("runturn_queued_turns")),
             width=3,
@@ -83,14 +83,14 @@ _RUNS = Section(
         ),
         number(
             "Parked",
-            "Turns that wait for a time or an event: the next try after an error, or the time they are due.",
+            "Turns waiting for a time or an event: their next attempt after an error, or the time they are due.",
             COUNT,
             or_zero(ledger("runturn_parked_turns")),
             width=3,
         ),
         number(
             "Hosts up",
-            "Hosts that workers send turns to. A host that keeps failing is left alone for up to a minute.",
+            "Hosts that workers send turns to. A failing host is left alone for up to a minute.",
             COUNT,
             or_zero(f"sum({worst('runturn_host_up', HOST, by='host')})"),
             steps=((None, RED), (1, GREEN)),
@@ -98,7 +98,7 @@ _RUNS = Section(
         ),
         number(
             "Completed",
-            "Turns that completed in the range shown, by the ledger.",
+            "Turns completed in the selected range, according to the ledger.",
             COUNT,
             or_zero(booked(_SETTLED, AGENT, COMPLETED)),
             width=3,
@@ -107,24 +107,24 @@ _RUNS = Section(
 )
 
 _COSTS = Section(
-    "What it costs",
+    "Cost",
     (
         number(
             "Spent",
-            "Cost of all turns in the range shown, as the ledger booked it: failed and retried turns included.",
+            "Cost of all turns in the selected range, as booked in the ledger, failed and retried turns included.",
             USD,
             or_zero(booked(_COST, AGENT, MODEL)),
         ),
         number(
-            "A completed turn",
-            "All that was spent in the range shown, divided by the turns that completed.",
+            "Cost per completed turn",
+            "Total cost in the selected range divided by the number of completed turns.",
             USD,
             ratio(booked(_COST, AGENT, MODEL), booked(_SETTLED, AGENT, COMPLETED)),
             none="no turn",
         ),
         number(
             "Spend rate",
-            "What is spent now, as dollars an hour.",
+            "Current spending in dollars per hour.",
             USD_PER_HOUR,
             or_zero(ledger_rate(_COST, AGENT, MODEL, per_s=3600)),
             decimals=2,
@@ -132,13 +132,13 @@ _COSTS = Section(
         ),
         number(
             "Tokens",
-            "Billed tokens of all kinds in the range shown.",
+            "Billed tokens of all kinds in the selected range.",
             COUNT,
             or_zero(booked("runturn_tokens_total", AGENT, MODEL)),
         ),
         number(
-            "Read from the cache",
-            "The share of prompt tokens that came from the model's cache, at a tenth of the price.",
+            "Cache hit ratio",
+            "Share of prompt tokens read from the model's cache, at a tenth of the price.",
             SHARE,
             ratio(
                 booked("runturn_tokens_total", AGENT, MODEL, 'type="cache_read"'),
@@ -148,8 +148,7 @@ _COSTS = Section(
         ),
         number(
             "Fullest budget",
-            "Of the budget that is nearest to its limit: what its period has spent and reserved. At 100%, its "
-            "turns fail.",
+            "Spent and reserved share of the budget closest to its limit. At 100%, its turns fail.",
             SHARE,
             "max((runturn_budget_spent_usd + runturn_budget_reserved_usd) / (runturn_budget_limit_usd > 0))",
             steps=((None, GREEN), (0.8, ORANGE), (1, RED)),
@@ -159,11 +158,11 @@ _COSTS = Section(
 )
 
 _WRONG = Section(
-    "What is wrong",
+    "Problems",
     (
         number(
             "Alerts",
-            "Alerts of runturn that fire now. The table below names them; the runbook says what to do.",
+            "Firing alerts of runturn. The table below lists them; the runbook says what to do.",
             COUNT,
             or_zero(f"count({_FIRING})"),
             steps=ANY_IS_BAD,
@@ -171,7 +170,7 @@ _WRONG = Section(
         ),
         number(
             "Failed turns",
-            "The share of turns that failed for good in the range shown. Cancelled ones do not count.",
+            "Share of turns that failed permanently in the selected range. Cancelled turns do not count.",
             SHARE,
             ratio(or_zero(booked(_SETTLED, AGENT, FAILED)), booked(_SETTLED, AGENT, COUNTED)),
             steps=((None, GREEN), (0.05, ORANGE), (0.2, RED)),
@@ -180,16 +179,15 @@ _WRONG = Section(
         ),
         number(
             "Hosts left alone",
-            "Hosts that at least one worker sends nothing to now, because they keep failing. See the board of "
-            "hosts.",
+            "Hosts that a worker leaves alone now because they keep failing. See the board Hosts and SSH.",
             COUNT,
             or_zero(f"count({worst('runturn_host_up', HOST, by='host')} == 0)"),
             steps=ANY_IS_BAD,
             width=3,
         ),
         number(
-            "Not answering",
-            "Processes that do not answer Prometheus, and brokers and ledgers that do not answer one of them.",
+            "Unreachable",
+            "Processes that do not answer Prometheus, and brokers and ledgers that a process cannot reach.",
             COUNT,
             or_zero('count(up{job=~"runturn-.+"} == 0 or runturn_dependency_up == 0)'),
             steps=ANY_IS_BAD,
@@ -197,7 +195,7 @@ _WRONG = Section(
         ),
         number(
             "Longest silence",
-            "How long the most silent agent has said nothing. At stall_timeout_ms (300 s by default) it is ended.",
+            "Longest current silence of an agent. At stall_timeout_ms (300 s by default) it is terminated.",
             SECONDS,
             or_zero("max(runturn_turn_idle_seconds_max)"),
             steps=((None, GREEN), (120, ORANGE), (300, RED)),
@@ -205,15 +203,15 @@ _WRONG = Section(
         ),
         number(
             "Dead letters",
-            "Messages that no worker can read. `runturn dead list` names the reasons.",
+            "Messages that no worker can read. `runturn dead list` shows the reasons.",
             COUNT,
             or_zero("max(runturn_dead_letters)"),
             steps=ANY_IS_ODD,
             width=3,
         ),
         number(
-            "Orphans ended",
-            "Agents that ended in the range shown because no worker followed them.",
+            "Orphans terminated",
+            "Agents terminated in the selected range because no worker followed them.",
             COUNT,
             or_zero(increase("runturn_orphans_ended_total")),
             steps=ANY_IS_ODD,
@@ -221,8 +219,8 @@ _WRONG = Section(
             width=3,
         ),
         number(
-            "Ran twice",
-            "Agents found running for an attempt that was replaced, in the range shown. Anything but 0 is a bug.",
+            "Duplicate runs",
+            "Agents found running for a replaced attempt in the selected range. Anything but 0 is a bug.",
             COUNT,
             or_zero(increase("runturn_duplicate_runs_total")),
             steps=ANY_IS_BAD,
@@ -230,26 +228,26 @@ _WRONG = Section(
             width=3,
         ),
         rows(
-            "Alerts that fire",
-            "Their names and how bad they are. The runbook in docs/operating.md has an entry for each.",
+            "Firing alerts",
+            "Firing alerts and their severity. The runbook in docs/operating.md has an entry for each.",
             {"alertname": "Alert", "severity": "Severity"},
             Column("Firing", f"sum by (alertname, severity) ({_FIRING})", COUNT),
             width=6,
             height=8,
-            none="nothing fires",
+            none="none",
         ),
         graph(
-            "Turns at work",
-            "Turns that workers are at, and how many they may be at.",
+            "Running turns",
+            "Running turns, worker slots, and queued turns.",
             COUNT,
-            Query("sum(runturn_turns_in_flight)", "at work"),
+            Query("sum(runturn_turns_in_flight)", "running"),
             Query("sum(runturn_worker_slots)", "slots"),
             Query(ledger("runturn_queued_turns"), "queued"),
             width=6,
         ),
         graph(
-            "Turns that ended",
-            "Turns settled a minute, by outcome: completed, or the error that they failed with.",
+            "Finished turns",
+            "Turns settled per minute, by outcome: completed, or the error kind.",
             PER_MINUTE,
             Query(
                 f"{rate('runturn_turns_total', AGENT, by='outcome', per_s=60)} > 0", "{{outcome}}", exemplars=True
@@ -260,7 +258,7 @@ _WRONG = Section(
         ),
         graph(
             "Spend rate",
-            "Dollars an hour, by model.",
+            "Dollars per hour, by model.",
             USD_PER_HOUR,
             Query(ledger_rate(_COST, AGENT, MODEL, by="model", per_s=3600), "{{model}}"),
             width=6,
@@ -274,9 +272,8 @@ _PROCESS = Section(
     (
         rows(
             "Workers",
-            "Every worker: its version, its load, its event loop, its memory. A loop that is late by more than a "
-            "second "
-            "is a worker with too much to do.",
+            "Version, load, event loop lag and memory of each worker. A lag of more than a second means that the "
+            "worker is overloaded.",
             {"instance": "Worker", "version": "Version", "python": "Python"},
             Column("Turns", _of_worker("runturn_turns_in_flight"), COUNT),
             Column("Slots", _of_worker("runturn_worker_slots"), COUNT),
@@ -288,12 +285,12 @@ _PROCESS = Section(
             ),
             Column("Memory", _of_worker('process_resident_memory_bytes{job="runturn-worker"}'), BYTES),
             Column("Open files", _of_worker('process_open_fds{job="runturn-worker"}'), COUNT),
-            Column("Up for", _of_worker('(time() - process_start_time_seconds{job="runturn-worker"})'), SECONDS),
+            Column("Uptime", _of_worker('(time() - process_start_time_seconds{job="runturn-worker"})'), SECONDS),
             height=6,
         ),
         graph(
             "CPU",
-            "Cores that each process uses. Agents on this machine are processes of their own and do not count.",
+            "Cores used by each process. Agents on the same machine are separate processes and do not count.",
             CORES,
             Query(
                 rate("process_cpu_seconds_total", _PROCESSES, by="job, instance"),
@@ -303,15 +300,14 @@ _PROCESS = Section(
         ),
         graph(
             "Memory",
-            "Memory that each process holds.",
+            "Memory used by each process.",
             BYTES,
             Query(select("process_resident_memory_bytes", _PROCESSES), "{{job}} {{instance}}"),
             width=8,
         ),
         graph(
             "Event loop lag",
-            "The longest that each worker's event loop was late within the last 15 s. All its turns share that "
-            "loop.",
+            "Longest delay of each worker's event loop in the last 15 s. All its turns share that loop.",
             SECONDS,
             Query("runturn_loop_lag_seconds", "{{instance}}"),
             width=8,
@@ -323,7 +319,7 @@ _PROCESS = Section(
 BOARD = Board(
     "fleet",
     "Fleet now",
-    "What runs, what it costs, and what is wrong.",
+    "Activity, cost, and problems of the fleet.",
     (_RUNS, _COSTS, _WRONG, _PROCESS),
     variables=("agent", "model", "host"),
     since="now-1h",

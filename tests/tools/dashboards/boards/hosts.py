@@ -1,4 +1,4 @@
-"""The machines that turns run on, and the way there."""
+"""Hosts, their slots and their SSH connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.tools.dashboards.query import Column, Query
 from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS, SHARE
 
 _UP = worst("runturn_host_up", HOST, by="host")
-# Every worker knows how many agents a host may run; how many are there, only the ledger does.
+# Every worker knows how many agents a host may run; only the ledger knows how many are running.
 _SLOTS = fullest("runturn_host_slots", HOST, by="host")
 _USED = fullest("runturn_host_slots_in_use", HOST, by="host")
 _CONNECTIONS = f"sum by (host) (runturn_ssh_connections{{{HOST}}})"
@@ -35,27 +35,27 @@ _NOW = Section(
     (
         number(
             "Hosts",
-            "Hosts that the workers know.",
+            "Hosts known to the workers.",
             COUNT,
             or_zero(f"count({_UP})"),
         ),
         number(
             "Left alone",
-            "Hosts that at least one worker sends nothing to now, because they keep failing.",
+            "Hosts that a worker leaves alone now because they keep failing.",
             COUNT,
             or_zero(f"count({_UP} == 0)"),
             steps=ANY_IS_BAD,
         ),
         number(
             "Agents",
-            "Agents that hold a slot of a host, by the ledger.",
+            "Agents that occupy a host slot, according to the ledger.",
             COUNT,
             or_zero(f"sum({_USED})"),
             trend=True,
         ),
         number(
-            "Slots taken",
-            "Of the hosts that have a limit: agents, of those that they may run.",
+            "Slots used",
+            "Agents as a share of the slots of all hosts that have a limit.",
             SHARE,
             ratio(or_zero(f"sum({_USED} and {_SLOTS})"), f"sum({_SLOTS})"),
             steps=((None, GREEN), (0.9, ORANGE)),
@@ -63,39 +63,38 @@ _NOW = Section(
         ),
         number(
             "SSH connections",
-            "Connections that the workers hold open. Each carries up to eight agents.",
+            "Connections that the workers keep open. Each carries up to eight agents.",
             COUNT,
             or_zero(f"sum(runturn_ssh_connections{{{HOST}}})"),
             trend=True,
         ),
         number(
-            "Mean connect",
-            "How long connecting and logging in took in the range shown.",
+            "Mean connect time",
+            "Mean time to connect and log in, in the selected range.",
             SECONDS,
             mean(_CONNECT),
             none="none",
         ),
         rows(
             "Hosts",
-            "Every host: 1 is up, 0 is left alone. Hosts without a limit of their own have no slots. Tries to "
-            "connect "
-            "are those in the range shown.",
+            "All hosts: 1 is up, 0 is left alone. Hosts without a limit have no slots. Connections are counted in "
+            "the selected range.",
             {"host": "Host"},
             Column("Up", _UP, COUNT, ((None, RED), (1, GREEN))),
             Column("Agents", f"{_USED} or {_UP} * 0", COUNT),
             Column("Slots", _SLOTS, COUNT),
-            Column("Taken", ratio(f"{_USED} or {_SLOTS} * 0", _SLOTS), SHARE, _STEPS),
+            Column("Used", ratio(f"{_USED} or {_SLOTS} * 0", _SLOTS), SHARE, _STEPS),
             Column("SSH connections", _CONNECTIONS, COUNT),
             Column("Connected", increase(_CONNECTS, HOST, 'outcome="ok"', by="host"), COUNT, decimals=0),
             Column(
-                "Refused", increase(_CONNECTS, HOST, _REFUSED, by="host"), COUNT, ((None, GREEN), (0.5, RED)), 0
+                "Failed", increase(_CONNECTS, HOST, _REFUSED, by="host"), COUNT, ((None, GREEN), (0.5, RED)), 0
             ),
             width=16,
             height=8,
         ),
         ranking(
-            "Slots taken",
-            "Agents of those that a host may run.",
+            "Slots used",
+            "Agents as a share of each host's slots.",
             SHARE,
             Query(ratio(f"{_USED} or {_SLOTS} * 0", _SLOTS), "{{host}}"),
             steps=_STEPS,
@@ -103,7 +102,7 @@ _NOW = Section(
         ),
         rows(
             "Agent versions",
-            "The version of each agent on each host, as workers saw it last. Unproved ones run, unsupported ones "
+            "Version of each agent on each host, as workers last saw it. Unproved versions run; unsupported ones "
             "are refused unless the operator allows them.",
             {"agent": "Agent", "host": "Host", "version": "Version", "standing": "Standing"},
             Column("Workers", f"count by (agent, host, version, standing) (runturn_agent_info{{{HOST}}})", COUNT),
@@ -116,29 +115,28 @@ _TIME = Section(
     (
         states(
             "Hosts",
-            "Down is a host that at least one worker leaves alone because it keeps failing.",
+            "A host is down if at least one worker leaves it alone because it keeps failing.",
             Query(_UP, "{{host}}"),
             height=8,
         ),
         graph(
             "Agents by host",
-            "Agents that hold a slot, by the ledger.",
+            "Agents that occupy a slot, according to the ledger.",
             COUNT,
             Query(f"{_USED} or {_UP} * 0", "{{host}}"),
             stacked=True,
         ),
         graph(
             "SSH connections",
-            "Connections that the workers hold open, by host.",
+            "Connections that the workers keep open, by host.",
             COUNT,
             Query(_CONNECTIONS, "{{host}}"),
             width=8,
         ),
         graph(
-            "Tries to connect",
-            "Tries a minute to connect and log in, by what came of them. After host_key_changed, nothing runs "
-            "there "
-            "until somebody has looked.",
+            "Connection attempts",
+            "Attempts to connect and log in per minute, by outcome. After host_key_changed, nothing runs there "
+            "until an operator has checked the host.",
             PER_MINUTE,
             Query(rate(_CONNECTS, HOST, by="outcome", per_s=60), "{{outcome}}"),
             width=8,
@@ -146,8 +144,8 @@ _TIME = Section(
             stacked=True,
         ),
         graph(
-            "Refused, by host",
-            "Tries a minute that failed.",
+            "Failed connections by host",
+            "Failed connection attempts per minute.",
             PER_MINUTE,
             Query(rate(_CONNECTS, HOST, _REFUSED, by="host", per_s=60), "{{host}}"),
             width=8,
@@ -155,22 +153,22 @@ _TIME = Section(
             stacked=True,
         ),
         graph(
-            "Time to connect",
-            "What half and 95% of the tries that succeeded did not exceed, login included.",
+            "Connect time",
+            "Median and 95th percentile of successful connects, login included.",
             SECONDS,
             *(Query(quantile(q, _CONNECT), f"p{q * 100:.0f}") for q in (0.5, 0.95)),
             width=8,
         ),
         distribution(
-            "Times to connect",
-            "How many took how long.",
+            "Connect time distribution",
+            "Number of connects by duration.",
             SECONDS,
             Query(buckets(_CONNECT), "{{le}}"),
             width=8,
         ),
         graph(
             "Reattachments",
-            "Running turns a minute that were attached to again: after a lost link, or by another worker.",
+            "Reattachments to running turns per minute, after a lost link or by another worker.",
             PER_MINUTE,
             Query(rate("runturn_reattachments_total", by="cause", per_s=60), "{{cause}}"),
             width=8,
@@ -183,7 +181,7 @@ _TIME = Section(
 BOARD = Board(
     "hosts",
     "Hosts and SSH",
-    "The machines that turns run on, their slots, and the way there.",
+    "Hosts, their slots, and their SSH connections.",
     (_NOW, _TIME),
     variables=("host",),
 )

@@ -1,4 +1,4 @@
-"""What turns cost, which models and labels that goes to, and whether the budgets will do."""
+"""Cost of turns by model and label, and whether the budgets will last."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _budget(part: str) -> str:
     return f"max by (budget) (runturn_budget_{part})"
 
 
-# What a period will have cost if it goes on as it began. At least a tenth of it counts as gone by, or the first
-# turn of a day would foretell ruin; the alert RunturnBudgetForecast says nothing before that, either.
+# Cost of a period at its end if spending continues at its rate so far. At least a tenth of the period counts as
+# elapsed, or the first turn of a day would forecast ruin; the alert RunturnBudgetForecast also waits that long.
 _START, _END = _budget("period_start_timestamp_seconds"), _budget("period_end_timestamp_seconds")
 _FORECAST = f"{_budget('spent_usd')} / clamp((time() - {_START}) / ({_END} - {_START}), 0.1, 1)"
 _LEFT = f"{_budget('limit_usd')} - {_budget('spent_usd')} - {_budget('reserved_usd')}"
@@ -43,75 +43,75 @@ _SPENT = Section(
     (
         number(
             "Spent",
-            "Cost of all turns in the range shown, as the ledger booked it: failed and retried turns included.",
+            "Cost of all turns in the selected range, as booked in the ledger, failed and retried turns included.",
             USD,
             or_zero(booked(_COST, AGENT, MODEL)),
         ),
         number(
-            "A completed turn",
-            "All that was spent in the range shown, divided by the turns that completed: what a result costs.",
+            "Cost per completed turn",
+            "Total cost in the selected range divided by the number of completed turns: the cost of a result.",
             USD,
             ratio(booked(_COST, AGENT, MODEL), _TURNS),
             none="no turn",
         ),
         number(
-            "Mean turn",
-            "What a settled turn cost in the range shown, whatever became of it.",
+            "Mean cost per turn",
+            "Mean cost of a settled turn in the selected range, whatever its outcome.",
             USD,
             mean("runturn_turn_cost_usd", AGENT),
             none="no turn",
         ),
         number(
             "Spend rate",
-            "What is spent now, as dollars an hour.",
+            "Current spending in dollars per hour.",
             USD_PER_HOUR,
             or_zero(ledger_rate(_COST, AGENT, MODEL, per_s=3600)),
             decimals=2,
             trend=True,
         ),
         number(
-            "In the books",
-            "All that this ledger has ever booked.",
+            "Total booked",
+            "Total cost ever booked in this ledger.",
             USD,
             or_zero(ledger(_COST, AGENT, MODEL)),
         ),
         number(
-            "Tokens without a price",
-            "Tokens in the range shown whose model has no known price: their cost is missing above.",
+            "Unpriced tokens",
+            "Tokens in the selected range whose model has no known price: their cost is missing above.",
             COUNT,
             or_zero(booked("runturn_unpriced_tokens_total", AGENT, MODEL)),
             steps=((None, GREEN), (1, ORANGE)),
         ),
         graph(
             "Spend rate by model",
-            "Dollars an hour.",
+            "Dollars per hour.",
             USD_PER_HOUR,
             Query(ledger_rate(_COST, AGENT, MODEL, by="model", per_s=3600), "{{model}}"),
             stacked=True,
         ),
         graph(
             "Spend rate by agent",
-            "Dollars an hour.",
+            "Dollars per hour.",
             USD_PER_HOUR,
             Query(ledger_rate(_COST, AGENT, MODEL, by="agent", per_s=3600), "{{agent}}"),
             stacked=True,
         ),
         ranking(
-            "A completed turn, by model",
-            "What each model adds to the cost of a completed turn in the range shown. They add up to the number "
-            "above.",
+            "Cost per completed turn, by model",
+            "Share of each model in the cost per completed turn in the selected range. The shares add up to the "
+            "number above.",
             USD,
             Query(f"({booked(_COST, AGENT, MODEL, by='model')}) / scalar(({_TURNS}) > 0)", "{{model}}"),
         ),
         ranking(
-            "Spent, by model",
-            "Cost in the range shown.",
+            "Spent by model",
+            "Cost in the selected range.",
             USD,
             Query(booked(_COST, AGENT, MODEL, by="model"), "{{model}}"),
         ),
         ranking(
-            "A completed turn, by agent",
-            "What each agent spent in the range shown, divided by the turns that it completed.",
+            "Cost per completed turn, by agent",
+            "Cost of each agent in the selected range divided by the number of turns that it completed.",
             USD,
             Query(
                 ratio(
@@ -125,19 +125,19 @@ _SPENT = Section(
 )
 
 _IN_VAIN = Section(
-    "Spent in attempts that failed",
+    "Failed attempts",
     (
         number(
-            "Failed attempts",
-            "Cost of the attempts in the range shown that did not complete, cancelled ones included. A later one "
-            "may have gone on from there.",
+            "Cost of failed attempts",
+            "Cost of attempts in the selected range that did not complete, cancelled ones included. Later "
+            "attempts may have continued from there.",
             USD,
             or_zero(booked(_VAIN, AGENT)),
             width=8,
         ),
         number(
-            "Share",
-            "That cost, of all that was spent in the range shown.",
+            "Share of cost",
+            "Cost of failed attempts as a share of the total cost in the selected range.",
             SHARE,
             ratio(or_zero(booked(_VAIN, AGENT)), booked(_COST, AGENT)),
             steps=((None, GREEN), (0.1, ORANGE), (0.25, RED)),
@@ -146,29 +146,29 @@ _IN_VAIN = Section(
         ),
         number(
             "Tokens",
-            "Billed tokens of the attempts in the range shown that did not complete, with or without a price.",
+            "Billed tokens of attempts in the selected range that did not complete, with or without a price.",
             COUNT,
             or_zero(booked("runturn_failed_attempt_tokens_total", AGENT)),
             width=8,
         ),
         rows(
             "By kind and version",
-            "What attempts in the range shown cost and used that did not complete, by how they ended and by the "
-            "agent's version. Versions that have not failed for long are called other.",
+            "Cost and tokens of attempts in the selected range that did not complete, by outcome and agent "
+            "version. Versions that have not failed for long are merged into other.",
             {"agent": "Agent", "version": "Version", "outcome": "Kind"},
             Column("Cost", f"{booked(_VAIN, AGENT, by=_KINDS)} > 0", USD),
             Column("Tokens", f"{booked('runturn_failed_attempt_tokens_total', AGENT, by=_KINDS)} > 0", COUNT),
         ),
         graph(
             "Spend rate by kind",
-            "Dollars an hour that went into attempts that did not complete, by how they ended.",
+            "Dollars per hour spent on attempts that did not complete, by outcome.",
             USD_PER_HOUR,
             Query(ledger_rate(_VAIN, AGENT, by="outcome", per_s=3600), "{{outcome}}"),
             stacked=True,
         ),
         graph(
             "Spend rate by version",
-            "The same, by the agent's version.",
+            "Dollars per hour spent on attempts that did not complete, by agent version.",
             USD_PER_HOUR,
             Query(ledger_rate(_VAIN, AGENT, by="agent, version", per_s=3600), "{{agent}} {{version}}"),
             stacked=True,
@@ -177,13 +177,12 @@ _IN_VAIN = Section(
 )
 
 _BUDGETS = Section(
-    "Budgets, by label",
+    "Budgets by label",
     (
         rows(
             "Budgets",
-            "The running period of every budget. The forecast is what the period will have cost at its end if it "
-            "goes "
-            "on as it began; a budget in total has no end. A turn that does not fit any more fails.",
+            "Current period of every budget. The forecast is the period's cost at its end if spending continues "
+            "at its rate so far; a total budget has no end. Turns that no longer fit fail.",
             {"budget": "Budget"},
             Column("Limit", _budget("limit_usd"), USD),
             Column("Spent", _budget("spent_usd"), USD),
@@ -196,7 +195,7 @@ _BUDGETS = Section(
         ),
         ranking(
             "Used",
-            "What the running period has spent and reserved, of its limit.",
+            "Amount spent and reserved in the current period, as a share of its limit.",
             SHARE,
             Query(
                 f"({_budget('spent_usd')} + {_budget('reserved_usd')}) / ({_budget('limit_usd')} > 0)",
@@ -207,15 +206,15 @@ _BUDGETS = Section(
         ),
         ranking(
             "Forecast",
-            "What the running period will have spent at its end, of its limit, if it goes on as it began.",
+            "Forecast spending of the current period at its rate so far, as a share of its limit.",
             SHARE,
             Query(f"({_FORECAST}) / ({_budget('limit_usd')} > 0)", "{{budget}}"),
             steps=_USED,
             top=2,
         ),
         graph(
-            "Turns refused",
-            "Turns that a budget did not let start, a minute. They fail with budget_exceeded.",
+            "Refused turns",
+            "Turns refused by a budget per minute. They fail with budget_exceeded.",
             PER_MINUTE,
             Query(rate("runturn_budget_denials_total", by="budget", per_s=60), "{{budget}}"),
             width=8,
@@ -223,14 +222,14 @@ _BUDGETS = Section(
             stacked=True,
         ),
         graph(
-            "Spent in the running period",
-            "It falls to 0 when a period begins.",
+            "Spent in the current period",
+            "Resets to 0 when a period begins.",
             USD,
             Query(_budget("spent_usd"), "{{budget}}"),
         ),
         graph(
-            "Forecast for the running period",
-            "What it will have spent at its end if it goes on as it began.",
+            "Forecast for the current period",
+            "Forecast spending of the current period at its rate so far.",
             USD,
             Query(_FORECAST, "{{budget}}"),
         ),
@@ -238,18 +237,18 @@ _BUDGETS = Section(
 )
 
 _TURN = Section(
-    "What a turn costs",
+    "Costs of turns",
     (
         graph(
             "Cost of a turn",
-            "What half of the turns, and 95% of them, did not exceed. The dots are turns.",
+            "Median and 95th percentile of the cost of a turn. The dots are turns.",
             USD,
             Query(quantile(0.5, "runturn_turn_cost_usd", AGENT, by="agent"), "p50 {{agent}}", exemplars=True),
             Query(quantile(0.95, "runturn_turn_cost_usd", AGENT, by="agent"), "p95 {{agent}}", exemplars=True),
         ),
         distribution(
-            "Costs of turns",
-            "How many turns cost how much.",
+            "Cost distribution",
+            "Number of turns by cost.",
             USD,
             Query(buckets("runturn_turn_cost_usd", AGENT), "{{le}}", exemplars=True),
         ),
@@ -259,7 +258,7 @@ _TURN = Section(
 BOARD = Board(
     "money",
     "Money",
-    "What turns cost, by model and by label, and whether the budgets will do.",
+    "Cost of turns by model and label, and whether the budgets will last.",
     (_SPENT, _IN_VAIN, _BUDGETS, _TURN),
     variables=("agent", "model"),
 )

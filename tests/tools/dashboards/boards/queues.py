@@ -1,4 +1,4 @@
-"""What waits, for what, and whether the fleet keeps up."""
+"""Waiting turns, the reasons, and whether the fleet keeps up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _NOW = Section(
     "Now",
     (
         number(
-            "Queued", "Turns that could start now and wait for room.", COUNT, or_zero(ledger(_QUEUED)), trend=True
+            "Queued",
+            "Turns ready to start that wait for a free slot.",
+            COUNT,
+            or_zero(ledger(_QUEUED)),
+            trend=True,
         ),
         number(
             "Oldest queued",
@@ -29,27 +33,27 @@ _NOW = Section(
         ),
         number(
             "Parked",
-            "Turns that wait for a time or an event: the next try after an error, or the time they are due.",
+            "Turns waiting for a time or an event: their next attempt after an error, or the time they are due.",
             COUNT,
             or_zero(ledger("runturn_parked_turns")),
         ),
         number(
-            "Slots free",
+            "Free slots",
             "Turns that the workers could take now.",
             COUNT,
             or_zero("sum(runturn_worker_slots) - sum(runturn_turns_in_flight)"),
             steps=((None, ORANGE), (1, GREEN)),
         ),
         number(
-            "Empty in",
-            "How long the queue would take to empty at the rate of now, if no turn came.",
+            "Time to empty",
+            "Time until the queue is empty at the current rate, if no turn arrives.",
             SECONDS,
             f"60 * {ratio(ledger(_QUEUED), _SETTLED)}",
-            none="no turn ends",
+            none="none settled",
         ),
         number(
             "Dead letters",
-            "Messages that no worker can read. `runturn dead list` names the reasons.",
+            "Messages that no worker can read. `runturn dead list` shows the reasons.",
             COUNT,
             or_zero("max(runturn_dead_letters)"),
             steps=ANY_IS_ODD,
@@ -62,7 +66,7 @@ _TIME = Section(
     (
         graph(
             "Queued",
-            "Turns that could start and wait for room, by queue.",
+            "Turns ready to start that wait for a free slot, by queue.",
             COUNT,
             Query(ledger(_QUEUED, by="queue"), "{{queue}}"),
             width=8,
@@ -78,15 +82,15 @@ _TIME = Section(
         ),
         graph(
             "Parked",
-            "Turns that wait, by what for: the error after which they are tried again, or the time they are due.",
+            "Parked turns by reason: the error after which they are retried, or the time they are due.",
             COUNT,
             Query(ledger("runturn_parked_turns", by="reason"), "{{reason}}"),
             width=8,
             stacked=True,
         ),
         graph(
-            "Wait in the queue",
-            "From the time a turn could start to its first claim: what half and 95% of the turns did not exceed.",
+            "Queue wait",
+            "Time from when a turn could start to its first claim: median and 95th percentile.",
             SECONDS,
             *(
                 Query(quantile(q, _WAIT, by="queue"), f"p{q * 100:.0f} {{{{queue}}}}", exemplars=q == 0.5)
@@ -95,44 +99,44 @@ _TIME = Section(
             width=8,
         ),
         distribution(
-            "Waits in the queue",
-            "How many turns waited how long.",
+            "Queue wait distribution",
+            "Number of turns by queue wait.",
             SECONDS,
             Query(buckets(_WAIT), "{{le}}", exemplars=True),
             width=8,
         ),
         graph(
-            "Taken and settled",
-            "Turns a minute that workers took from the queue, and turns that ended. If fewer end than are taken, "
-            "turns become longer; if the queue grows as well, the fleet is too small.",
+            "Claimed and settled",
+            "Turns claimed and turns settled per minute. If fewer are settled than claimed, turns are getting "
+            "longer; if the queue also grows, the fleet is too small.",
             PER_MINUTE,
-            Query(f"sum(rate({_WAIT}_count[$__rate_interval])) * 60", "taken"),
+            Query(f"sum(rate({_WAIT}_count[$__rate_interval])) * 60", "claimed"),
             Query(_SETTLED, "settled"),
             width=8,
         ),
         graph(
-            "Slots taken",
-            "Turns at work, of those that the workers may be at.",
+            "Slots used",
+            "Running turns as a share of worker slots.",
             SHARE,
-            Query(ratio("sum(runturn_turns_in_flight)", "sum(runturn_worker_slots)"), "taken"),
+            Query(ratio("sum(runturn_turns_in_flight)", "sum(runturn_worker_slots)"), "used"),
             width=8,
             top=1,
             limit=0.9,
         ),
         graph(
             "Dead letters",
-            "Messages that were put aside and are still there.",
+            "Dead letters in the ledger.",
             COUNT,
             Query("max(runturn_dead_letters)", "dead letters"),
             width=8,
         ),
         ranking(
             "Parked now",
-            "Turns that wait, by what for.",
+            "Parked turns by reason.",
             COUNT,
             Query(ledger("runturn_parked_turns", by="reason"), "{{reason}}"),
         ),
     ),
 )
 
-BOARD = Board("queues", "Queues", "What waits, for what, and whether the fleet keeps up.", (_NOW, _TIME))
+BOARD = Board("queues", "Queues", "Waiting turns, the reasons, and whether the fleet keeps up.", (_NOW, _TIME))

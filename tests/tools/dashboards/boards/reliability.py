@@ -1,4 +1,4 @@
-"""What went wrong and was put right, and what must never happen."""
+"""Failures that runturn recovered from, and events that must never happen."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _REATTACHED = "runturn_reattachments_total"
 _SETTLED = "runturn_settled_turns_total"
 
 _PROMISES = Section(
-    "What must not be, in the range shown",
+    "Unwanted events in the selected range",
     (
         number(
-            "Ran twice",
-            "Agents found running for an attempt that was replaced. Anything but 0 is a bug.",
+            "Duplicate runs",
+            "Agents found running for a replaced attempt. Anything but 0 is a bug.",
             COUNT,
             or_zero(increase("runturn_duplicate_runs_total")),
             steps=ANY_IS_BAD,
@@ -32,8 +32,8 @@ _PROMISES = Section(
             steps=ANY_IS_ODD,
         ),
         number(
-            "Orphans ended",
-            "Agents that ended because no worker followed them for lease_ms.",
+            "Orphans terminated",
+            "Agents terminated because no worker followed them for lease_ms.",
             COUNT,
             or_zero(increase("runturn_orphans_ended_total")),
             steps=ANY_IS_ODD,
@@ -41,22 +41,22 @@ _PROMISES = Section(
         ),
         number(
             "Dead letters",
-            "Messages that no worker can read, now. `runturn dead list` names the reasons.",
+            "Current messages that no worker can read. `runturn dead list` shows the reasons.",
             COUNT,
             or_zero("max(runturn_dead_letters)"),
             steps=ANY_IS_ODD,
         ),
         number(
             "Malformed lines",
-            "Lines of agents that could not be read: an agent of a version that runturn does not know?",
+            "Unreadable output lines of agents. Does an agent have a version that runturn does not know?",
             COUNT,
             or_zero(increase("runturn_malformed_events_total", AGENT)),
             steps=ANY_IS_ODD,
             decimals=0,
         ),
         number(
-            "Not answering",
-            "Brokers and ledgers that do not answer one of the processes now.",
+            "Unreachable",
+            "Brokers and ledgers that a process cannot reach now.",
             COUNT,
             or_zero("count(runturn_dependency_up == 0)"),
             steps=ANY_IS_BAD,
@@ -65,18 +65,18 @@ _PROMISES = Section(
 )
 
 _RETRIED = Section(
-    "Tried again",
+    "Retries",
     (
         ranking(
             "Retries by reason",
-            "Attempts in the range shown that another one followed, by the error that ended them.",
+            "Attempts in the selected range that were followed by another, by the error that ended them.",
             COUNT,
             Query(f"{increase(_RETRIES, AGENT, by='reason')} > 0", "{{reason}}"),
             decimals=0,
         ),
         graph(
-            "Retries",
-            "Attempts a minute that another one followed, by reason. The dots are turns.",
+            "Retries over time",
+            "Attempts per minute that were followed by another, by reason. The dots are turns.",
             PER_MINUTE,
             Query(f"{rate(_RETRIES, AGENT, by='reason', per_s=60)} > 0", "{{reason}}", exemplars=True),
             width=8,
@@ -85,7 +85,7 @@ _RETRIED = Section(
         ),
         graph(
             "API retries",
-            "Requests a minute that agents sent to their model again, by the status that they had got.",
+            "Requests per minute that agents retried with their model, by the HTTP status received.",
             PER_MINUTE,
             Query(rate("runturn_api_retries_total", AGENT, by="status", per_s=60), "{{status}}"),
             width=8,
@@ -94,8 +94,7 @@ _RETRIED = Section(
         ),
         graph(
             "Parked",
-            "Turns that wait for their next try, by the error that ended the last one; due_later wait for their "
-            "time.",
+            "Turns waiting for their next attempt, by the error that ended the last one; due_later: not due yet.",
             COUNT,
             Query(ledger("runturn_parked_turns", by="reason"), "{{reason}}"),
             width=8,
@@ -103,7 +102,7 @@ _RETRIED = Section(
         ),
         graph(
             "Reattachments",
-            "Running turns a minute that were attached to again: after a lost link, or by another worker.",
+            "Reattachments to running turns per minute, after a lost link or by another worker.",
             PER_MINUTE,
             Query(rate(_REATTACHED, by="cause", per_s=60), "{{cause}}"),
             width=8,
@@ -112,7 +111,7 @@ _RETRIED = Section(
         ),
         graph(
             "Longest silence",
-            "How long the most silent agent of each worker has said nothing. At stall_timeout_ms it is ended.",
+            "Longest current silence of an agent, by worker. At stall_timeout_ms it is terminated.",
             SECONDS,
             Query("max by (instance) (runturn_turn_idle_seconds_max)", "{{instance}}"),
             width=8,
@@ -122,42 +121,41 @@ _RETRIED = Section(
 )
 
 _AROUND = Section(
-    "Around the workers",
+    "Dependencies and processes",
     (
         states(
             "Dependencies",
-            "Whether the broker and the ledger answer, as every process sees it.",
+            "Whether each process can reach the broker and the ledger.",
             Query("min by (dependency, job, instance) (runturn_dependency_up)", "{{dependency}}: {{instance}}"),
         ),
         states(
             "Processes",
-            "Whether every process answers Prometheus.",
+            "Whether each process answers Prometheus.",
             Query('max by (job, instance) (up{job=~"runturn-.+"})', "{{job}} {{instance}}"),
         ),
         graph(
             "Duplicate deliveries",
-            "Messages a minute whose turn was known already. Brokers deliver again after a lost connection; the "
-            "turn "
-            "runs once all the same.",
+            "Messages per minute for turns already recorded. Brokers redeliver after a lost connection; the turn "
+            "still runs once.",
             PER_MINUTE,
-            Query(rate("runturn_duplicate_deliveries_total", per_s=60), "delivered again"),
+            Query(rate("runturn_duplicate_deliveries_total", per_s=60), "redelivered"),
             width=8,
             height=7,
             bars=True,
         ),
         graph(
-            "Ran twice, and orphans",
-            "Agents a minute found running for an attempt that was replaced, and agents that no worker followed.",
+            "Duplicate runs and orphans",
+            "Agents per minute found running for a replaced attempt, or terminated without a worker.",
             PER_MINUTE,
-            Query(rate("runturn_duplicate_runs_total", per_s=60), "ran twice"),
-            Query(rate("runturn_orphans_ended_total", per_s=60), "orphans ended"),
+            Query(rate("runturn_duplicate_runs_total", per_s=60), "duplicate runs"),
+            Query(rate("runturn_orphans_ended_total", per_s=60), "orphans terminated"),
             width=8,
             height=7,
             bars=True,
         ),
         graph(
             "Malformed lines",
-            "Lines of agents a minute that could not be read.",
+            "Unreadable output lines of agents per minute.",
             PER_MINUTE,
             Query(rate("runturn_malformed_events_total", AGENT, by="agent", per_s=60), "{{agent}}"),
             width=8,
@@ -167,7 +165,7 @@ _AROUND = Section(
         ),
         graph(
             "Refused by budgets",
-            "Turns a minute that a budget did not let start.",
+            "Turns refused by a budget per minute.",
             PER_MINUTE,
             Query(rate("runturn_budget_denials_total", by="budget", per_s=60), "{{budget}}"),
             width=12,
@@ -177,7 +175,7 @@ _AROUND = Section(
         ),
         graph(
             "Dead letters",
-            "Messages that were put aside and are still there.",
+            "Dead letters in the ledger.",
             COUNT,
             Query("max(runturn_dead_letters)", "dead letters"),
             width=12,
@@ -189,7 +187,7 @@ _AROUND = Section(
 BOARD = Board(
     "reliability",
     "Reliability",
-    "What went wrong and was put right, and what must never happen.",
+    "Failures that runturn recovered from, and events that must never happen.",
     (_PROMISES, _RETRIED, _AROUND),
     variables=("agent",),
 )

@@ -1,4 +1,4 @@
-"""Which tools agents use, which fail, and how long they take."""
+"""Tools that agents use, their failures and their durations."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _SHARE_STEPS = ((None, GREEN), (0.1, ORANGE), (0.3, RED))
 
 
 def _failed(by: str = "") -> str:
-    """0 for a tool that never failed: it has no series of errors."""
+    """Return the share of failed calls; 0 for a tool that has no series of errors."""
     calls, errors = increase(_CALLS, AGENT, by=by), increase(_CALLS, AGENT, _ERROR, by=by)
     return ratio(f"{errors} or {calls} * 0", calls)
 
 
 _NOW = Section(
-    "In the range shown",
+    "In the selected range",
     (
-        number("Calls", "Tool calls that ended.", COUNT, or_zero(increase(_CALLS, AGENT)), decimals=0, width=6),
+        number("Calls", "Finished tool calls.", COUNT, or_zero(increase(_CALLS, AGENT)), decimals=0, width=6),
         number(
             "Failed",
-            "The share of tool calls that failed. Agents try other ways; many failures cost tokens.",
+            "Share of tool calls that failed. Agents try alternatives; many failures cost tokens.",
             SHARE,
             _failed(),
             steps=_SHARE_STEPS,
@@ -35,18 +35,18 @@ _NOW = Section(
             width=6,
         ),
         number(
-            "Calls in a turn",
-            "Tool calls, divided by the turns that ended.",
+            "Calls per turn",
+            "Tool calls divided by the number of settled turns.",
             COUNT,
             ratio(increase(_CALLS, AGENT), booked("runturn_settled_turns_total", AGENT)),
             decimals=1,
             none="no turn",
             width=6,
         ),
-        number("Mean call", "How long a tool call took.", SECONDS, mean(_TOOK), none="no call", width=6),
+        number("Mean duration", "Mean duration of a tool call.", SECONDS, mean(_TOOK), none="no call", width=6),
         rows(
             "Tools",
-            "Calls in the range shown. Tools that do not come with the agent (of MCP servers, say) are `other`.",
+            "Calls in the selected range. Tools that do not come with the agent, such as MCP tools, are `other`.",
             {"tool": "Tool"},
             Column("Calls", increase(_CALLS, AGENT, by="tool"), COUNT, decimals=0),
             Column("Failed", _failed("tool"), SHARE, _SHARE_STEPS),
@@ -57,7 +57,7 @@ _NOW = Section(
         ),
         ranking(
             "Calls",
-            "Calls in the range shown.",
+            "Calls in the selected range.",
             COUNT,
             Query(f"{increase(_CALLS, AGENT, by='tool')} > 0", "{{tool}}"),
             width=6,
@@ -65,7 +65,7 @@ _NOW = Section(
         ),
         ranking(
             "Time in tools",
-            "Seconds that agents spent in each tool in the range shown.",
+            "Seconds that agents spent in each tool in the selected range.",
             SECONDS,
             Query(f"{increase(f'{_TOOK}_sum', by='tool')} > 0", "{{tool}}"),
             width=6,
@@ -78,7 +78,7 @@ _TIME = Section(
     (
         graph(
             "Calls by tool",
-            "Tool calls a minute.",
+            "Tool calls per minute.",
             PER_MINUTE,
             Query(f"{rate(_CALLS, AGENT, by='tool', per_s=60)} > 0", "{{tool}}"),
             width=8,
@@ -87,7 +87,7 @@ _TIME = Section(
         ),
         graph(
             "Calls by outcome",
-            "Tool calls a minute that went well, or failed.",
+            "Successful and failed tool calls per minute.",
             PER_MINUTE,
             Query(rate(_CALLS, AGENT, by="outcome", per_s=60), "{{outcome}}"),
             width=8,
@@ -95,7 +95,7 @@ _TIME = Section(
         ),
         graph(
             "Calls by agent",
-            "Tool calls a minute.",
+            "Tool calls per minute.",
             PER_MINUTE,
             Query(rate(_CALLS, AGENT, by="agent", per_s=60), "{{agent}}"),
             width=8,
@@ -103,18 +103,20 @@ _TIME = Section(
         ),
         graph(
             "Duration by tool",
-            "What 95% of the calls did not exceed.",
+            "95th percentile of the duration of calls.",
             SECONDS,
             Query(quantile(0.95, _TOOK, by="tool"), "{{tool}}"),
         ),
-        distribution("Durations", "How many calls took how long.", SECONDS, Query(buckets(_TOOK), "{{le}}")),
+        distribution(
+            "Duration distribution", "Number of calls by duration.", SECONDS, Query(buckets(_TOOK), "{{le}}")
+        ),
     ),
 )
 
 BOARD = Board(
     "tools",
     "Tools",
-    "Which tools agents use, which fail, and how long they take.",
+    "Tools that agents use, their failures, and their durations.",
     (_NOW, _TIME),
     variables=("agent",),
 )

@@ -1,4 +1,4 @@
-"""What becomes of turns, and how long they take."""
+"""Outcomes, durations and starts of turns."""
 
 from __future__ import annotations
 
@@ -33,44 +33,48 @@ _OUTCOMES = Section(
     (
         number(
             "Settled",
-            "Turns that ended in the range shown, by the ledger.",
+            "Turns settled in the selected range, according to the ledger.",
             COUNT,
             or_zero(booked(_SETTLED, AGENT)),
         ),
         number(
             "Completed",
-            "Of the turns that ended in the range shown, cancelled ones apart, those that completed.",
+            "Share of turns settled in the selected range that completed. Cancelled turns do not count.",
             SHARE,
             ratio(or_zero(booked(_SETTLED, AGENT, COMPLETED)), booked(_SETTLED, AGENT, COUNTED)),
             steps=((None, RED), (0.8, ORANGE), (0.95, GREEN)),
             none="no turn",
         ),
-        number("Failed", "Turns that failed for good.", COUNT, or_zero(booked(_SETTLED, AGENT, FAILED))),
+        number("Failed", "Turns that failed permanently.", COUNT, or_zero(booked(_SETTLED, AGENT, FAILED))),
         number(
             "Cancelled",
-            "Turns that somebody cancelled.",
+            "Turns that were cancelled.",
             COUNT,
             or_zero(booked(_SETTLED, AGENT, 'outcome="turn_cancelled"')),
         ),
         number(
             "Mean duration",
-            "From the claim of a turn to its settlement, retries included.",
+            "Mean time from the claim of a turn to its settlement, retries included.",
             SECONDS,
             mean(_DURATION, AGENT),
             none="no turn",
         ),
         number(
-            "At work", "Turns that workers are at now.", COUNT, or_zero("sum(runturn_turns_in_flight)"), trend=True
+            "Running",
+            "Turns that workers are running now.",
+            COUNT,
+            or_zero("sum(runturn_turns_in_flight)"),
+            trend=True,
         ),
         ranking(
             "By outcome",
-            "Turns that ended in the range shown, by the ledger: completed, or the error that they failed with.",
+            "Turns settled in the selected range, according to the ledger: completed, or the error kind.",
             COUNT,
             Query(f"({booked(_SETTLED, AGENT, by='outcome')}) > 0", "{{outcome}}"),
         ),
         graph(
-            "Turns that ended",
-            "Turns settled a minute, by outcome. The dots are turns.",
+            "Finished turns",
+            "Turns settled per minute, by outcome. The dots are turns.",
             PER_MINUTE,
             Query(f"{rate(_TURNS, AGENT, by='outcome', per_s=60)} > 0", "{{outcome}}", exemplars=True),
             width=8,
@@ -79,8 +83,7 @@ _OUTCOMES = Section(
         ),
         graph(
             "By launcher",
-            "Turns settled a minute: on the workers' own machines, over SSH, or ended before any agent was "
-            "started.",
+            "Turns settled per minute: on the workers' own machines, over SSH, or before any agent was started.",
             PER_MINUTE,
             Query(rate(_TURNS, AGENT, by="launcher", per_s=60), "{{launcher}}"),
             width=8,
@@ -90,13 +93,12 @@ _OUTCOMES = Section(
 )
 
 _LONG = Section(
-    "How long they take",
+    "Durations",
     (
         graph(
             "Duration",
-            "From the claim of a turn to its settlement, retries included: what half, 95% and 99% of the turns "
-            "did not "
-            "exceed. The dots are turns.",
+            "Time from the claim of a turn to its settlement, retries included: median, 95th and 99th percentile. "
+            "The dots are turns.",
             SECONDS,
             *(
                 Query(quantile(q, _DURATION, AGENT), f"p{q * 100:.0f}", exemplars=q == 0.5)
@@ -104,30 +106,29 @@ _LONG = Section(
             ),
         ),
         distribution(
-            "Durations",
-            "How many turns took how long.",
+            "Duration distribution",
+            "Number of turns by duration.",
             SECONDS,
             Query(buckets(_DURATION, AGENT), "{{le}}", exemplars=True),
         ),
         graph(
             "Duration by agent",
-            "What 95% of the turns did not exceed.",
+            "95th percentile of the duration of turns.",
             SECONDS,
             Query(quantile(0.95, _DURATION, AGENT, by="agent"), "{{agent}}", exemplars=True),
             width=8,
         ),
         graph(
             "Waiting for the model",
-            "How long turns waited for their model, as the agent reports it.",
+            "Time that turns waited for their model, as reported by the agent.",
             SECONDS,
             *(Query(quantile(q, _API, AGENT), f"p{q * 100:.0f}", exemplars=q == 0.5) for q in (0.5, 0.95)),
             width=8,
         ),
         graph(
-            "Share of the model",
-            "Of the time that turns took, what they waited for their model. The rest is tools, retries and "
-            "queues for "
-            "hosts. Parallel requests can make it exceed 100%.",
+            "Model share of duration",
+            "Time waiting for the model as a share of the duration of turns. The rest is tools, retries and "
+            "waiting for hosts. Parallel requests can push it above 100%.",
             SHARE,
             Query(
                 ratio(rate(f"{_API}_sum", AGENT, by="agent"), rate(f"{_DURATION}_sum", AGENT, by="agent")),
@@ -139,11 +140,11 @@ _LONG = Section(
 )
 
 _BEGIN = Section(
-    "How they begin",
+    "Start",
     (
         graph(
-            "Wait in the queue",
-            "From the time a turn could start to its first claim. The dots are turns.",
+            "Queue wait",
+            "Time from when a turn could start to its first claim. The dots are turns.",
             SECONDS,
             *(
                 Query(quantile(q, _WAIT, by="queue"), f"p{q * 100:.0f} {{{{queue}}}}", exemplars=q == 0.5)
@@ -151,23 +152,22 @@ _BEGIN = Section(
             ),
         ),
         graph(
-            "Time to the first event",
-            "From the start of an attempt to the agent's first sign of life, by where it was started. An agent "
-            "that "
-            "says nothing for read_timeout_ms is ended.",
+            "Time to first event",
+            "Time from the start of an attempt to the agent's first event, by launcher. An agent that is silent "
+            "for read_timeout_ms is terminated.",
             SECONDS,
             Query(quantile(0.5, _FIRST, by="launcher"), "p50 {{launcher}}", exemplars=True),
             Query(quantile(0.95, _FIRST, by="launcher"), "p95 {{launcher}}"),
         ),
         distribution(
-            "Waits in the queue",
-            "How many turns waited how long.",
+            "Queue wait distribution",
+            "Number of turns by queue wait.",
             SECONDS,
             Query(buckets(_WAIT), "{{le}}", exemplars=True),
         ),
         distribution(
-            "Times to the first event",
-            "How many attempts took how long to show a sign of life.",
+            "Time to first event distribution",
+            "Number of attempts by time to their first event.",
             SECONDS,
             Query(buckets(_FIRST), "{{le}}", exemplars=True),
         ),
@@ -177,7 +177,7 @@ _BEGIN = Section(
 BOARD = Board(
     "turns",
     "Turns",
-    "What becomes of turns, how long they take, and how they begin.",
+    "Outcomes, durations and starts of turns.",
     (_OUTCOMES, _LONG, _BEGIN),
     variables=("agent",),
 )
