@@ -67,7 +67,7 @@ async def remove_spool(host: Host, spool: Spool) -> None:
 
 
 async def remove_drafts(host: Host, root: str, older_than_s: int) -> None:
-    """Remove the remains of starts that were cut off at least that long ago, before there was a spool."""
+    """Remove the remains of starts that were cut off longer ago than that, before there was a spool."""
     await _ask(host, "remove_drafts", root, str(older_than_s))
 
 

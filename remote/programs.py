@@ -19,9 +19,7 @@ _OWN_FILES = (  # see state.sh
     *("turn", "supervisor", "watcher", "agent", "heartbeat", "reason", "end", "said", "closed", "writer", "wake"),
     *("prompt", "prompt.new", "events", "err", "session_root", "session_sizes", "input", "stop", "stop.new"),
 )
-_LARGEST_WORD = (
-    65_536  # bytes; a prompt up to this size is a word of the program, which saves the host two processes
-)
+_LARGEST_WORD = 65_536  # bytes; a prompt up to this is a word of the program, which saves the host two processes
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ async def run_check(
     text = (environment + locale).decode("utf-8", "surrogateescape")
     args = (spool.root, spool.id, str(epoch), directory, str(math.ceil(timeout_s)), str(tail), command, text)
     output = await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
-    if output.exit == _KILLED:  # perhaps the shell that cleans up after it
+    if output.exit == _KILLED:  # perhaps the kill hit the shell that cleans up
         await end_checks(host, spool, epoch)
     return output
 

@@ -110,7 +110,7 @@ async def _ask(host: Host, function: str, *args: str, timeout_s: float = 30.0) -
 
 
 async def _ask_within(host: Host, seconds: float, function: str, *args: str) -> bytes:
-    """Ask as above, with a time limit for what depends on the agent's files: git runs filters, say.
+    """Like `_ask`, with a time limit for what depends on the agent's files: git runs filters, say.
 
     After that long, the host kills it. That is a HostError: the host is reachable, and retrying would not help.
     """

@@ -67,7 +67,7 @@ check_repository() {
         refuse ref_missing "$ref in $repository"
 }
 
-# add_worktree: locked, so that git does not prune the draft; git's record is updated first, since git does not move it.
+# add_worktree: locked, so git does not prune the draft; git's record is updated before it is moved without git.
 add_worktree() {
     said=$({ printf '%s\n' "$common" >"$draft/repository"; } 2>&1) || blame "$said"
     said=$(

@@ -12,8 +12,8 @@
 #
 #   said        lines of input so far, and their bytes; anything after them in `prompt` does not count
 #   closed      whether no more will follow
-#   writer      epoch and name of the last follower to attach among those of the highest epoch: input from others is
-#               ignored
+#   writer      epoch and name of the last follower to attach, among those of the highest epoch; input from others
+#               is ignored
 #
 # Next to them are `prompt`, `events` (stdout), `err` (stderr), and, for an agent that keeps session files,
 # `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; `stop` once the agent was asked

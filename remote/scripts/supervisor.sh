@@ -32,7 +32,7 @@ launch() {
     export RUNTURN_SPOOL="$spool"
     locate setsid
     set -- "$located" "$@"
-    # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last lines restore that.
+    # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last line restores it.
     set -- "${LC_ALL-}" "$@"
     LC_ALL=C
     eval "$RUNTURN_ENVIRONMENT"

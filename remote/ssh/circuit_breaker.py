@@ -1,4 +1,4 @@
-"""Circuit breaker: leaves a host alone that keeps failing."""
+"""Circuit breaker: leaves a failing host alone."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.error import HTTPError
 
 import pytest
 
@@ -23,10 +24,14 @@ PAUSE_S = 0.1
 class Exported(NamedTuple):
     fleet: Fleet
     url: str
+    log: Path
 
     def sum(self, name: str) -> float:
         """Of all samples of that name."""
-        return total(scrape(self.url), name)
+        try:
+            return total(scrape(self.url), name)
+        except HTTPError as error:
+            raise AssertionError(f"{error}: {self.log.read_text()[-5000:]}") from error
 
 
 def total(samples: Samples, metric: str, /, **labels: str) -> float:
@@ -36,15 +41,15 @@ def total(samples: Samples, metric: str, /, **labels: str) -> float:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     root = tmp_path_factory.mktemp("exported")
-    with Fleet(root) as fleet, exporter(TEST, fleet.broker.url, fleet.state.logs / "exporter.log") as url:
+    with Fleet(root) as fleet, exporter(TEST, fleet.broker.url, log := fleet.state.logs / "exporter.log") as url:
         fleet.start_worker()
-        exported = Exported(fleet, url)
+        exported = Exported(fleet, url, log)
         until(lambda: exported.sum("celery_worker_up") == 1, "the exporter to hear of the worker")
         yield exported
 
 
 def test_turns_are_counted_by_how_they_ended(exported: Exported, tmp_path: Path) -> None:
-    fleet, url = exported
+    fleet, url, _ = exported
     recording = slow_recording(tmp_path / "slow.jsonl", RECORDING, int(PAUSE_S * 1000))
     fleet.run(fleet.recorded(recording))
     failing = {"lines": [*RECORDING.read_text().splitlines()[:3], "its words"], "exit_code": 3}

@@ -1,4 +1,4 @@
-"""`make stack`: start everything, let some turns run, and say where to look, until Ctrl-C."""
+"""`make stack`: start everything, run some turns, and show where to look, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SHOWN = ("RUNTURN_SECRETS_DIR", "RUNTURN_CONFIG", "RUNTURN_STATE_DIR", "RUNTURN
 
 
 def main() -> int:
-    """Run it; exit status 0 if it ran."""
+    """Run the stack; return exit status 0 if it ran."""
     parser = argparse.ArgumentParser(prog="python -m tests.stack", description=__doc__)
-    parser.add_argument("--turns", type=int, default=12, help="how many turns to queue at the start")
-    parser.add_argument("--once", action="store_true", help="end when these turns have ended")
+    parser.add_argument("--turns", type=int, default=12, help="number of turns to queue at the start")
+    parser.add_argument("--once", action="store_true", help="exit when these turns have finished")
     arguments = parser.parse_args()
     if packages := needed():
-        click.echo(f"stack: this machine lacks {', '.join(packages)} (by their names in Debian)", err=True)
+        click.echo(f"stack: not installed: {', '.join(packages)} (names of Debian packages)", err=True)
         return 1
     try:
         _play(arguments.turns, once=arguments.once)
@@ -37,14 +37,14 @@ def main() -> int:
     except (AssertionError, RuntimeError) as error:
         click.echo(f"stack: {error}", err=True)
         return 1
-    click.echo("everything that was started has ended")
+    click.echo("everything has stopped")
     return 0
 
 
 def _play(count: int, *, once: bool) -> None:
     began, interrupts = time.monotonic(), Interrupts()
     with contextlib.ExitStack() as ends:
-        with interrupts.deferred():  # a few seconds, in which no process must get lost
+        with interrupts.deferred():  # for a few seconds; no process may get lost
             stack = ends.enter_context(Stack())
             ends.callback(click.echo, "\nstopping")
             ends.callback(interrupts.ignore)
@@ -63,23 +63,23 @@ def _run(stack: Stack, count: int, *, once: bool) -> None:
         return bool(found) and found[0][1] >= count and "RunturnNoWorker" not in stack.prometheus.alerts()
 
     until(scraped, "Prometheus to have seen the workers and all turns")
-    click.secho(f"\n{count} turns have ended, and Prometheus has their data. Ctrl-C stops everything.", fg="green")
+    click.secho(
+        f"\n{count} turns have finished, and Prometheus has their data. Ctrl-C stops everything.", fg="green"
+    )
     if not once:
         threading.Event().wait()
 
 
 def _show(stack: Stack, count: int, took_s: float) -> None:
     urls = stack.urls
-    click.secho(f"\nThe stack runs, after {took_s:.0f} s.", fg="green", bold=True)
+    click.secho(f"\nThe stack is running after {took_s:.0f} s.", fg="green", bold=True)
     click.echo(f"  Prometheus  {urls['prometheus']}/alerts   targets: {urls['prometheus']}/targets")
-    click.echo(
-        f"  Flower      {urls['flower']}   {USER}, with the password in {stack.secrets / 'flower_password'}"
-    )
+    click.echo(f"  Flower      {urls['flower']}   user {USER}, password in {stack.secrets / 'flower_password'}")
     for name in ("worker1", "worker2", "exporter"):
         click.echo(f"  {name:<11} {urls[name]}/metrics")
     click.echo(f"  logs        {stack.logs}")
-    click.echo("Grafana is not part of it: Debian has none. compose.yaml has, with ops/grafana.")
-    click.echo(f"\n{count} recorded turns were queued. In another terminal:")
+    click.echo("Grafana is not included: Debian does not package it. compose.yaml includes it, with ops/grafana.")
+    click.echo(f"\n{count} recorded turns are queued. In another terminal:")
     variables = " ".join(f"{name}={shlex.quote(stack.environment[name])}" for name in _SHOWN)
     click.echo(f"  export {variables}")
     runturn = Path(sys.executable).with_name("runturn")

@@ -158,8 +158,8 @@ def test_make_stack_says_where_to_look_and_ends_with_ctrl_c(temporary: Path) -> 
     assert process.wait(60) == 0
     text = said.read_text()
     said.unlink()
-    assert "The stack runs" in text and "/alerts" in text and "flower_password" in text
-    assert text.endswith("everything that was started has ended\n")
+    assert "The stack is running" in text and "/alerts" in text and "flower_password" in text
+    assert text.endswith("everything has stopped\n")
 
 
 def _value(stack: Stack, query: str) -> float | None:

@@ -216,7 +216,8 @@ def test_refused_worker_consumes_nothing(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet, redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
         fleet.client.enqueue(fleet.recorded(RECORDING))
         called = [CELERY, "-A", "workers.app", "worker"]
-        several = [CELERY, "multi", "start", "w1", "-A", "workers.app", f"--pidfile={tmp_path}/%n"]
+        files = (f"--pidfile={tmp_path}/%n", f"--logfile={tmp_path}/%n.log")  # elsewhere only root may write them
+        several = [CELERY, "multi", "start", "w1", "-A", "workers.app", *files]
         program = f"from workers.app import create_app; create_app({fleet.broker.url!r}).Worker().start()"
         for command in (called, several, [sys.executable, "-c", program]):
             done = subprocess.run(

@@ -26,7 +26,7 @@ from workers.turn.run import Lost, RunTurn
 # Where a worker is killed in its thread that writes events, that thread ends as the whole process would.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
-STEPS = ("lock_session", "begin_attempt", "append_events", "usage_of", "settle")
+STEPS = ("sessions.lock", "queue.begin_attempt", "events.append", "accounting.usage_of", "queue.settle")
 
 
 class Death:
@@ -62,7 +62,7 @@ def test_worker_killed_at_any_step_is_succeeded(site: Site, recording: Path, ste
 
     async def live_twice() -> None:
         await _until_killed(site, turn_id, f"{when} {step}")
-        if (when, step) == ("after", "settle"):
+        if (when, step) == ("after", "queue.settle"):
             assert site.ledger.reports.turn(turn_id).state is State.SETTLED
             return
         result = await site.finish(turn_id)

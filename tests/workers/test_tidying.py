@@ -239,7 +239,7 @@ def test_worker_killed_between_booking_and_removal_has_done_no_harm(stage: Stage
     async def die_and_come_back() -> None:
         attempt = await stage.lose()
         with pytest.raises(Killed):
-            await stage.tidy(Death(f"{when} amend_usage"))
+            await stage.tidy(Death(f"{when} accounting.amend"))
         assert stage.spools == [attempt.spool_id]
         assert stage.booked(attempt).source.observed == (when == "after")
         await stage.tidy()

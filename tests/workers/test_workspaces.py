@@ -275,7 +275,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     until(lambda: not of_turns(stage.spool), "all agents to be gone")
 
 
-STEPS = ("begin_attempt", "place_workspace", "append_events", "usage_of", "settle")
+STEPS = ("queue.begin_attempt", "workspaces.place", "events.append", "accounting.usage_of", "queue.settle")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -286,7 +286,7 @@ def test_worker_killed_at_any_step_is_succeeded_in_the_same_workspace(stage: Sta
     async def live_twice() -> None:
         with pytest.raises(Killed):
             await stage.work(turn_id, Death(f"{when} {step}"))
-        if (when, step) != ("after", "settle"):
+        if (when, step) != ("after", "queue.settle"):
             await stage.finish(turn_id)
 
     asyncio.run(live_twice())
@@ -294,7 +294,7 @@ def test_worker_killed_at_any_step_is_succeeded_in_the_same_workspace(stage: Sta
     assert result is not None
     assert (result.status, result.attempts, stage.starts) == (Status.COMPLETED, 1, 1)
     assert home_of(result).files["tries"].text == "tried\n"
-    if (when, step) == ("after", "settle"):
+    if (when, step) == ("after", "queue.settle"):
         assert stage.made == [turn_id]
         stage.tidy()
     assert stage.made == []

@@ -1,6 +1,6 @@
-"""How many hosts a fleet needs: a simulation of its queue, and what its servers carry. See docs/capacity.md.
+"""How many hosts a fleet needs: a simulation of its queue, and the load on its servers. See docs/capacity.md.
 
-Pure, but for `__main__`: values in, values out; no clock, no process, and all chance comes from a seed.
+Pure, except for `__main__`: values in, values out; no clock, no process, and all randomness is seeded.
 """
 
 from tests.tools.capacity.arrivals import Turn, burst, poisson, together

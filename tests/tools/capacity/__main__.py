@@ -1,4 +1,4 @@
-"""`python -m tests.tools.capacity`: how long turns wait, how busy hosts are, and what the servers carry."""
+"""`python -m tests.tools.capacity`: how long turns wait, how busy hosts are, and the load on the servers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from tests.tools.capacity.report import SLOTS, TURN, a_fleet, all_tables, own
 
 
 @click.command()
-@click.option("--hosts", type=click.IntRange(min=1), help="Plan this fleet, instead of showing the tables.")
-@click.option("--slots", type=click.IntRange(min=1), default=SLOTS, show_default=True, help="Of each host.")
-@click.option("--per-hour", type=click.FloatRange(min=0, min_open=True), help="Turns that come; needs --hosts.")
+@click.option("--hosts", type=click.IntRange(min=1), help="Plan this fleet instead of printing the tables.")
+@click.option("--slots", type=click.IntRange(min=1), default=SLOTS, show_default=True, help="Per host.")
+@click.option("--per-hour", type=click.FloatRange(min=0, min_open=True), help="Turns per hour; needs --hosts.")
 @click.option(
     "--seconds", type=click.FloatRange(min=0, min_open=True), default=TURN.mean_s, show_default=True,
     help="Mean length of a turn.",
 )  # fmt: skip
 @click.option(
     "--cv", type=click.FloatRange(min=0), default=TURN.cv, show_default=True,
-    help="How much lengths vary: standard deviation over mean.",
+    help="Variation of lengths: standard deviation over mean.",
 )  # fmt: skip
-@click.option("--seed", default=1, show_default=True, help="Another one shows how much of it is chance.")
+@click.option(
+    "--seed", default=1, show_default=True, help="Random seed; another one shows the influence of chance."
+)
 def main(hosts: int | None, slots: int, per_hour: float | None, seconds: float, cv: float, seed: int) -> None:
     """Simulate fleets; see docs/capacity.md on how to read the tables."""
     if (hosts is None) != (per_hour is None):

@@ -1,4 +1,4 @@
-"""What producers ask for, and when."""
+"""Turns that producers request, and when."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.tools.capacity.lengths import Lengths
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn that is asked for."""
+    """A requested turn."""
 
-    at: float  # seconds since the beginning
+    at: float  # seconds since the start
     length_s: float  # how long its agent runs
     producer: str = "default"
-    priority: int = 0  # the higher, the sooner, among the turns of producers who have as many running
+    priority: int = 0  # higher is sooner, among producers with equally many running turns
 
 
 def poisson(
     per_s: float, lengths: Lengths, seconds: float, seed: int, *, producer: str = "default", priority: int = 0
 ) -> Iterator[Turn]:
-    """Turns that come independently of one another, `per_s` a second in the mean."""
-    rng = random.Random(f"{seed} {producer} {priority}")  # chance that can be repeated is wanted
+    """Yield turns that arrive independently of one another, `per_s` per second on average."""
+    rng = random.Random(f"{seed} {producer} {priority}")  # the randomness must be repeatable
     at = rng.expovariate(per_s)
     while at < seconds:
         yield Turn(at, lengths.draw(rng), producer, priority)
@@ -35,11 +35,11 @@ def poisson(
 def burst(
     count: int, lengths: Lengths, seed: int, *, at: float = 0.0, producer: str = "default", priority: int = 0
 ) -> Iterator[Turn]:
-    """Turns that come all at once."""
+    """Yield turns that arrive all at once."""
     rng = random.Random(f"{seed} {producer} {priority}")  # as above
     return (Turn(at, lengths.draw(rng), producer, priority) for _ in range(count))
 
 
 def together(*streams: Iterator[Turn]) -> Iterator[Turn]:
-    """Several producers at one fleet, in order of time."""
+    """Merge the turns of several producers, in order of time."""
     return heapq.merge(*streams, key=attrgetter("at"))

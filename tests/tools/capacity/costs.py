@@ -1,6 +1,6 @@
-"""What the servers of a fleet have to carry, from what one turn costs them, and into how many to split them.
+"""Load on a fleet's servers, from what one turn costs them, and how many servers to split it over.
 
-The figures are inputs: `TURN` was measured on one machine of two cores, with the short turns of `make bench`;
+The figures are inputs: `TURN` was measured on one machine with two cores, with the short turns of `make bench`;
 measure your own, and call `costs` with them.
 """
 
@@ -15,35 +15,35 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What one turn costs."""
+    """Costs of one turn."""
 
-    ledger_transactions: float = 12  # from its submission to its answer, those of its events not counted
-    ledger_transaction_s: float = 0.0004  # of the database's one writer, or one of its cores
+    ledger_transactions: float = 12  # from submission to answer, without those of its events
+    ledger_transaction_s: float = 0.0004  # of the database's one writer, or of one core
     ledger_row_bytes: float = 6 * KIB  # a settled turn with its request, result, attempt, usage and indexes
-    broker_commands: float = 5  # its message, its acknowledgement, its result; those of its events not counted
-    events: float = 60  # of a turn of a few minutes: some ten tool calls
+    broker_commands: float = 5  # its message, acknowledgement and result, without those of its events
+    events: float = 60  # of a turn of a few minutes: about ten tool calls
     event_bytes: float = 1_200  # published once and stored once
-    event_transactions: float = 0.5  # the ledger takes together what comes within a quarter of a second
+    event_transactions: float = 0.5  # the ledger batches what arrives within a quarter of a second
     worker_memory_bytes: float = 80 * KIB  # while it runs
-    cpu_s: float = 0.030  # of its worker, and of its host but for the agent
+    cpu_s: float = 0.030  # of its worker, and of its host without the agent
 
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What is spent whether turns come or not, or by the second."""
+    """Costs without turns, and costs per second."""
 
-    worker_transactions_per_s: float = 2  # a look for turns, a renewal of leases
-    lease_row_s: float = 0.00001  # a second, for one running turn, whose lease is renewed every 5 s
+    worker_transactions_per_s: float = 2  # a check for turns, a renewal of leases
+    lease_row_s: float = 0.00001  # per second and running turn, whose lease is renewed every 5 s
     worker_memory_bytes: float = 100 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of it one server takes at ease: about half of what it can do."""
+    """Comfortable load of one server: about half of what it can handle."""
 
     ledger_busy: float = 0.5  # of one database's writer
     broker_commands_per_s: float = 25_000  # of one Redis or Valkey, which has one thread
-    event_bytes_per_s: float = 50 * MIB  # of one Redis: in, and out again to those who watch
+    event_bytes_per_s: float = 50 * MIB  # of one Redis: in, and out again to watchers
     worker_turns: int = 1_000  # at a time
     worker_busy: float = 0.5  # of one core: its process has one loop
     events_retention_s: float = 30 * DAY_S  # `events_retention_ms`
@@ -57,16 +57,16 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of a fleet."""
+    """Load of a fleet."""
 
     workers: int
     worker_cores: float
     worker_memory_bytes: float  # of all workers
     ledger_transactions_per_s: float
-    ledger_busy: float  # seconds of one writer a second
-    ledgers: int  # databases to split it into
+    ledger_busy: float  # seconds of one writer per second
+    ledgers: int  # databases to split it over
     ledger_bytes_per_day: float
-    ledger_bytes: float  # when retention and growth are in balance
+    ledger_bytes: float  # once retention balances growth
     broker_commands_per_s: float
     event_bytes_per_s: float
     brokers: int  # for the queue and the results
@@ -80,7 +80,7 @@ def costs(
     overheads: Overheads = OVERHEADS,
     limits: Limits = LIMITS,
 ) -> Costs:
-    """Of `per_s` turns a second, `running` of them at a time."""
+    """Return the load of `per_s` turns per second, `running` of them at a time."""
     cores = per_s * turn.cpu_s
     workers = max(math.ceil(running / limits.worker_turns), math.ceil(cores / limits.worker_busy), 1)
     transactions = per_s * (turn.ledger_transactions + turn.events * turn.event_transactions)

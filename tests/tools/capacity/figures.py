@@ -1,4 +1,4 @@
-"""What a simulated or measured run amounts to: waits, and how busy the slots were."""
+"""Figures of a simulated or measured run: waits, and how busy the slots were."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.tools.capacity.simulation import Fleet, Served
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Times in the queue, in seconds; NaN if there was no turn."""
+    """Times in the queue, in seconds; NaN without turns."""
 
     turns: int
     mean_s: float
@@ -21,7 +21,7 @@ class Waits:
 
     @classmethod
     def of(cls, waits: Iterable[float]) -> Waits:
-        """Those of so many turns."""
+        """Return the figures of these waits."""
         ordered = sorted(waits)
         mean = sum(ordered) / len(ordered) if ordered else math.nan
         return cls(len(ordered), mean, *(percentile(ordered, share) for share in (0.50, 0.95, 0.99)))
@@ -29,21 +29,21 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A fleet between two moments."""
+    """Figures of a fleet between two moments."""
 
     waits: Waits  # of the turns that arrived between them
     by_producer: Mapping[str, Waits]
-    utilisation: float  # slot-seconds in use, of those that there were
-    per_s: float  # turns that ended a second
+    utilisation: float  # share of slot-seconds in use
+    per_s: float  # turns finished per second
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least that share of the values does not exceed; NaN if there is none."""
+    """Return the smallest value that at least that share of the values does not exceed; NaN if there is none."""
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else math.nan
 
 
 def measure(served: Iterable[Served], fleet: Fleet, start: float, end: float) -> Figures:
-    """What became of a fleet between `start` and `end`, in seconds since the beginning."""
+    """Return the figures of a fleet between `start` and `end`, in seconds since the start."""
     waits: dict[str, list[float]] = {}
     busy_s, ended = 0.0, 0
     for each in served:

@@ -13,8 +13,8 @@ from tests.tools.capacity.lengths import Lengths, LogNormal
 from tests.tools.capacity.simulation import Fleet, simulate
 from tests.tools.capacity.theory import mean_wait_s
 
-WARM_UP = 8  # mean lengths until a fleet that was empty is as busy as it will be
-MEASURED = 100_000  # turns at least: near full load, waits vary for long
+WARM_UP = 8  # mean lengths until an initially empty fleet is as busy as it gets
+MEASURED = 100_000  # minimum turns: near full load, waits vary for a long time
 HOSTS = (1, 10, 100, 1_000, 10_000)
 LOADS = (0.7, 0.9, 0.97)
 TURN = LogNormal(300.0, cv=1.5)
@@ -40,19 +40,19 @@ class Table:
 
 
 def a_fleet(hosts: int, slots: int = SLOTS) -> Fleet:
-    """A fleet with as many workers as it needs."""
+    """Return a fleet with as many workers as it needs."""
     return Fleet(hosts, slots, workers=math.ceil(hosts * slots / WORKER_TURNS))
 
 
 def steady(fleet: Fleet, per_s: float, lengths: Lengths, seed: int) -> Figures:
-    """A fleet that turns have come to for long."""
+    """Return the figures of a fleet in steady state."""
     start = WARM_UP * lengths.mean_s
     end = start + max(MEASURED / per_s, 2 * lengths.mean_s)
     return measure(simulate(fleet, poisson(per_s, lengths, end, seed), seed), fleet, start, end)
 
 
 def sizes(seed: int, hosts: Iterable[int] = HOSTS) -> Table:
-    """Waits by the size of a fleet and its load."""
+    """Return the waits by fleet size and load."""
     rows = [_size(count, load, seed) for count in hosts for load in LOADS]
     columns = ("hosts", "turns/h", "load", "used", *_WAITS, "theory")
     return Table(
@@ -70,26 +70,26 @@ def _size(hosts: int, load: float, seed: int) -> list[str]:
 
 
 def _steady(fleet: Fleet, per_s: float, lengths: Lengths, seed: int) -> list[str]:
-    """Use, waits, and the wait that theory expects."""
+    """Return the utilisation, the waits, and the wait that theory predicts."""
     figures = steady(fleet, per_s, lengths, seed)
     theory = mean_wait_s(fleet.total, per_s, lengths.mean_s + fleet.overhead_s, lengths.cv)
     return [f"{figures.utilisation:.0%}", *_waits(figures.waits), _seconds(theory)]
 
 
 def own(fleet: Fleet, per_s: float, lengths: Lengths, seed: int) -> Table:
-    """One fleet that somebody plans."""
+    """Return the table of one planned fleet."""
     most_per_s = fleet.total / (lengths.mean_s + fleet.overhead_s)
     asked = [f"{fleet.hosts:,}", str(fleet.slots), _per_hour(per_s)]
     if per_s >= most_per_s:
-        title = f"Too many turns: {per_s / most_per_s:.0%} of the slots are asked for; the queue grows for ever."
-        return Table(title, ("hosts", "slots", "turns/h", "turns/h it can do"), [[*asked, _per_hour(most_per_s)]])
-    title = f"Turns of {lengths.mean_s:g} s in the mean (log-normal, cv {lengths.cv:g}); waits in seconds."
+        title = f"Too many turns: the load is {per_s / most_per_s:.0%}; the queue grows without bound."
+        return Table(title, ("hosts", "slots", "turns/h", "max turns/h"), [[*asked, _per_hour(most_per_s)]])
+    title = f"Turns of {lengths.mean_s:g} s on average (log-normal, cv {lengths.cv:g}); waits in seconds."
     columns = ("hosts", "slots", "turns/h", "used", *_WAITS, "theory")
     return Table(title, columns, [[*asked, *_steady(fleet, per_s, lengths, seed)]])
 
 
 def producers(seed: int) -> Table:
-    """Two producers at one fleet: what one's thousand turns do to another's few."""
+    """Return the waits of two producers on one fleet: one sends a thousand turns, the other a few."""
     fleet, span = a_fleet(10), 8 * 3600.0
     turns = together(
         burst(1_000, TURN, seed, producer="nightly"),
@@ -106,7 +106,7 @@ def producers(seed: int) -> Table:
 
 
 def servers(hosts: Iterable[int] = HOSTS, load: float = LOADS[0]) -> Table:
-    """What broker, ledger, event stream and workers carry, by the size of a fleet."""
+    """Return the load on broker, ledger, event stream and workers by fleet size."""
     rows = [_server(count, load * SLOTS * count / TURN.mean_s, load * SLOTS * count) for count in hosts]
     columns = (
         "hosts", "turns/s", "running", "workers", "their cores", "their GiB", "ledger tx/s", "busy", "GiB/day",
@@ -137,7 +137,7 @@ def _server(hosts: int, per_s: float, running: float) -> list[str]:
 
 
 def all_tables(seed: int) -> Iterator[Table]:
-    """What an operator without a question sees."""
+    """Yield the tables printed by default."""
     yield sizes(seed)
     yield producers(seed)
     yield servers()

@@ -1,8 +1,8 @@
-"""A fleet at work, event by event: turns arrive, wait, are taken by workers, run in slots of hosts, and end.
+"""Simulation of a fleet, event by event: turns arrive, wait, are taken by workers, run in slots of hosts, finish.
 
-It follows the rules of the fleet itself. A turn's message reaches one of the workers, which takes what it can at
-once; so does a worker that has freed a slot; every worker looks again once a second. Whoever takes prefers the
-producer with the fewest running turns, then the higher priority, then the older turn, and the least-loaded host.
+It follows the fleet's own rules. A turn's message reaches one of the workers, which takes what it can at once; so
+does a worker that has freed a slot; every worker checks again once a second. A worker prefers the producer with
+the fewest running turns, then the higher priority, then the older turn, and the least-loaded host.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tests.tools.capacity.slots import Slots
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What turns run on."""
+    """Size and settings of a fleet."""
 
     hosts: int
-    slots: int  # of each host
+    slots: int  # per host
     workers: int = 1
     room: int = 1_000  # turns that one worker follows at a time
-    overhead_s: float = 0.1  # a slot is taken for so much longer than its agent runs: start, bill, settling
-    poll_s: float = 1.0  # between two looks of a worker
+    overhead_s: float = 0.1  # a slot is taken this much longer than its agent runs: start, bill, settling
+    poll_s: float = 1.0  # between two checks of a worker
 
     @property
     def total(self) -> int:
-        """How many turns can run at a time."""
+        """Return how many turns can run at a time."""
         return min(self.hosts * self.slots, self.workers * self.room)
 
 
@@ -41,22 +41,22 @@ class Served:
 
     turn: Turn
     host: int
-    began: float  # seconds since the beginning, as is `ended`
+    began: float  # seconds since the start, like `ended`
     ended: float  # when its slot was free again
 
     @property
     def wait_s(self) -> float:
-        """In the queue."""
+        """Return the time in the queue."""
         return self.began - self.turn.at
 
 
 def simulate(fleet: Fleet, turns: Iterable[Turn], seed: int = 0) -> Iterator[Served]:
-    """Run turns, which come in order of time; yields them in the order in which they end, until all have."""
+    """Run turns given in order of time; yield them in the order in which they finish, until all have."""
     return _Run(fleet, seed).serve(turns)
 
 
 class _Queue:
-    """Turns that wait, by producer."""
+    """Waiting turns, by producer."""
 
     def __init__(self) -> None:
         self.running: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class _Queue:
         heapq.heappush(self._waiting.setdefault(turn.producer, []), entry)
 
     def take(self) -> Turn:
-        """The turn whose time it is; there must be one."""
+        """Remove and return the next turn; there must be one."""
         producer = min(self._waiting, key=lambda name: (self.running[name], self._waiting[name][0]))
         waiting = self._waiting[producer]
         turn = heapq.heappop(waiting)[-1]
@@ -83,11 +83,11 @@ class _Queue:
 
 
 class _Run:
-    """The state of a fleet while it is simulated."""
+    """State of a simulated fleet."""
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self._fleet = fleet
-        self._rng = random.Random(seed)  # chance that can be repeated is wanted
+        self._rng = random.Random(seed)  # the randomness must be repeatable
         self._slots = Slots(fleet.hosts, fleet.slots)
         self._queue = _Queue()
         self._room = [fleet.room] * fleet.workers
@@ -103,7 +103,7 @@ class _Run:
             end_at = self._ends[0][0] if self._ends else math.inf
             arrive_at = arriving.at if arriving is not None else math.inf
             now = min(end_at, arrive_at, poll_at)
-            if now == end_at:  # first: its slot may be wanted at the same moment
+            if now == end_at:  # first: its slot may be needed at the same moment
                 yield self._end(now)
             elif now == arrive_at and arriving is not None:
                 self._queue.put(arriving)
@@ -122,7 +122,7 @@ class _Run:
         return served
 
     def _take(self, worker: int, now: float) -> None:
-        """Let a worker take what it can."""
+        """Take as many turns as the worker can."""
         while self._queue and self._slots.free and self._room[worker]:
             turn, host = self._queue.take(), self._slots.take()
             self._room[worker] -= 1
@@ -131,7 +131,7 @@ class _Run:
             heapq.heappush(self._ends, (served.ended, self._started, worker, served))
 
     def _next_poll(self, now: float) -> tuple[float, int]:
-        """When a worker looks that will find something, and which one; looks that find nothing are left out."""
+        """Return when a worker's check will next find something, and which; skip checks that find nothing."""
         if not (self._queue and self._slots.free):
             return math.inf, 0
         period = self._fleet.poll_s

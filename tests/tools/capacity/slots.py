@@ -1,10 +1,10 @@
-"""The slots of a fleet's hosts, and the choice among them: the host with the fewest turns, in constant time."""
+"""Slots of a fleet's hosts, and the choice of the host with the fewest turns, in constant time."""
 
 from __future__ import annotations
 
 
 class Slots:
-    """All hosts have as many slots; hosts are numbers from 0 on."""
+    """Slots of hosts, equally many on each; hosts are numbers from 0."""
 
     def __init__(self, hosts: int, slots: int) -> None:
         self.free = hosts * slots
@@ -13,7 +13,7 @@ class Slots:
         self._place = list(range(hosts))  # of a host in its list
 
     def take(self) -> int:
-        """Take a slot of a least-loaded host; there must be a free one."""
+        """Take a slot of a least-loaded host and return the host; a slot must be free."""
         host = next(hosts[-1] for hosts in self._by_load if hosts)
         self._move(host, 1)
         return host

@@ -1,7 +1,7 @@
-"""What queueing theory says of the same fleet, to check the simulation against.
+"""Predictions of queueing theory for the same fleet, to check the simulation against.
 
 Exact for Poisson arrivals and exponential lengths (M/M/c, Erlang 1917); for other lengths (M/G/c) the
-approximation of Lee and Longton (1959), which takes the mean wait of M/M/c times (1 + cv²) / 2.
+approximation of Lee and Longton (1959): the mean wait of M/M/c times (1 + cv²) / 2.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 
 def erlang_c(slots: int, load: float) -> float:
-    """The share of turns that have to wait, at `load` busy slots in the mean. 1 if those are all or more."""
+    """Return the share of turns that must wait if `load` slots are busy on average; 1 if that is all or more."""
     if load >= slots:
         return 1.0
     blocked = 1.0  # Erlang B, by its recursion: no factorial, so any number of slots
@@ -20,7 +20,7 @@ def erlang_c(slots: int, load: float) -> float:
 
 
 def mean_wait_s(slots: int, per_s: float, mean_s: float, cv: float = 1.0) -> float:
-    """In the queue, for turns that occupy a slot for `mean_s` in the mean; infinite if too many come."""
+    """Return the mean wait of turns that occupy a slot for `mean_s` on average; infinite if too many arrive."""
     load = per_s * mean_s
     if load >= slots:
         return math.inf
