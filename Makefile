@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python and pytest read these before our code can discard them.
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
-.PHONY: install demo test test-newest test-fresh test-tools test-agents lint docs bench simulate chaos outages \
+.PHONY: install demo test test-unit test-newest test-fresh test-tools test-agents lint docs bench simulate chaos outages \
 	dashboards pictures stack secrets lock clean
 
 install: $(INSTALLED)
@@ -27,10 +27,14 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 
 # Run three turns of the real Claude Code through the queue. LIVE=1: use your login instead of the scripted model.
 demo: $(INSTALLED)
-	@$(BIN)/python -m tests.demo $(if $(LIVE),--live)
+	@$(BIN)/python -m tests.tools.demo $(if $(LIVE),--live)
 
 test: $(INSTALLED) test-tools
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+
+# Run the tests that start no process and open no port: under a minute on two cores.
+test-unit: $(INSTALLED)
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not postgresql" tests/unit
 
 # Run the tests with the newest Celery and kombu that pyproject.toml allows, in a separate environment.
 test-newest:
@@ -41,7 +45,7 @@ test-newest:
 # Run README's commands on bare Debian 12 and 13, as each kind of new user. Takes hours; needs root and mmdebstrap.
 # RELEASE=bookworm or trixie, KIND=root, plain, equipped or blank: run only these.
 test-fresh: $(INSTALLED)
-	@$(BIN)/python -m tests.fresh $(if $(RELEASE),--release $(RELEASE)) $(if $(KIND),--kind $(KIND))
+	@$(BIN)/python -m tests.tools.fresh $(if $(RELEASE),--release $(RELEASE)) $(if $(KIND),--kind $(KIND))
 
 # Install shells, OpenSSH, agents from npm, celery-exporter and the like, unless the machine has them.
 test-tools: $(INSTALLED)
@@ -60,32 +64,32 @@ docs: $(INSTALLED)
 	$(BIN)/python -m tests.docs
 
 bench: $(INSTALLED)
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.tools.bench
 
 # Simulate waits in fleets of all sizes, see docs/capacity.md. CHECK=1: also compare with a small real fleet.
 simulate: $(INSTALLED)
 	$(BIN)/python -m tests.tools.capacity
-	$(if $(CHECK),$(BIN)/python -m tests.bench capacity_check)
+	$(if $(CHECK),$(BIN)/python -m tests.tools.bench capacity_check)
 
 # Run hundreds of turns on each broker while everything around them is killed and cut off: a quarter of an hour.
 # BROKER=valkey or rabbitmq: only this broker. SEED=N: repeat that sequence of faults.
 chaos: $(INSTALLED) test-tools
-	@$(BIN)/python -m tests.chaos $(if $(BROKER),--broker $(BROKER)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.tools.chaos $(if $(BROKER),--broker $(BROKER)) $(if $(SEED),--seed $(SEED))
 
 # Run npm agents through a real worker, in all versions listed in docs/adapters.md: a quarter of an hour, and 3 GB.
 # AGENT=codex VERSION=0.140.0 SCENE=cut: run only this one.
 test-agents: $(INSTALLED)
-	@$(BIN)/python -m tests.agents $(if $(AGENT),--agent $(AGENT)) $(if $(VERSION),--version $(VERSION)) \
+	@$(BIN)/python -m tests.tools.agents $(if $(AGENT),--agent $(AGENT)) $(if $(VERSION),--version $(VERSION)) \
 		$(if $(SCENE),--scene $(SCENE))
 
 # Take down the broker, the ledger, and both, for half a minute each.
 outages: $(INSTALLED) test-tools
-	OUTAGE_S=30 $(BIN)/python -m pytest tests/workers/test_outages.py
+	OUTAGE_S=30 $(BIN)/python -m pytest tests/system/test_outages.py
 
 # Run the processes of compose.yaml without containers, until Ctrl-C. TURNS=N: number of turns to queue at start.
 stack: $(INSTALLED)
 	@.ci/test-tools ssh sshd prometheus
-	@$(BIN)/python -m tests.stack $(if $(TURNS),--turns $(TURNS))
+	@$(BIN)/python -m tests.tools.stack $(if $(TURNS),--turns $(TURNS))
 
 # Create the secret files that compose.yaml mounts into its services.
 secrets:
@@ -97,7 +101,7 @@ dashboards: $(INSTALLED)
 
 # Draw each board for docs/dashboards.md, from three minutes of a small fleet on a real Prometheus.
 pictures: $(INSTALLED) test-tools
-	$(BIN)/python -m tests.boards
+	$(BIN)/python -m tests.tools.boards
 
 # The locks contain names, versions and hashes, but no URLs.
 lock:
@@ -107,7 +111,7 @@ lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links pyproject.toml --all-extras --group dev -o requirements-dev.lock
 	$(BIN)/uv pip compile --quiet --python-version 3.12 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--no-emit-find-links tests/instruments/celery-exporter.in -o tests/instruments/celery-exporter.lock
+		--no-emit-find-links tests/integration/instruments/celery-exporter.in -o tests/integration/instruments/celery-exporter.lock
 
 clean:
 	rm -rf .venv .venv-newest

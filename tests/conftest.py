@@ -9,22 +9,24 @@ import gc
 
 import pytest
 
-import tests.parsing  # takes the place of Python's own
-import tests.transports  # noqa: F401  # likewise
-from tests.skips import pytest_terminal_summary  # noqa: F401  # pytest looks for it here
+import tests.support.parsing  # takes the place of Python's own
+import tests.support.transports  # noqa: F401  # likewise
+from tests.support.skips import pytest_terminal_summary  # noqa: F401  # pytest looks for it here
 
 _LONGEST_FIRST = (
-    "workers/test_chaos.py",
-    "workers/test_outages.py",
-    "workers/test_ssh_",
-    "workers/",
-    "demo/",
-    "stack/",
-    "brokers/",
-    "boards/test_boards_live.py",
-    "ops/test_alerts_live.py",
-    "remote/test_ending.py",
-    "cli/",
+    "system/test_chaos.py",
+    "system/test_outages.py",
+    "integration/ssh/",
+    "integration/celery/",
+    "integration/brokers/",
+    "integration/clients/",
+    "integration/turns/",
+    "system/",
+    "integration/ops/test_boards_live.py",
+    "integration/ops/test_alerts_live.py",
+    "integration/canvas/",
+    "integration/remote/test_ending.py",
+    "integration/",
     "docs/",
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests import test_schema
+from tests.docs import test_schema
 from tests.docs.pages import PAGES
 from tests.docs.reference import generated
 

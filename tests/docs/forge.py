@@ -19,8 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from subprocess import PIPE, Popen
 
-from tests.programs import python_program
-from tests.waiting import until
+from tests.support.programs import python_program
+from tests.support.waiting import until
 from workers.cli.main import SECTIONS, run
 
 _CLIENT = """

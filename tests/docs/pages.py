@@ -1,7 +1,7 @@
 """README.md and docs/*.md, taken apart: code blocks, links, anchors.
 
 Each code block is run by `test_blocks`. One that cannot be run there says in a comment before it what runs it:
-`<!-- tested by: tests/demo/test_demo.py::test_demo_books_what_was_billed -->`. A page whose blocks in a language
+`<!-- tested by: tests/system/test_demo.py::test_demo_books_what_was_billed -->`. A page whose blocks in a language
 are all run by one test says so once: `<!-- promql tested by: … -->`.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.places import ROOT
 
 _FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- tested by: ([^>]+?) -->\n+\Z")

@@ -28,9 +28,9 @@ from adapters.protocol.workspace import Collect, HostMount, Worktree
 from adapters.replay_agent import ScriptedOptions
 from adapters.requirements import Needs
 from ops.settings import PREFIX, Settings
-from tests.agents.results import load
-from tests.agents.table import tables
 from tests.docs.catalogue import of_exporter, of_workers
+from tests.tools.agents.results import load
+from tests.tools.agents.table import tables
 
 _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FORMATS = {"path": "path", "password": "URL, secret", "date-time": "date and time", "object": "map"}

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tests.docs.forge import forge
 from tests.docs.pages import ROOT, Block
-from tests.waiting import until
-from tests.workers.conftest import RECORDINGS
-from tests.workers.fleet import Fleet
+from tests.integration.conftest import RECORDINGS
+from tests.support.fleets.fleet import Fleet
+from tests.support.waiting import until
 
 RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 _CLAUDE = f"""#!/bin/sh

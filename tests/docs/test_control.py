@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Cli, cli
 from tests.docs.pages import ROOT, page
-from tests.model_api import Hold, ModelApi, Reply, Script, Text, Usage, replies
-from tests.model_api.cli import claude_binary
-from tests.waiting import until
-from tests.workers.conftest import claude_fleet
-from tests.workers.fleet import Fleet
+from tests.fakes.model_api import Hold, ModelApi, Reply, Script, Text, Usage, replies
+from tests.fakes.model_api.cli import claude_binary
+from tests.integration.cli.conftest import Cli, cli
+from tests.integration.conftest import claude_fleet
+from tests.support.fleets.fleet import Fleet
+from tests.support.waiting import until
 
 __all__ = ["cli"]  # a fixture
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.brokers.node import POLICY
 from tests.docs.pages import page, table
+from tests.support.brokers.node import POLICY
 from workers.cli import exit_codes
 
 

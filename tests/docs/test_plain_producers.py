@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.fixtures import rabbitmq
-from tests.canvas.conftest import BROKERS, fleet_on
 from tests.docs.pages import ROOT, Block, page
 from tests.docs.plain_python import plain_python
 from tests.docs.test_producers import all_run_by
-from tests.workers.conftest import RECORDINGS
-from tests.workers.fleet import Fleet
-from tests.workers.rabbit_fleet import RabbitFleet
+from tests.integration.canvas.conftest import BROKERS, fleet_on
+from tests.integration.conftest import RECORDINGS
+from tests.support.brokers.fixtures import rabbitmq
+from tests.support.fleets.fleet import Fleet
+from tests.support.fleets.rabbit_fleet import RabbitFleet
 
 __all__ = ["rabbitmq"]
 

@@ -19,10 +19,10 @@ from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
 from adapters.protocol.session_result import SessionResult
 from tests.docs.pages import ROOT, page
-from tests.model_api import ModelApi, Reply, Script, Text, Usage, replies
-from tests.waiting import until
-from tests.workers.conftest import RECORDINGS, claude_fleet
-from tests.workers.fleet import Fleet
+from tests.fakes.model_api import ModelApi, Reply, Script, Text, Usage, replies
+from tests.integration.conftest import RECORDINGS, claude_fleet
+from tests.support.fleets.fleet import Fleet
+from tests.support.waiting import until
 from workers.app import TASK
 from workers.brokers.redis_transport import UNACKED
 from workers.brokers.settings import QUEUE, events_exchange

@@ -15,10 +15,10 @@ import pytest
 from adapters.protocol.result import Status
 from ops.ledger import TurnRow
 from tests.docs.pages import page
-from tests.waiting import until
-from tests.workers.conftest import RECORDINGS
-from tests.workers.fleet import Fleet
-from tests.workers.test_ends import hanging
+from tests.integration.conftest import RECORDINGS
+from tests.integration.turns.test_ends import hanging
+from tests.support.fleets.fleet import Fleet
+from tests.support.waiting import until
 
 NIGHTLY = "crontab(hour=2, minute=30)"
 CELERY = Path(sys.executable).with_name("celery")

@@ -1,6 +1,6 @@
 """All uses of undocumented parts of Celery, except those of kombu's Redis transport.
 
-`tests/workers/test_private_names.py` names all of these parts, and fails if a version of Celery changes one.
+`tests/unit/workers/test_private_names.py` names all of these parts, and fails if a version of Celery changes one.
 """
 
 from __future__ import annotations

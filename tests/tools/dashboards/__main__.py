@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from tests.support.places import ROOT
 from tests.tools.dashboards.boards import BOARDS
 
-FOLDER = Path(__file__).parents[3] / "ops" / "grafana" / "dashboards"
+FOLDER = ROOT / "ops" / "grafana" / "dashboards"
 
 
 def main() -> None:

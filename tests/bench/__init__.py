@@ -1,1 +1,0 @@
-"""Measurements, and the goals they have to hold: `python -m tests.bench`."""

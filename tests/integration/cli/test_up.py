@@ -1,0 +1,79 @@
+"""`runturn up`: a broker and a worker, together from the beginning to the end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.conftest import Cli
+from tests.support.fleets.fleet import RUNTURN, WAIT_S, Fleet
+from tests.support.waiting import until
+
+
+class Up:
+    """`runturn up` in the background."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.log = fleet.state.logs / "up.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([*RUNTURN, "up"], env=fleet.environment, stdout=log, stderr=log)
+        until(lambda: "worker is ready" in self.log.read_text() or self.process.poll() is not None, "the worker")
+
+    def stop(self, number: signal.Signals) -> int:
+        """Send a signal; returns the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(WAIT_S)
+
+
+@pytest.fixture
+def up(fleet: Fleet, request: pytest.FixtureRequest) -> Iterator[Up]:
+    """Started without a broker, unless a test asks for one."""
+    if not getattr(request, "param", False):
+        fleet.broker.stop()
+    running = Up(fleet)
+    yield running
+    if running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_stop_it_takes_its_broker_along(fleet: Fleet, up: Up, number: signal.Signals) -> None:
+    assert fleet.broker.running()
+    assert up.stop(number) == 0, up.log.read_text()
+    assert not fleet.broker.running()
+
+
+@pytest.mark.parametrize("up", [True], indirect=True)
+def test_broker_that_was_there_before_stays(fleet: Fleet, up: Up) -> None:
+    assert up.stop(signal.SIGINT) == 0
+    assert fleet.broker.running()
+    down = fleet.command("down")
+    assert (down.returncode, down.stdout) == (0, "stopped\n")
+    assert fleet.command("down").stdout == "was not running\n"
+
+
+def test_metrics_have_the_turn_and_the_books(fleet: Fleet, up: Up, recording: Path) -> None:
+    fleet.run(fleet.recorded(recording))
+    (url,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", up.log.read_text())
+
+    def page() -> str:
+        with urllib.request.urlopen(url) as answer:
+            return str(answer.read().decode())
+
+    turns = 'runturn_turns_total{agent="scripted",launcher="local",outcome="completed"} 1.0'
+    until(lambda: turns in page(), "the turn, which is counted after it was settled")
+    assert 'runturn_tokens_total{agent="scripted",model="claude-sonnet-4-5",type="output"} 230.0' in page()
+
+
+def test_down_leaves_another_ones_broker_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTURN_BROKER_URL", "redis://127.0.0.1:1/0")
+    said = cli("down")
+    assert (said.status, said.out) == (2, "")
+    assert "stop that one where it runs" in said.err

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from remote.errors import SpawnRefused
+from remote.follower import Lease
+from remote.host_queries import remove_spool
+from remote.spool import Exit
+from tests.support.needs import need
+from tests.support.ssh.laboratory import Lab, drain, eventually
+
+FILL = 'head -c 3000000 /dev/zero | tr "\\0" x; '
+
+
+def _cannot(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def small_disk(any_lab: Lab) -> Iterator[Lab]:
+    """A host whose spools lie on a disk of one megabyte."""
+    if os.geteuid() != 0:
+        _cannot("only root can mount a small disk")
+    any_lab.root.mkdir()
+    mount = subprocess.run(
+        [need("mount"), "-t", "tmpfs", "-o", "size=1m", "tmpfs", any_lab.root], capture_output=True, check=False
+    )
+    if mount.returncode:
+        _cannot(f"no small disk can be mounted here: {mount.stderr.decode()}")
+    try:
+        yield any_lab
+    finally:
+        any_lab.clean_up()
+        subprocess.run([need("umount"), "-l", any_lab.root], check=True)
+
+
+async def test_a_prompt_that_does_not_fit_is_refused_and_leaves_no_trace(small_disk: Lab) -> None:
+    with pytest.raises(SpawnRefused, match="disk that holds the spool is full") as refusal:
+        await small_disk.run(small_disk.sh("cat", stdin=b"p" * 2_000_000))
+    assert refusal.value.code == "spool_full"
+    assert list(small_disk.root.iterdir()) == []
+
+
+async def test_a_disk_without_room_for_anything_is_refused(small_disk: Lab) -> None:
+    with (small_disk.root / "hog").open("wb", buffering=0) as hog, pytest.raises(OSError, match="No space"):
+        while True:
+            hog.write(bytes(4096))
+    with pytest.raises(SpawnRefused) as refusal:
+        await small_disk.run(small_disk.sh("echo hi"))
+    assert refusal.value.code == "spool_full"
+    assert [place.name for place in small_disk.root.iterdir()] == ["hog"]
+
+
+async def test_the_end_is_told_though_the_disk_was_too_full_to_write_it(small_disk: Lab) -> None:
+    spool = small_disk.spool()
+    output, end = await small_disk.run(small_disk.sh(FILL + "exit 9"), spool)
+    assert output.rstrip(b"\n") == b"x" * len(output.rstrip(b"\n"))
+    assert 500_000 < len(output) < 1_100_000
+    assert end == Exit(9, "exit")
+    assert (await small_disk.run(None, spool))[1] == end
+    await small_disk.nothing_left(spool)
+    await remove_spool(small_disk.host, spool)
+    assert list(small_disk.root.iterdir()) == []
+
+
+async def test_a_full_disk_stops_neither_heartbeats_nor_a_cancel(small_disk: Lab) -> None:
+    script = FILL + "sleep 6; touch held; sleep 60"
+    spool = small_disk.spool()
+    async with small_disk.follow(spool, small_disk.sh(script), lease=Lease(3, 0.2)) as turn:
+        await eventually((small_disk.workspace / "held").exists)
+        await turn.cancel()
+        await drain(turn)
+        assert turn.exit is not None
+        assert turn.exit.reason == "cancel"
+    await small_disk.nothing_left(spool)

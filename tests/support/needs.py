@@ -1,0 +1,60 @@
+"""Name what a test needs of its machine: without it, the test skips on a laptop and fails in CI.
+
+`programs.txt` lists the programs; `.ci/test-tools` installs them, and `tests/support/skips.py` counts what was
+missed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+_TABLE = Path(__file__).with_name("programs.txt")
+_SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@functools.cache
+def packages() -> Mapping[str, str]:
+    """Return the Debian package of every program that tests, or runturn in them, start."""
+    lines = (line for line in _TABLE.read_text().splitlines() if line and not line.startswith("#"))
+    return dict(line.split(maxsplit=1) for line in lines)
+
+
+def find(program: str) -> str | None:
+    """Return a program's path: the system's own, which every account can reach, before anybody else's."""
+    assert program in packages(), f"{_TABLE} does not list {program}"
+    return shutil.which(program, path=f"{_SYSTEM}:{os.environ['PATH']}")
+
+
+def need(program: str) -> str:
+    """Return a program's path; without it, end the test."""
+    return find(program) or missing(lack_of(program))
+
+
+def need_root() -> None:
+    """Skip for anybody but root, also in CI: who runs the tests there is no accident."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can do this")
+
+
+def missing(what: str) -> NoReturn:
+    """End a test that lacks something that a machine for tests should have."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+def lack_of(program: str) -> str:
+    """Say that a program is missing."""
+    return f"{program} is not installed"
+
+
+def lacking(programs: Iterable[str]) -> list[str]:
+    """Return the Debian packages of these programs that this machine does not have."""
+    return sorted({packages()[program] for program in programs if find(program) is None})

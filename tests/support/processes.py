@@ -1,0 +1,108 @@
+"""What runs on this machine, seen through the environment that turns pass on to all their processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.support.waiting import until, words_of
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process as /proc shows it; psutil takes ten times as long for hundreds of them."""
+
+    pid: int
+    command: str  # each word with a NUL at its end
+    variables: str  # NAME=value, likewise
+
+    def __str__(self) -> str:
+        return f"{self.pid} {self.command.replace(chr(0), ' ')[:100]}"
+
+
+def look() -> Iterator[Seen]:
+    """Yield all processes that this one may look at, without itself, zombies and threads of the kernel."""
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208  # a Path for each takes longer
+        pid = int(name)
+        with contextlib.suppress(OSError):
+            command = _read(pid, "cmdline")
+            if command and pid != os.getpid():
+                yield Seen(pid, command, _read(pid, "environ"))
+
+
+def of_turns(spool_root: Path) -> list[psutil.Process]:
+    """All processes that belong to a turn below this spool root: agents and their descendants."""
+    return _found(lambda each: f"\0RUNTURN_SPOOL={spool_root}/" in f"\0{each.variables}")
+
+
+def keepers(spool_root: Path) -> list[psutil.Process]:
+    """The shells that keep its turns: they live a moment longer than the agents, to put down the end."""
+    return _found(lambda each: f"\0{spool_root}/" in f"\0{each.command}")
+
+
+def end_turns(spool_root: Path) -> None:
+    """Kill what is left of turns; much of it ends by itself meanwhile."""
+    for process in of_turns(spool_root):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def of_turn(spool: Path) -> list[psutil.Process]:
+    """Those of one attempt."""
+    return _found(lambda each: f"\0RUNTURN_SPOOL={spool}\0" in f"\0{each.variables}")
+
+
+def agents(spool_root: Path) -> set[int]:
+    """The pids of the agents themselves, from what their supervisors have noted."""
+    return {int(words[0]) for file in spool_root.glob("*/agent") if (words := words_of(file))}
+
+
+def signed(spool: Path, name: str) -> int:
+    """The pid of a turn's agent, supervisor or watcher, as soon as it has signed; they start side by side."""
+    return int(until(lambda: words_of(spool / name), f"the {name} to sign in {spool}")[0])
+
+
+def gone(process: psutil.Process) -> bool:
+    """Whether it has ended; whoever is to reap it may take its time."""
+    try:
+        return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def gone_pid(pid: int) -> bool:
+    """The same of a number."""
+    try:
+        return gone(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return True
+
+
+def describe(processes: list[psutil.Process]) -> str:
+    """For an assertion's message."""
+    return "; ".join(f"{process.pid} {_command(process)}" for process in processes)
+
+
+def _found(wanted: Callable[[Seen], bool]) -> list[psutil.Process]:
+    found = []
+    for each in filter(wanted, look()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(each.pid))
+    return found
+
+
+def _read(pid: int, name: str) -> str:
+    with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123  # it is what takes the time
+        return file.read().decode(errors="replace")
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())[:80]
+    except psutil.Error:
+        return "gone"

@@ -1,0 +1,227 @@
+"""Many turns at once in one worker process, over SSH on a host whose sshd has the limits that it comes with.
+
+Their agents print what a conductor writes to them: one event a second each, with the time in it. An event's
+latency is from there to whoever watches live, so through agent, spool, follower, sshd, worker and broker. All of
+them share this machine; beside the worker's share, the whole is told.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import redis
+
+from adapters.protocol.result import Status
+from tests.support.fleets.fleet import Fleet
+from tests.support.places import TESTS
+from tests.support.ssh.ssh_host import ssh_host, ssh_hosts
+from tests.support.waiting import until
+from tests.tools.bench.rows import Rows, at_most, informs
+from workers.brokers.settings import events_exchange
+
+_SIZES = (10, 100, 1000)
+_WINDOW_S = 40.0  # of one event a second from every turn, in which everything is measured
+_PATIENCE_S = 600.0  # for a thousand of anything
+_KIB_A_TURN, _P99_MS, _CORES = 150.0, 250.0, 1.0
+_THREADS, _CONNECTIONS = 100, 30  # of a worker, besides a thread for each turn; to its broker and result backend
+_SCRAPE_MS = 50.0  # of the worker's metrics, while it is at work
+_RECORDING = TESTS / "data" / "claude-code" / "a_parallel_tools.jsonl"
+_AGENT = '#!/bin/sh\nfor pipe; do :; done\nexec cat "$pipe"\n'  # the recording is the last argument
+
+
+def thousand_turns() -> Rows:
+    """10, 100 and 1,000 turns at once; the goals are those of the largest crowd."""
+    rows: Rows = {}
+    for size in _SIZES:
+        rows |= _crowd(size)
+    return rows
+
+
+def _crowd(size: int) -> Rows:
+    with tempfile.TemporaryDirectory() as folder, ssh_host("h1", Path(folder)) as login:
+        agent = login.program("agent", _AGENT)
+        hosts = ssh_hosts(login.setting(agents={"scripted": str(agent)}))
+        patient = {"agent__read_timeout_ms": "600000", "agent__max_concurrent_agents": str(size)}
+        with Fleet(Path(folder), ssh_hosts=hosts, **patient) as fleet, _Choir(Path(folder), size) as choir:
+            started = fleet.start_worker("--concurrency", str(size))
+            return _measured(fleet, psutil.Process(started.process.pid), choir, _Prometheus(started.metrics))
+
+
+def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _Prometheus) -> Rows:
+    size = len(choir.pipes)
+    before = worker.memory_info().rss
+    began = time.perf_counter()
+    with _Audience(fleet) as audience:
+        turns = [fleet.client.enqueue(fleet.recorded(pipe)) for pipe in choir.pipes]
+        choir.begin()
+        until(lambda: len(audience.heard) == size, "an event of every turn", _PATIENCE_S)
+        started_s = time.perf_counter() - began
+        choir.sing(5.0)  # until those that were late have caught up
+        audience.forget()
+        cpu, at = worker.cpu_times(), time.perf_counter()
+        machine = psutil.cpu_times()
+        with prometheus:
+            choir.sing(_WINDOW_S)
+        seconds = time.perf_counter() - at
+        used, machine_used = worker.cpu_times(), psutil.cpu_times()
+        memory, threads = worker.memory_info().rss, worker.num_threads()
+        connections = audience.connections()
+        time.sleep(1)  # the last events are under way
+        late = sorted(audience.late)
+        expected, heard = choir.written, len(late)
+        ended = time.perf_counter()
+        choir.end()
+        until(lambda: all(map(fleet.ledger.reports.result, turns)), "all results", _PATIENCE_S)
+        ended_s = time.perf_counter() - ended
+    results = [fleet.result(turn_id) for turn_id in turns]
+    perfect = sum((result.status, result.attempts) == (Status.COMPLETED, 1) for result in results)
+    own = (used.user + used.system - cpu.user - cpu.system) / seconds
+    busy = sum(machine_used) - machine_used.idle - machine_used.iowait
+    busy -= sum(machine) - machine.idle - machine.iowait
+    rows: Rows = {
+        "missing": at_most(size - perfect, 0, "turns"),
+        "events_unheard": informs(max(0.0, 100 * (1 - heard / expected)), "%"),
+        "memory": at_most((memory - before) / size / 1024, _KIB_A_TURN, "KiB a turn"),
+        "threads": at_most(threads - size, _THREADS, "besides turns"),
+        "connections": at_most(connections, _CONNECTIONS, "to the broker, all processes"),
+        "latency_p50": informs(statistics.median(late) * 1000, "ms"),
+        "latency_p99": at_most(late[int(0.99 * heard)] * 1000, _P99_MS, "ms"),
+        "latency_max": informs(late[-1] * 1000, "ms"),
+        "scrape_p50": at_most(statistics.median(prometheus.took) * 1000, _SCRAPE_MS, "ms"),
+        "scrape_max": informs(max(prometheus.took) * 1000, "ms"),
+        "worker_cpu": at_most(own, _CORES, "cores"),
+        "machine_cpu": informs(busy / seconds, "cores"),
+        "all_started": informs(started_s, "s"),
+        "all_settled": informs(ended_s, "s"),
+    }
+    if size < max(_SIZES):  # what a worker has once weighs most on those
+        rows["memory"] = informs(rows["memory"]["value"], "KiB a turn")
+    return {f"{name}_at_{size}": row for name, row in rows.items()}
+
+
+class _Prometheus:
+    """Scrapes a worker once a second."""
+
+    def __init__(self, url: str) -> None:
+        self.took: list[float] = []  # seconds, of each scrape
+        self._request = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text"})
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> _Prometheus:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(1.0):
+            began = time.perf_counter()
+            with urllib.request.urlopen(self._request) as answer:
+                answer.read()
+            self.took.append(time.perf_counter() - began)
+
+
+class _Choir:
+    """Everything that the agents print, through one pipe each."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.pipes = [folder / f"pipe.{number}" for number in range(size)]
+        self.written = 0  # lines, in the last song
+        lines = _RECORDING.read_bytes().splitlines()
+        self._first, self._last = lines[0], lines[-1]
+        self._line = orjson.loads(next(line for line in lines if b'"text":"Done both."' in line))
+        self._writers: list[int] = []
+
+    def __enter__(self) -> _Choir:
+        for pipe in self.pipes:
+            os.mkfifo(pipe, 0o666)
+            self._writers.append(os.open(pipe, os.O_RDWR))  # which waits for nobody
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers:
+            os.close(writer)
+        self._writers.clear()
+
+    def begin(self) -> None:
+        """The first line of each."""
+        for writer in self._writers:
+            os.write(writer, self._first + b"\n")
+
+    def sing(self, seconds: float) -> None:
+        """A line a second from each, evenly spread, in the time that it takes."""
+        self.written, size = 0, len(self._writers)
+        began = time.monotonic()
+        while (due := self.written / size) < seconds:
+            time.sleep(max(0.0, began + due - time.monotonic()))
+            os.write(self._writers[self.written % size], self._now(self.written))
+            self.written += 1
+
+    def end(self) -> None:
+        """The last line of each, and the end of its pipe."""
+        for writer in self._writers:
+            os.write(writer, self._last + b"\n")
+        self.__exit__()
+
+    def _now(self, number: int) -> bytes:
+        message: dict[str, Any] = self._line["message"]
+        message["id"] = f"msg_{number}_{time.monotonic_ns()}"
+        message["content"][0]["text"] = f"{time.time():.6f}"
+        return orjson.dumps(self._line) + b"\n"
+
+
+class _Audience:
+    """Watches all turns live; a client watches one."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.heard: set[str] = set()  # turns of whom there was anything from their agents
+        self.late: list[float] = []  # seconds, of each event with the time in it
+        self._redis = redis.Redis(unix_socket_path=str(fleet.broker.socket))
+        exchange = events_exchange(fleet.broker.url).name
+        self._subscription = self._redis.pubsub(ignore_subscribe_messages=True)
+        self._subscription.psubscribe(f"/*{exchange}/*")  # as kombu names what it publishes to
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._listen)
+
+    def __enter__(self) -> _Audience:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._subscription.close()
+
+    def forget(self) -> None:
+        """What was late so far."""
+        self.late = []
+
+    def connections(self) -> int:
+        """How many there are to the server that is broker and result backend, the bench's own few among them."""
+        return len(self._redis.client_list())
+
+    def _listen(self) -> None:
+        while not self._over.is_set():
+            message = self._subscription.get_message(timeout=0.5)
+            if message is not None:
+                self._take(orjson.loads(message["data"]), time.time())
+
+    def _take(self, message: dict[str, Any], now: float) -> None:
+        batch = orjson.loads(message["body"])
+        for event in batch["events"]:
+            if event["event"] == "session_started":
+                self.heard.add(batch["turn_id"])
+            elif event["event"] == "text":
+                self.late.append(now - float(event["text"]))

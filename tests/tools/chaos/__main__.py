@@ -1,0 +1,50 @@
+"""The chaos run: `make chaos`. 0 only if nothing was lost, nothing ran twice, and the books are right."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.support.ssh.links import Link
+from tests.tools.chaos.broker import BROKERS
+from tests.tools.chaos.form import FULL
+from tests.tools.chaos.performance import perform
+from tests.tools.chaos.report import last_line, show
+
+
+def main() -> int:
+    """Play it on one broker or on each."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.chaos", description=__doc__)
+    parser.add_argument("--broker", choices=[*BROKERS, "both"], default="both")
+    parser.add_argument("--turns", type=int, default=FULL.turns, help="of the agent `scripted`")
+    parser.add_argument("--real", type=int, default=FULL.real, help="of the real Claude Code")
+    parser.add_argument("--others", type=int, default=FULL.others, help="of each other kind")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeats a run")
+    asked = parser.parse_args()
+    if (obstacle := Link.available()) is not None:
+        print(f"chaos: links have to be cut, and {obstacle}", file=sys.stderr)
+        return 1
+    names = list(BROKERS) if asked.broker == "both" else [asked.broker]
+    form, root = FULL.sized(asked.turns, asked.real, asked.others), Path(tempfile.mkdtemp(prefix="rt-chaos-"))
+    reports = []
+    for name in names:
+        (root / name).mkdir()
+        reports.append(perform(form, root / name, name, BROKERS[name], asked.seed))
+    show(reports, Console(width=120))
+    failed = any(report.faults for report in reports)
+    if failed:
+        print(f"logs and leftovers are in {root}; repeat it with --seed {asked.seed}")
+    else:
+        shutil.rmtree(root)
+    print(last_line(reports))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

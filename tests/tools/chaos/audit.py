@@ -1,0 +1,233 @@
+"""What has come of it all: counted from the hosts' notes, the model's bill, the ledger and the broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import orjson
+
+from adapters.protocol.result import Status, TurnResult
+from adapters.usage import ModelUsage, Tokens
+from ops.errors import UnknownTurn
+from ops.ledger import State
+from tests.tools.chaos.stage import Stage
+from tests.tools.chaos.workload import AGENTS, Kind, Run, Turn
+
+_NANO = 1e-9  # US dollars, in which the ledger counts
+_COMPLETE = frozenset(Kind) - {Kind.FAILING, Kind.CANCELLED}
+# What is asked of an agent, and what it asks, happens once, whoever holds its turn.
+_ONCE = ("control_requested", "control_answered", "permission_answered")
+
+
+@dataclass
+class Audit:
+    """The figures, in the order of the report, and what is wrong."""
+
+    turns: int = 0
+    settled: int = 0
+    double_settled: int = 0
+    billed_tokens: int = 0
+    booked_tokens: int = 0
+    billed_usd: float = 0.0
+    booked_usd: float = 0.0
+    duplicate_runs: int = 0
+    processes_left: int = 0
+    messages_left: int = 0
+    continuations: int = 0
+    continuations_lost: int = 0
+    event_gaps: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def figures(self) -> dict[str, int | float]:
+        """For the last line of the report."""
+        named = {name: value for name, value in vars(self).items() if name != "faults"}
+        return {name: round(value, 9) if isinstance(value, float) else value for name, value in named.items()}
+
+
+def audit(stage: Stage) -> Audit:
+    """Look at everything; the workers have left."""
+    found = Audit(turns=len(stage.workload.turns))
+    bills = _bills(stage)
+    for turn in stage.workload.turns:
+        _check_turn(stage, found, turn, bills[turn.id])
+    for run in stage.workload.runs:
+        _check_run(stage, found, run)
+    _check_followers(stage, found)
+    _check_totals(stage, found)
+    _check_starts(stage, found)
+    _check_rest(stage, found)
+    return found
+
+
+def missing(stage: Stage) -> list[str]:
+    """The tasks that are to follow on others, by their ids, and have not come."""
+    return sorted(_wanted(stage) - set(stage.producer.followers.came))
+
+
+def _wanted(stage: Stage) -> set[str]:
+    producer, ledger = stage.producer, stage.ledger
+    wanted = {f"chord-of-{left.id}.completed" for left, _ in stage.workload.chords if left.id in producer.followed}
+    for task_id, asked in producer.followed.items():
+        session = ledger.session_runs.find(asked.id)
+        result = session.result if session is not None else ledger.reports.result(asked.id)
+        follower = result and producer.followers.wanted(task_id, result)
+        wanted |= {follower} if follower else set()
+    return wanted
+
+
+def _check_followers(stage: Stage, found: Audit) -> None:
+    stage.producer.followers.gather()
+    wanted, lost = _wanted(stage), missing(stage)
+    found.continuations, found.continuations_lost = len(wanted), len(lost)
+    if lost:
+        found.faults.append(f"what was to follow never came: {lost}")
+    if unwanted := sorted(set(stage.producer.followers.came) - wanted):
+        found.faults.append(f"what was not to follow came: {unwanted}")
+
+
+def _bills(stage: Stage) -> dict[str, ModelUsage]:
+    """What each turn has really cost."""
+    bills = {turn.id: ModelUsage(Tokens(), 0.0) for turn in stage.workload.turns}
+    for spool, bill in stage.players.billed:
+        turn_id = spool.rpartition(".")[0]
+        for used in bill.values():
+            bills[turn_id] += used
+    for turn in stage.workload.turns:
+        if turn.kind in AGENTS:
+            bills[turn.id] = stage.agents.billed(AGENTS[turn.kind], turn.id)
+    return bills
+
+
+def _check_run(stage: Stage, found: Audit, run: Run) -> None:
+    """Its turns share a bill."""
+    bill, turns = stage.agents.billed(run.request.turn.agent, run.id), run.turns(stage.ledger)
+    session = stage.ledger.session_runs.find(run.id)
+    result = session.result if session is not None else None
+    found.turns += len(turns)
+    found.billed_tokens += bill.tokens.total
+    found.billed_usd += bill.cost_usd or 0.0
+    if result is None or (result.status, result.reason) != ("done", "tests_passed"):
+        found.faults.append(f"{run.id} is {result}: {result and result.error}")
+    booked, cost_usd = Tokens(), 0.0
+    for turn in turns:
+        _check_end(stage, found, turn)
+        spent = stage.ledger.reports.turn(turn.id).spent
+        booked, cost_usd = booked + spent.tokens, cost_usd + (spent.cost_usd or 0.0)
+    if (booked, round(cost_usd, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
+        attempts = "; ".join(f"{turn.id}: {_attempts(stage, turn)}" for turn in turns)
+        found.faults.append(f"{run.id} is billed {bill}, booked {booked} for {cost_usd}; {attempts}")
+
+
+def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> None:
+    found.billed_tokens += bill.tokens.total
+    found.billed_usd += bill.cost_usd or 0.0
+    if not _check_end(stage, found, turn):
+        return
+    spent = stage.ledger.reports.turn(turn.id).spent
+    if (spent.tokens, round(spent.cost_usd or 0.0, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
+        found.faults.append(
+            f"{turn.id} is billed {bill}, booked {spent.tokens} for {spent.cost_usd}; {_attempts(stage, turn)}"
+        )
+
+
+def _check_end(stage: Stage, found: Audit, turn: Turn) -> bool:
+    """Whether it was settled at all."""
+    try:
+        result, row = stage.ledger.reports.result(turn.id), stage.ledger.reports.turn(turn.id)
+    except UnknownTurn:
+        found.faults.append(f"{turn.id} is lost: the ledger does not know it")
+        return False
+    if result is None or row.state is not State.SETTLED:
+        found.faults.append(f"{turn.id} is not settled: {row}")
+        return False
+    found.settled += 1
+    if not _as_expected(turn, result):
+        found.faults.append(f"{turn.id} is {result.status}, after {result.attempts} attempts: {result.error}")
+    if turn.kind is Kind.BROUGHT and not _brought_home(result):
+        found.faults.append(f"{turn.id} has brought home {result.collected}")
+    _check_events(stage, found, turn, result)
+    return True
+
+
+def _brought_home(result: TurnResult) -> bool:
+    collected = result.collected
+    if collected is None or collected.problem is not None or "made" not in collected.files:
+        return False
+    return collected.files["made"].text == "made\n" and "+made\n" in (collected.patch or "")
+
+
+def _as_expected(turn: Turn, result: TurnResult) -> bool:
+    match turn.kind:
+        case Kind.CANCELLED:
+            return result.status in (Status.CANCELLED, Status.COMPLETED)
+        case Kind.FAILING:
+            return (
+                result.status is Status.FAILED and result.error is not None and result.error.kind == "turn_failed"
+            )
+        case _:
+            return result.status is Status.COMPLETED and turn.kind in _COMPLETE
+
+
+def _check_events(stage: Stage, found: Audit, turn: Turn, result: TurnResult) -> None:
+    events = [orjson.loads(line) for _, line in stage.ledger.events.after(turn.id)]
+    numbers = [event["seq"] for event in events]
+    gaps = sum(number != expected for expected, number in enumerate(numbers, 1))
+    names = Counter(event["event"] for event in events)
+    found.event_gaps += gaps
+    if gaps:
+        found.faults.append(f"{turn.id} has events {numbers}")
+    words = Counter((each["event"], each["request_id"]) for each in events if each["event"] in _ONCE)
+    if again := {word: count for word, count in words.items() if count > 1}:
+        found.faults.append(f"{turn.id}: more than once: {again}")
+    if names["turn_settled"] > 1:
+        found.double_settled += 1
+        found.faults.append(f"{turn.id} was settled {names['turn_settled']} times")
+    if result.attempts and (not names["turn_settled"] or events[-1]["event"] != "turn_settled"):
+        found.faults.append(f"{turn.id} has no end: its events are {dict(names)}")
+    if not names["attempt_started"] == names["attempt_ended"] == result.attempts:
+        found.faults.append(f"{turn.id} has had {result.attempts} attempts, and its events are {dict(names)}")
+
+
+def _check_totals(stage: Stage, found: Audit) -> None:
+    """The running totals are the books."""
+    totals = stage.ledger.reports.totals()
+    observed = [row for row in totals.models if row.observed]
+    found.booked_tokens = sum(row.tokens.total for row in observed)
+    found.booked_usd = sum(row.cost_usd or 0.0 for row in observed)
+    found.double_settled += max(sum(row.turns for row in totals.outcomes) - found.settled, 0)
+    if found.booked_tokens != found.billed_tokens:
+        found.faults.append(f"booked are {found.booked_tokens} tokens, billed {found.billed_tokens}")
+    if abs(found.booked_usd - found.billed_usd) > _NANO:
+        found.faults.append(f"booked are ${found.booked_usd:.9f}, billed ${found.billed_usd:.9f}")
+    if found.settled != found.turns or found.double_settled:
+        found.faults.append(f"of {found.turns} turns {found.settled} are settled, {found.double_settled} twice")
+
+
+def _check_starts(stage: Stage, found: Audit) -> None:
+    """No attempt started its agent twice, and no agent started without an attempt, or after the turn was done."""
+    starts = stage.players.starts
+    twice = {spool: count for spool, count in starts.items() if count > 1}
+    unknown = starts.keys() - stage.ledger.accounting.by_spool(starts.keys()).keys()
+    redone = {turn_id: count for turn_id, count in stage.players.done.items() if count > 1}
+    found.duplicate_runs = sum(count - 1 for count in (*twice.values(), *redone.values())) + len(unknown)
+    if found.duplicate_runs:
+        found.faults.append(f"started twice: {twice}; of no attempt: {unknown}; done more than once: {redone}")
+
+
+def _check_rest(stage: Stage, found: Audit) -> None:
+    messages = stage.broker.messages()
+    found.messages_left = sum(messages.values())
+    if messages:
+        found.faults.append(f"left in the broker: {messages}")
+    processes = stage.processes()
+    found.processes_left = len(processes)
+    if processes:
+        found.faults.append(f"left on the hosts: {'; '.join(processes)}")
+    if taken := stage.ledger.hosts.open_attempts():
+        found.faults.append(f"slots that are taken: {taken}")
+
+
+def _attempts(stage: Stage, turn: Turn) -> str:
+    usages = stage.ledger.accounting.usage_of(turn.id)
+    return "; ".join(f"attempt {number}: {usage}" for number, usage in usages.items())

@@ -1,0 +1,144 @@
+"""The program that plays the agent `scripted` on the hosts: it writes down its starts, and what it has billed.
+
+A play is a folder. Its acts are recordings: attempt N plays act N if there is one, else the last. An act's report,
+its `result` line, is what it bills: it is printed and written down in one go, which no gentle signal interrupts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from adapters.usage import ModelUsage, Tokens
+from ops.ledger.schema import TOKEN_KINDS
+from tests.support.needs import need
+from tests.support.places import TESTS
+
+RECORDINGS = TESTS / "data" / "claude-code"
+
+_PLAYER = """#!/bin/sh
+echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
+for play; do :; done
+act=$play/${{RUNTURN_SPOOL##*.}}
+[ -e "$act" ] || act=$play/last
+[ ! -e "$play/makes" ] || echo made >made
+{awk} "$1" "$2" "$3" "$4" "$5" "$act" || exit
+trap '' INT TERM HUP
+[ -e "$act.report" ] || exit 1
+cat "$act.report" && echo "${{RUNTURN_SPOOL##*/}} $act" >>{folder}/bills
+[ ! -e "$act.fails" ]
+"""
+_COUNTED = """#!/bin/sh
+[ "$1" = --version ] || echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
+exec {program} "$@"
+"""
+_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")  # as TOKEN_KINDS
+
+Bill = dict[str, ModelUsage]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What one attempt does."""
+
+    recording: str
+    length_s: float
+    has_report: bool = True  # False: it breaks off, and bills nothing that anybody could know
+    fails: bool = False
+
+
+class Players:
+    """All players of a performance share a folder, wherever they play."""
+
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self._folder = folder
+        self._rng = rng
+        self._bills: dict[str, Bill] = {}  # by act
+        folder.mkdir()
+        words = {"folder": quote(str(folder)), "awk": quote(need("awk"))}
+        self.program = self._program("player", _PLAYER.format(**words))
+
+    def counted(self, program: Path) -> Path:
+        """The same program; it writes down its starts."""
+        return self._program(
+            program.name, _COUNTED.format(folder=quote(str(self._folder)), program=quote(str(program)))
+        )
+
+    def play(self, name: str, *acts: Act, makes: bool = False) -> dict[str, str]:
+        """Write a play; returns the options of a request for it. One that `makes` leaves a file, `made`."""
+        folder = self._folder / name
+        folder.mkdir()
+        if makes:
+            (folder / "makes").touch()
+        for number, act in enumerate(acts, 1):
+            self._write(folder / ("last" if number == len(acts) else str(number)), act)
+        return {"recording": str(folder)}
+
+    @property
+    def starts(self) -> Counter[str]:
+        """How often an agent was started, by spool."""
+        return Counter(words[0] for words in self._notes("starts"))
+
+    @property
+    def billed(self) -> list[tuple[str, Bill]]:
+        """Spool and bill of all that came to their ends."""
+        return [(spool, self._bills[act]) for spool, act in self._notes("bills")]
+
+    @property
+    def done(self) -> Counter[str]:
+        """How many agents of a turn came to a good end."""
+        notes = [(spool, act) for spool, act in self._notes("bills") if not Path(f"{act}.fails").exists()]
+        return Counter(spool.rpartition(".")[0] for spool, _ in notes)
+
+    def _notes(self, name: str) -> list[list[str]]:
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self._folder / name).read_text().splitlines()
+            return [
+                words for words in (line.split(maxsplit=1) for line in lines) if words
+            ]  # `doctor` plays, too, without a spool
+        return []
+
+    def _write(self, path: Path, act: Act) -> None:
+        lines = (RECORDINGS / f"{act.recording}.jsonl").read_text().splitlines()
+        path.write_text(_paced(lines[:-1], act.length_s))
+        if act.fails:
+            Path(f"{path}.fails").touch()
+        if act.has_report:
+            report, self._bills[str(path)] = _billed(json.loads(lines[-1]), self._rng)
+            Path(f"{path}.report").write_text(json.dumps(report, separators=(",", ":")) + "\n")
+
+    def _program(self, name: str, text: str) -> Path:
+        path = self._folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+
+def _paced(lines: Sequence[str], length_s: float) -> str:
+    """The lines with pauses between them, and one at the end."""
+    pause = f'{{"after_ms":{length_s * 1000 / len(lines):.0f}}}\n'
+    return "".join(f"{line}\n{pause}" for line in lines)
+
+
+def _billed(report: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], Bill]:
+    """A report with a bill of its own, so that no sum is right by accident: above what its lines tell of."""
+    bill: Bill = {}
+    for model, used in report["modelUsage"].items():
+        tokens = Tokens(*(used[name] + rng.randrange(1, 10_000) for name in _COUNTS))
+        bill[model] = ModelUsage(tokens, rng.randrange(1, 10**6) / 10**6)
+        used |= {**dict(zip(_COUNTS, _counts(tokens), strict=True)), "costUSD": bill[model].cost_usd}
+    total = sum((used.tokens for used in bill.values()), Tokens())
+    report["usage"] |= dict(zip(TOKEN_KINDS, _counts(total), strict=True))
+    report["total_cost_usd"] = sum(used.cost_usd or 0.0 for used in bill.values())
+    return report, bill
+
+
+def _counts(tokens: Tokens) -> list[int]:
+    return [getattr(tokens, kind) for kind in TOKEN_KINDS]
