@@ -10,9 +10,15 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python and pytest read these before our code can discard them.
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
-.PHONY: install demo test test-unit test-newest test-fresh test-tools test-agents lint docs bench simulate chaos outages \
+.PHONY: help install demo test test-unit test-newest test-fresh test-tools test-agents lint docs bench simulate chaos outages \
 	dashboards pictures stack secrets lock clean
 
+# List the targets.
+help:
+	@awk '/^# / { if (!text) text = substr($$0, 3); next } \
+		/^[a-z-]+:/ { sub(/:.*/, ""); if (text) printf "%-13s %s\n", $$0, text } { text = "" }' Makefile
+
+# Create .venv with everything that the other targets need.
 install: $(INSTALLED)
 
 $(INSTALLED): requirements-dev.lock pyproject.toml
@@ -29,6 +35,7 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.tools.demo $(if $(LIVE),--live)
 
+# Run all tests. In CI (CI=true) a missing program is a failure; elsewhere its tests are skipped.
 test: $(INSTALLED) test-tools
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
@@ -53,6 +60,7 @@ test-tools: $(INSTALLED)
 	@.ci/npm-tools $(BIN)/python
 	@.ci/celery-exporter $(BIN)/python
 
+# Check style, types and import contracts.
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -63,7 +71,8 @@ lint: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m tests.docs
 
-bench: $(INSTALLED)
+# Run the benchmarks. The last line printed is one JSON object of all results.
+bench: $(INSTALLED) test-tools
 	$(BIN)/python -m tests.tools.bench
 
 # Simulate waits in fleets of all sizes, see docs/capacity.md. CHECK=1: also compare with a small real fleet.
@@ -103,7 +112,7 @@ dashboards: $(INSTALLED)
 pictures: $(INSTALLED) test-tools
 	$(BIN)/python -m tests.tools.boards
 
-# The locks contain names, versions and hashes, but no URLs.
+# Update the lock files. They contain names, versions and hashes, but no URLs.
 lock:
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
@@ -113,5 +122,6 @@ lock:
 	$(BIN)/uv pip compile --quiet --python-version 3.12 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--no-emit-find-links tests/integration/instruments/celery-exporter.in -o tests/integration/instruments/celery-exporter.lock
 
+# Remove the virtual environments.
 clean:
 	rm -rf .venv .venv-newest

@@ -45,6 +45,7 @@ _SUBTYPES: dict[str, type[TurnError]] = {
     "error_max_structured_output_retries": errors.StructuredOutputMissing,
 }
 _STATUS = re.compile(r"API Error: ([45]\d\d)\b")
+_OVERLOADED = "API Error: Overloaded"  # the API reported it inside a stream: no status, category `unknown`
 # The CLI's messages about sessions, mostly on stderr only and before any event. A session "in use" may be dead, so
 # waiting is no remedy: the next attempt uses another session.
 _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
@@ -144,6 +145,8 @@ def _api_error_kind(report: Report, state: TurnState) -> type[TurnError]:
     status = report.api_status or _status_in(report.text)
     if status is not None:
         return kind_of_status(status)
+    if report.text.startswith(_OVERLOADED):
+        return errors.Overloaded
     return errors.ApiUnreachable if category in ("server_error", "unknown") else errors.AgentFailed
 
 

@@ -235,7 +235,7 @@ def test_agent_that_any_request_may_have_is_none_with_such_a_version(site: Site,
     result = worker(site, host(site, "local", OLD)).run(recording, agent="auto")
     assert result.error is not None
     assert result.error.kind == "agent_version_unsupported"
-    assert "it says nothing of its end; install one" in result.error.message
+    assert "it says nothing of its end; install a tested version" in result.error.message
 
 
 @pytest.mark.parametrize("says", ["", "no number at all"])

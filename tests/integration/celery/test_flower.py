@@ -277,4 +277,4 @@ def test_missing_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(__import__("sys").modules, "workers.flower", None)
     said = cli("flower")
     assert said.status == 2
-    assert "extra flower" in said.err
+    assert "install runturn[flower]" in said.err

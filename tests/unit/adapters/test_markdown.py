@@ -54,7 +54,7 @@ def transcript_of(*events: AnyEvent) -> list[str]:
         ),
         (CheckFinished("make test", 0, 5, "12 passed"), "**[Test:make test]** passed"),
         (CheckFinished("make test", 2, 5, "1 failed"), "**[Test:make test]** exit 2\n```\n1 failed\n```"),
-        (CheckFinished("make test", None, 5, ""), "**[Test:make test]** not in time"),
+        (CheckFinished("make test", None, 5, ""), "**[Test:make test]** timed out"),
     ],
 )
 def test_event_is_told(event: AnyEvent, text: str) -> None:

@@ -258,7 +258,7 @@ def test_good_request_passes() -> None:
     ("end", "stdout", "healthy", "version", "problem"),
     [
         (Exit(0), "2.1.330 (Claude Code)\n", True, "2.1.330", None),
-        (Exit(127), "", False, None, "not there"),
+        (Exit(127), "", False, None, "not found"),
         (Exit(126), "", False, None, "not executable"),
         (Exit(1, "cannot find module"), "", False, None, "cannot find module"),
         (Exit(0), "hello", False, None, "failed"),

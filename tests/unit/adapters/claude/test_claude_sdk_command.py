@@ -215,7 +215,7 @@ def test_a_prompt_with_a_slash_is_text() -> None:
     ("options", "field", "message"),
     [
         *(({name: 1}, f"options.{name}", "not a parameter of Claude") for name in ("seed", "presence_penalty")),
-        *(({name: []}, f"options.{name}", "no parameter") for name in ("stop", "frequency_penalty")),
+        *(({name: []}, f"options.{name}", "not a parameter") for name in ("stop", "frequency_penalty")),
         ({"nonsense": 1}, "options.nonsense", "is not a known field"),
         ({"permissions": "ask"}, "options.permissions", "must be a JSON object"),
         ({"tools": "customer"}, "options.tools", "must be a JSON list"),
