@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tests.docs.forge import forge
 from tests.docs.pages import ROOT, Block
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 
 RECORDING = RECORDINGS / "a_parallel_tools.jsonl"

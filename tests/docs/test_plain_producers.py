@@ -16,10 +16,10 @@ from tests.docs.pages import ROOT, Block, page
 from tests.docs.plain_python import plain_python
 from tests.docs.test_producers import all_run_by
 from tests.integration.canvas.conftest import BROKERS, fleet_on
-from tests.integration.conftest import RECORDINGS
 from tests.support.brokers.fixtures import rabbitmq
 from tests.support.fleets.fleet import Fleet
 from tests.support.fleets.rabbit_fleet import RabbitFleet
+from tests.support.places import RECORDINGS
 
 __all__ = ["rabbitmq"]
 

@@ -20,8 +20,9 @@ from adapters.protocol.result import TurnResult
 from adapters.protocol.session_result import SessionResult
 from tests.docs.pages import ROOT, page
 from tests.fakes.model_api import ModelApi, Reply, Script, Text, Usage, replies
-from tests.integration.conftest import RECORDINGS, claude_fleet
+from tests.integration.conftest import claude_fleet
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 from workers.app import TASK
 from workers.brokers.redis_transport import UNACKED

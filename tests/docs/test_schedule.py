@@ -15,9 +15,9 @@ import pytest
 from adapters.protocol.result import Status
 from ops.ledger import TurnRow
 from tests.docs.pages import page
-from tests.integration.conftest import RECORDINGS
 from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 
 NIGHTLY = "crontab(hour=2, minute=30)"

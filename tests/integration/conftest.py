@@ -13,11 +13,9 @@ from tests.fakes.model_api.cli import claude_binary, claude_environment
 from tests.support.brokers.fixtures import rabbitmq, vhost
 from tests.support.coroutines import pytest_pyfunc_call
 from tests.support.fleets.fleet import Fleet
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 
 __all__ = ["pytest_pyfunc_call", "rabbitmq", "vhost"]
-
-RECORDINGS = TESTS / "data" / "claude-code"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One turn for one worker, for tests that are about what comes after."""
+"""Claiming a given turn, for tests of what follows the claim."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ops.ledger.rows import locked
 
 
 def claim_turn(ledger: Ledger, turn_id: str, owner: str, now: float, ttl: float) -> Claim | None:
-    """Claim this turn, as `Queue.take` does each that it comes to; None: it is not to be had now."""
+    """Claim this turn, as `Queue.take` claims each turn; return None if it is not available now."""
     with ledger._database.write() as connection:
         row = locked(connection, turn_id)
         free_from = row["owner_expires"] if row["state"] == State.RUNNING else row["due_at"]

@@ -1,4 +1,4 @@
-"""A collector of traces on loopback: OTLP over HTTP, as an OpenTelemetry collector takes it."""
+"""A trace collector on loopback that accepts OTLP over HTTP, like an OpenTelemetry collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
-    """Keeps all spans that it is sent. While it is not `answering`, whoever sends some waits."""
+    """A collector that keeps all spans sent to it. While `answering` is not set, senders wait."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -41,7 +41,7 @@ class Collector:
 
     @property
     def url(self) -> str:
-        """OTEL_EXPORTER_OTLP_ENDPOINT."""
+        """Return the value for OTEL_EXPORTER_OTLP_ENDPOINT."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
@@ -63,7 +63,7 @@ class Collector:
 
 
 def attributes(span: Span) -> dict[str, str | int | float]:
-    """A span's attributes, as they were set."""
+    """Return a span's attributes as they were set."""
     return {
         attribute.key: getattr(attribute.value, str(attribute.value.WhichOneof("value")))
         for attribute in span.attributes

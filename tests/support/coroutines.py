@@ -1,4 +1,4 @@
-"""Coroutines as tests, for a conftest to import."""
+"""Support for coroutine tests, for a conftest to import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run coroutine tests, each in a loop of its own."""
+    """Run each coroutine test in a new event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters

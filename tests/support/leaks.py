@@ -1,4 +1,4 @@
-"""Looking for a secret wherever it may have got to, in whatever shape it lies there."""
+"""Search for leaked secrets, in plain or encoded form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 
 def places(secret: str, evidence: Mapping[str, bytes]) -> set[str]:
-    """The names of the evidence that holds the secret: as it is, or inside something in base64 or hexadecimal."""
+    """Return the names of the evidence that contains the secret: plain, or inside base64 or hexadecimal data."""
     shapes = tuple(_shapes(secret.encode()))
     return {name for name, data in evidence.items() if any(shape in data for shape in shapes)}
 

@@ -1,4 +1,4 @@
-"""New ledgers, copied from one that was made, as its migrations take longer than most tests; looks into them."""
+"""New ledgers, copied from a migrated one because migrations take longer than most tests; queries on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ops.ledger import Ledger
 
 
 def new_ledger(url: str) -> str:
-    """Put an empty ledger in a SQLite file, unless it is there already; return the URL."""
+    """Create an empty ledger in a SQLite file, unless it exists; return the URL."""
     file = Path(url.removeprefix("sqlite:///"))
     if not file.exists():
         file.touch(0o600)
@@ -19,7 +19,7 @@ def new_ledger(url: str) -> str:
 
 
 def tasks_of(ledger: Ledger, turn_id: str) -> frozenset[str]:
-    """The ids of the tasks that wait for a turn."""
+    """Return the ids of the tasks that wait for a turn."""
     return frozenset(waiter.task_id for waiter in ledger.waiters.of(turn_id))
 
 

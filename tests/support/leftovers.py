@@ -1,9 +1,8 @@
-"""Nothing that a run of the tests, or of `tests.tools.agents`, has started or written outlives it, however it
-ends.
+"""Removal of everything that a run of the tests, or of `tests.tools.agents`, leaves behind, however it ends.
 
-The run is a grandchild of the process that somebody has called. Between the two, the keeper adopts whatever loses
-its parent below it, other accounts' processes included; so all that it still has below it when pytest is gone was
-left by this run. A run that leaves anything fails; other runs on the same machine are none of its business.
+The run is a grandchild of the process that was called. Between the two, the keeper adopts every orphan below it,
+even processes of other accounts; so everything still below it after pytest has exited was left by this run. A run
+that leaves anything fails. Other runs on the same machine are ignored.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _CODEX: Final = Path(f"/tmp/codex-daemon-{os.getuid()}")  # it makes that on hos
 
 
 def run_alone(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> int:
-    """Run a program with `folder` as its temporary directory, and remove all that it leaves; return its status.
+    """Run a program with `folder` as its temporary directory, and remove everything it leaves; return its status.
 
-    SIGINT is to end it, with the status `INTERRUPTED`.
+    SIGINT must end the program with the status `INTERRUPTED`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches pytest as well
     signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)  # until there are handlers: none may be lost
@@ -75,14 +74,14 @@ def _keep(command: Sequence[str], environment: Mapping[str, str], folder: Path) 
 
 
 def _heed_signals() -> None:
-    """Undo what a shell does to jobs in the background, and nohup to its program."""
+    """Reset the signals that a shell ignores in background jobs, and nohup in its program."""
     for number in (signal.SIGINT, signal.SIGQUIT, *_REQUESTS):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _await(process: subprocess.Popen[bytes]) -> int:
-    """Reap whatever ends, until this one does."""
+    """Reap all children until this process exits; return its status."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == process.pid:
@@ -91,7 +90,7 @@ def _await(process: subprocess.Popen[bytes]) -> int:
 
 
 def _processes() -> list[str]:
-    """Describe those that do not end by themselves."""
+    """Describe the processes that do not exit by themselves."""
     deadline = time.monotonic() + _GRACE_S
     while (found := _below()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -99,7 +98,7 @@ def _processes() -> list[str]:
 
 
 def _below() -> list[psutil.Process]:
-    """All that live below this process, once those are reaped that have ended."""
+    """Return the descendants that still run, after reaping those that have exited."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -119,7 +118,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _remove(folder: Path, before: Set[Path]) -> None:
-    """Kill and remove everything, but for the places in /tmp that others had before."""
+    """Kill and remove everything except the places in /tmp that existed before."""
     deadline = time.monotonic() + _PATIENCE_S
     while (found := _below()) and time.monotonic() < deadline:
         for process in found:
@@ -148,7 +147,7 @@ def _unmount(folder: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Make directories that nobody may enter removable."""
+    """Make inaccessible directories removable."""
     for place, folders, _ in os.walk(folder):
         for inner in (Path(place, name) for name in folders):  # before the walk goes there
             with contextlib.suppress(OSError):
@@ -157,7 +156,7 @@ def _open_up(folder: Path) -> None:
 
 
 def _remove_sockets(had: bool) -> None:
-    """Those of killed brokers, and their directory if this run has made it and no other one uses it."""
+    """Remove sockets of killed brokers, and their directory if this run created it and no other run uses it."""
     listening = Path("/proc/net/unix").read_text()
     for path in _SOCKETS.glob("*.sock"):
         if f" {path}\n" not in listening:

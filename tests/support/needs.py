@@ -1,7 +1,7 @@
-"""Name what a test needs of its machine: without it, the test skips on a laptop and fails in CI.
+"""Requirements of a test on its machine: without them, it is skipped on a laptop and fails in CI.
 
-`programs.txt` lists the programs; `.ci/test-tools` installs them, and `tests/support/skips.py` counts what was
-missed.
+`programs.txt` lists the programs; `.ci/test-tools` installs them, and `tests/support/skips.py` counts the skipped
+tests.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ _SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 @functools.cache
 def packages() -> Mapping[str, str]:
-    """Return the Debian package of every program that tests, or runturn in them, start."""
+    """Return the Debian package of every program that tests start, directly or through runturn."""
     lines = (line for line in _TABLE.read_text().splitlines() if line and not line.startswith("#"))
     return dict(line.split(maxsplit=1) for line in lines)
 
 
 def find(program: str) -> str | None:
-    """Return a program's path: the system's own, which every account can reach, before anybody else's."""
+    """Return a program's path, preferring the system's own, which every account can reach."""
     assert program in packages(), f"{_TABLE} does not list {program}"
     return shutil.which(program, path=f"{_SYSTEM}:{os.environ['PATH']}")
 
 
 def need(program: str) -> str:
-    """Return a program's path; without it, end the test."""
+    """Return a program's path. Skip or fail the test if it is missing."""
     return find(program) or missing(lack_of(program))
 
 
 def need_root() -> None:
-    """Skip for anybody but root, also in CI: who runs the tests there is no accident."""
+    """Skip the test unless run by root, even in CI, where the account is chosen deliberately."""
     if os.geteuid() != 0:
         pytest.skip("only root can do this")
 
 
 def missing(what: str) -> NoReturn:
-    """End a test that lacks something that a machine for tests should have."""
+    """Skip the test because something is missing; fail it in CI."""
     if os.environ.get("CI"):
         pytest.fail(what)
     pytest.skip(what)
 
 
 def lack_of(program: str) -> str:
-    """Say that a program is missing."""
+    """Return the message for a missing program."""
     return f"{program} is not installed"
 
 

@@ -1,4 +1,4 @@
-"""Runs of pytest that tests start: without plugins that take longer to import than those runs last."""
+"""Command for tests that start pytest, without plugins that take longer to import than such a run."""
 
 from __future__ import annotations
 

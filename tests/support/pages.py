@@ -1,4 +1,4 @@
-"""Reading what a process serves for Prometheus and for orchestrators."""
+"""Read the pages that a process serves to Prometheus and orchestrators."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Samples = dict[tuple[str, Labels], float]
 
 
 def page(url: str, accept: str = "text/plain") -> str:
-    """A page as text."""
+    """Return a page as text."""
     with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept})) as answer:
         text: str = answer.read().decode()
         return text
 
 
 def scrape(url: str) -> Samples:
-    """The samples of a metrics page, by name and labels."""
+    """Return the samples of a metrics page, by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(page(url))
@@ -29,7 +29,7 @@ def scrape(url: str) -> Samples:
 
 
 def verdict(url: str) -> tuple[int, dict[str, str]]:
-    """The status and the reasons of `/livez` or `/readyz`."""
+    """Return the status and the reasons of `/livez` or `/readyz`."""
     try:
         with urllib.request.urlopen(url) as answer:
             return answer.status, json.loads(answer.read())["reasons"]

@@ -1,8 +1,8 @@
-"""Python's parser, undisturbed.
+"""Python's parser without garbage collection.
 
-Python 3.11 ends a whole run with "AST constructor recursion depth mismatch" when, while it parses, the finaliser
-of something that a failed test left behind fails: to explain that, Python parses, too. pytest parses for each
-failure that it explains, so one failure could hide all others.
+Python 3.11 aborts a whole run with "AST constructor recursion depth mismatch" if, during parsing, a finalizer of
+something left by a failed test raises: reporting that error parses, too. pytest parses for each failure it
+explains, so one failure could hide all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _parse = ast.parse
 
 
 def parse(*args: Any, **kwargs: Any) -> Any:
-    """Call `ast.parse` without a break for garbage."""
+    """Call `ast.parse` with garbage collection disabled."""
     collects = gc.isenabled()
     gc.disable()
     try:

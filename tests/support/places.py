@@ -1,4 +1,4 @@
-"""Where things lie in a checkout."""
+"""Paths in a checkout."""
 
 from __future__ import annotations
 
@@ -6,3 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
+DATA = TESTS / "data"
+RECORDINGS = DATA / "claude-code"

@@ -1,4 +1,4 @@
-"""Ports for servers of tests."""
+"""Ports for test servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _kept: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on, and that no other test is given as long as we live."""
+    """Return an unused port of 127.0.0.1 that no other test receives while this process runs."""
     for _ in range(_TRIES):
         port = secrets.choice(_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -22,7 +22,7 @@ def free_port() -> int:
 
 
 def _keep(port: int) -> None:
-    """By a name that the kernel gives to one process at a time. Raises OSError if it has."""
+    """Reserve the port by a name that the kernel grants to one process at a time. Raises OSError if taken."""
     name = socket.socket(socket.AF_UNIX)
     try:
         name.bind(f"\0runturn-test-port-{port}")

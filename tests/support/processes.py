@@ -1,4 +1,4 @@
-"""What runs on this machine, seen through the environment that turns pass on to all their processes."""
+"""Processes on this machine, found by the environment that all processes of a turn inherit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Seen:
 
 
 def look() -> Iterator[Seen]:
-    """Yield all processes that this one may look at, without itself, zombies and threads of the kernel."""
+    """Yield all processes that this one may inspect, except itself, zombies and kernel threads."""
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208  # a Path for each takes longer
         pid = int(name)
         with contextlib.suppress(OSError):
@@ -36,39 +36,39 @@ def look() -> Iterator[Seen]:
 
 
 def of_turns(spool_root: Path) -> list[psutil.Process]:
-    """All processes that belong to a turn below this spool root: agents and their descendants."""
+    """Return all processes of turns below this spool root: agents and their descendants."""
     return _found(lambda each: f"\0RUNTURN_SPOOL={spool_root}/" in f"\0{each.variables}")
 
 
 def keepers(spool_root: Path) -> list[psutil.Process]:
-    """The shells that keep its turns: they live a moment longer than the agents, to put down the end."""
+    """Return the shells that supervise its turns; they outlive the agents briefly to record the end."""
     return _found(lambda each: f"\0{spool_root}/" in f"\0{each.command}")
 
 
 def end_turns(spool_root: Path) -> None:
-    """Kill what is left of turns; much of it ends by itself meanwhile."""
+    """Kill the remaining processes of turns, ignoring those that exit first."""
     for process in of_turns(spool_root):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
 
 def of_turn(spool: Path) -> list[psutil.Process]:
-    """Those of one attempt."""
+    """Return the processes of one attempt."""
     return _found(lambda each: f"\0RUNTURN_SPOOL={spool}\0" in f"\0{each.variables}")
 
 
 def agents(spool_root: Path) -> set[int]:
-    """The pids of the agents themselves, from what their supervisors have noted."""
+    """Return the pids of the agents, as recorded by their supervisors."""
     return {int(words[0]) for file in spool_root.glob("*/agent") if (words := words_of(file))}
 
 
 def signed(spool: Path, name: str) -> int:
-    """The pid of a turn's agent, supervisor or watcher, as soon as it has signed; they start side by side."""
+    """Wait for a turn's agent, supervisor or watcher to record its pid; return it. They start concurrently."""
     return int(until(lambda: words_of(spool / name), f"the {name} to sign in {spool}")[0])
 
 
 def gone(process: psutil.Process) -> bool:
-    """Whether it has ended; whoever is to reap it may take its time."""
+    """Return True if the process has exited, even if it is not reaped yet."""
     try:
         return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -76,7 +76,7 @@ def gone(process: psutil.Process) -> bool:
 
 
 def gone_pid(pid: int) -> bool:
-    """The same of a number."""
+    """Return True if the process with this pid has exited."""
     try:
         return gone(psutil.Process(pid))
     except psutil.NoSuchProcess:
@@ -84,7 +84,7 @@ def gone_pid(pid: int) -> bool:
 
 
 def describe(processes: list[psutil.Process]) -> str:
-    """For an assertion's message."""
+    """Describe processes for an assertion's message."""
     return "; ".join(f"{process.pid} {_command(process)}" for process in processes)
 
 

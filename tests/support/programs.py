@@ -1,4 +1,4 @@
-"""Programs that tests write and have others start."""
+"""Programs that tests write for other processes to start."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def python_program(path: Path, text: str, *options: str) -> Path:
-    """Write a Python program that this interpreter runs with these options; return its path.
+    """Write a Python program to run by this interpreter with these options; return its path.
 
-    A `#!` line cannot name an interpreter whose path has a blank, so a shell starts it; to Python, the shell's
+    A `#!` line cannot name an interpreter whose path has a space, so a shell starts it; to Python, the shell's
     lines are a string.
     """
     assert "'" not in sys.executable, "no path with an apostrophe: it would end that string"

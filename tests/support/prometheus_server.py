@@ -1,4 +1,4 @@
-"""A real Prometheus: Debian's, on a free port, with data of its own."""
+"""A real Prometheus, Debian's, on a free port and with separate data."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.support.waiting import until
 
 
 class Prometheus:
-    """A server on 127.0.0.1, from the start of its context to its end."""
+    """A server on 127.0.0.1 that runs within its context."""
 
     def __init__(self, configuration: dict[str, Any], *flags: str) -> None:
-        """`configuration` is what prometheus.yml holds; paths in it are relative to `folder`."""
+        """`configuration` is the content of prometheus.yml; paths in it are relative to `folder`."""
         self._flags = flags
         self._program = need("prometheus")
         self._promtool = need("promtool")
@@ -35,7 +35,7 @@ class Prometheus:
         self._url = ""
 
     def remember(self, openmetrics: str) -> None:
-        """Give it a past, before it starts."""
+        """Load past samples, before the server starts."""
         past = self.folder / "past"
         past.write_text(openmetrics)
         command = [self._promtool, "tsdb", "create-blocks-from", "openmetrics", past, self._data]
@@ -67,13 +67,13 @@ class Prometheus:
         self._end()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """What an expression is now: an instant vector's elements."""
+        """Evaluate an expression now; return the elements of the instant vector."""
         result = self.get("query", query=expression)["result"]
         assert isinstance(result, list)
         return result
 
     def get(self, path: str, **parameters: str) -> Any:
-        """What the API answers."""
+        """Return the API's answer."""
         query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self._url}/api/v1/{path}?{query}", timeout=30) as answer:
             return json.load(answer)["data"]

@@ -1,4 +1,4 @@
-"""What all processes of a run share: the first that needs it makes it."""
+"""Resources shared by all processes of a run, created by the first that needs them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FOLDER: Final = "RT_SUITE_FOLDER"  # names the run's directory; programs under t
 
 
 def run_folder() -> Path:
-    """Return the directory of this run; it is removed at its end."""
+    """Return the directory of this run, which is removed at the end."""
     return Path(os.environ[FOLDER])
 
 
 def shared(name: str, make: Callable[[Path], T]) -> T:
-    """Return what `make` has returned to the first process; it is given a place in the run's directory."""
+    """Return the result of `make`, called once per run with a path in the run's directory."""
     place = run_folder() / name
     made = place.with_suffix(".json")
     with place.with_suffix(".lock").open("w") as lock:
@@ -31,11 +31,11 @@ def shared(name: str, make: Callable[[Path], T]) -> T:
 
 
 def hold_run() -> None:
-    """Make this process the one that what is tied to the run ends with, however it ends itself."""
+    """Make this process the end of the run: processes tied to the run end with it, however it exits."""
     os.mkfifo(run_pipe())
     os.open(run_pipe(), os.O_RDWR)  # until the process is gone
 
 
 def run_pipe() -> Path:
-    """Return a named pipe whose readers see its end when the run is over."""
+    """Return a named pipe whose readers see end of file when the run is over."""
     return run_folder() / "lives"

@@ -1,4 +1,4 @@
-"""Say at the end of a run how many tests were skipped, for want of what, and how to install it."""
+"""Summary at the end of a run: how many tests were skipped, why, and how to install missing programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.needs import lack_of, lacking, packages
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the block, if a test was skipped."""
+    """Print the summary if any test was skipped."""
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
     if reasons:
         terminalreporter.section("skipped")
@@ -20,7 +20,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def block(reasons: Counter[str]) -> Iterator[str]:
-    """Yield the lines: each reason with the number of its tests, then the command that brings all programs."""
+    """Yield the lines: each reason with its number of tests, then the command that installs all programs."""
     for reason, count in reasons.most_common():
         yield f"{count:6} {reason}"
     if not reasons.keys().isdisjoint(map(lack_of, packages())):
@@ -29,6 +29,6 @@ def block(reasons: Counter[str]) -> Iterator[str]:
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return the words of `pytest.skip` or of a mark."""
+    """Return the reason given to `pytest.skip` or a mark."""
     words = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
     return " ".join(words.removeprefix("Skipped: ").split())

@@ -1,8 +1,8 @@
-"""The surroundings in which the suite runs, whoever starts it: pytest loads this first, see `addopts`.
+"""Uniform environment of the suite, regardless of the caller; pytest loads this first, see `addopts`.
 
-A caller's terminal, language, umask, home and variables change what programs say and do, and Python and pytest
+A caller's terminal, language, umask, home and variables affect what programs print and do, and Python and pytest
 read theirs before a test could set them. So pytest is started again, with an environment that is the same on each
-machine; who has started it waits, and removes what the run has left, see `leftovers`.
+machine; the first process waits, and removes what the run has left, see `leftovers`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TAKEN: Final = (
 
 
 def environment(caller: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the whole environment of a run whose home and temporary directory are below `folder`."""
+    """Return the complete environment of a run whose home and temporary directory are below `folder`."""
     return {
         **{name: caller[name] for name in _TAKEN if name in caller},
         FOLDER: str(folder),
@@ -43,13 +43,13 @@ def environment(caller: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def inside(environ: Mapping[str, str]) -> bool:
-    """Return whether this process belongs to a run that has its surroundings: pytest, or one of its workers."""
+    """Return True if this process, pytest or one of its workers, runs in that environment."""
     folder = environ.get(FOLDER)
     return folder is not None and environ.get("TMPDIR") == folder and Path(folder).is_dir()
 
 
 def run() -> int:
-    """Run this process's command line again, in surroundings of its own; return its exit status."""
+    """Run this process's command line again, in that environment; return its exit status."""
     # In /tmp, and short: the path of a socket has to fit into 108 bytes.
     folder = Path(tempfile.mkdtemp(prefix="rt-suite-", dir="/tmp"))
     folder.chmod(0o755)  # servers and logins of other accounts have their files there
@@ -59,9 +59,9 @@ def run() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Have tests' directories below the run's, with a short path; who names another one finds them later.
+    """Put tests' directories below the run's, for short paths; those in a `--basetemp` are kept.
 
-    What processes of the run share ends with it.
+    Resources that processes of the run share end with this process.
     """
     if config.option.basetemp is None:
         config.option.basetemp = f"{run_folder()}/t"

@@ -1,6 +1,6 @@
-"""Subprocess transports that outlive their event loop, as Python 3.11.8 and 3.12.2 have them (gh-114177).
+"""Backport of the fix for subprocess transports that outlive their event loop (gh-114177).
 
-Before, collecting one raises "Event loop is closed" in whatever test happens to run then.
+Before Python 3.11.8 and 3.12.2, collecting one raises "Event loop is closed" in whichever test is running.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Waiting for a condition, instead of sleeping and hoping.
 
-A file is there before anything is written to it: wait for what it says, not for the file.
+A file exists before anything is written to it: wait for its content, not for the file.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
-    """Return what `condition` returns as soon as that is true; fails naming `what` after `timeout_s` seconds.
+    """Return the result of `condition` once it is true; fail naming `what` after `timeout_s` seconds.
 
-    Looking takes a fifth of a core at most, and less the longer it takes: what is waited for needs it.
+    Checking uses at most a fifth of a core, to leave the rest to what is awaited.
     """
     deadline = time.monotonic() + timeout_s
     pause = 0.01
@@ -25,13 +25,13 @@ def until(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
         if found := condition():
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}")
+            raise AssertionError(f"timed out after {timeout_s:.0f} s waiting for {what}")
         pause = min(0.1, 1.2 * pause)
         time.sleep(max(pause, 4 * (time.thread_time() - began)))
 
 
 def text_of(file: Path) -> str:
-    """Return what a file says so far; nothing if it is not there yet, or not any more."""
+    """Return the current content of a file; empty if it does not exist."""
     try:
         return file.read_text(errors="replace")
     except (FileNotFoundError, NotADirectoryError):
@@ -39,11 +39,11 @@ def text_of(file: Path) -> str:
 
 
 def words_of(file: Path) -> list[str]:
-    """Return the words of a file; none before anybody has written any."""
+    """Return the words of a file; none if it is empty or does not exist."""
     return text_of(file).split()
 
 
 def lines_of(file: Path) -> list[str]:
-    """Return the lines of a file that have been written to their end."""
+    """Return the complete lines of a file."""
     text, _, _ = text_of(file).rpartition("\n")
     return text.splitlines()

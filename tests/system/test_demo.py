@@ -75,7 +75,7 @@ def test_interrupted_demo_leaves_nothing_behind(bare: dict[str, str], number: si
     said = demo.stdout.read()
     assert demo.wait() == 130
     assert "✗ cancelled" in said
-    assert said.endswith("interrupted; everything that was started has ended\n")
+    assert said.endswith("interrupted; everything that was started has been stopped\n")
 
 
 def test_live_demo_uses_the_callers_login(bare: dict[str, str], tmp_path: Path) -> None:

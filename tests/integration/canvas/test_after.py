@@ -14,9 +14,9 @@ from celery.result import AsyncResult
 
 from adapters.errors import InvalidRequest
 from tests.integration.canvas.company import Company
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import WAIT_S, Fleet
 from tests.support.needs import need
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 from workers import turn_signature, turn_signature_after
 from workers.app import SESSION_TASK, TASK, create_app

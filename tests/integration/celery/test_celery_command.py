@@ -19,12 +19,12 @@ from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import Status
 from tests.docs.pages import page
 from tests.integration.celery.test_pool import running
-from tests.integration.conftest import RECORDINGS
 from tests.integration.turns.test_ends import hanging
 from tests.support.brokers.node import Vhost
 from tests.support.fleets.celery_commands import Said, run_all
 from tests.support.fleets.fleet import Fleet
 from tests.support.fleets.rabbit_fleet import RabbitFleet
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 from workers.app import QUEUE, create_app
 from workers.celery_command import REFUSED

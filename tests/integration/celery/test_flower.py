@@ -18,10 +18,10 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from tests.integration.cli.conftest import Cli, cli
-from tests.integration.conftest import RECORDINGS
 from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.fleet import Fleet, slow_recording
 from tests.support.fleets.flower_stage import USER, FlowerServer, chromium, flower
+from tests.support.places import RECORDINGS
 from tests.support.processes import gone_pid, of_turns
 from tests.support.waiting import until
 from workers.flower import read_password

@@ -15,12 +15,12 @@ from celery.canvas import chunks, xmap
 
 from adapters.protocol.result import Status
 from tests.integration.canvas.company import Company
-from tests.integration.conftest import RECORDINGS
 from tests.support.brokers.node import Vhost
 from tests.support.fleets import included
 from tests.support.fleets.fleet import WAIT_S, Fleet
 from tests.support.fleets.impatient import IMPATIENT
 from tests.support.fleets.rabbit_fleet import RabbitFleet
+from tests.support.places import RECORDINGS
 from tests.support.waiting import lines_of, until
 from workers.brokers.redis_transport import UNACKED
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 from workers.brokers.embedded import EmbeddedBroker
 from workers.cli.main import run
 

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.errors import KINDS
 from tests.integration.cli.conftest import Cli
-from tests.integration.conftest import RECORDINGS
+from tests.support.places import RECORDINGS
 
 NAMES = sorted(path.name.removesuffix(".truth.json") for path in RECORDINGS.glob("*.truth.json"))
 # By the error kind that the recorded turn ended with; everything else completed or is told apart elsewhere.

@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 from tests.integration.contract.scenes import GARBAGE, Bill, Scene, Turn
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 
-_RECORDINGS = TESTS / "data" / "claude-code"
 _PLAYS = {Scene.FAILURE: "e_api_400", Scene.HUGE: "q2_big_read"}
 _PAUSES_MS = {Scene.CANCEL: 300_000, Scene.STALL: 300_000, Scene.KILL: 6_000}
 
@@ -23,7 +22,7 @@ class Replay:
     exact = frozenset(Scene) - {Scene.CANCEL, Scene.STALL}  # a recording that is cut off has no session files
 
     def fields(self, turn: Turn) -> dict[str, Any]:
-        lines = (_RECORDINGS / f"{_play(turn)}.jsonl").read_text().splitlines()
+        lines = (RECORDINGS / f"{_play(turn)}.jsonl").read_text().splitlines()
         if turn.scene is Scene.GARBAGE:
             lines = [*GARBAGE.splitlines(), *lines]
         if pause := _PAUSES_MS.get(turn.scene):
@@ -47,4 +46,4 @@ def _play(turn: Turn) -> str:
 
 
 def _truth(turn: Turn) -> dict[str, Any]:
-    return json.loads((_RECORDINGS / f"{_play(turn)}.truth.json").read_bytes())
+    return json.loads((RECORDINGS / f"{_play(turn)}.truth.json").read_bytes())

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from adapters.protocol.request import TurnRequest
 from tests.docs.pages import page
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 
 PROMPT = "Ask for the launch codes."
 SECRET = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"

@@ -9,11 +9,11 @@ from urllib.error import HTTPError
 
 import pytest
 
-from tests.integration.conftest import RECORDINGS
 from tests.integration.instruments.exporter import exporter
 from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.fleet import Fleet, slow_recording
 from tests.support.pages import Samples, scrape
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 
 TEST = "tests/integration/instruments/test_celery_exporter.py::test_turns_are_counted_by_how_they_ended"

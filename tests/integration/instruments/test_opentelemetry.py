@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from tests.integration.canvas.company import Company
-from tests.integration.conftest import RECORDINGS
 from tests.integration.instruments.company import PROMPT, SECRET, WORDS, CompanyFleet, company_fleet
 from tests.support.collector import Collector, attributes
 from tests.support.fleets.fleet import slow_recording
+from tests.support.places import RECORDINGS
 from tests.support.processes import agents
 from tests.support.waiting import until
 

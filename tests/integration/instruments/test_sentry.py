@@ -10,10 +10,10 @@ import pytest
 from celery import chain
 
 from tests.integration.canvas.company import Company
-from tests.integration.conftest import RECORDINGS
 from tests.integration.instruments.company import PROMPT, SECRET, WORDS, CompanyFleet, company_fleet
 from tests.integration.instruments.sentry_server import SentryServer
 from tests.integration.turns.test_ends import hanging
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 from workers.app import TASK
 

@@ -32,8 +32,8 @@ from ops.metrics import WorkerMetrics, new_registry
 from remote.errors import HostAuthFailed, HostError, HostUnreachable
 from remote.follower import Follower, follow
 from remote.host import Channel
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.site import Killed, Site
+from tests.support.places import RECORDINGS
 from tests.support.processes import of_turns, signed
 from tests.support.recordings.claude_code import load
 from tests.support.waiting import until

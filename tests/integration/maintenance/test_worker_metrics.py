@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from adapters.protocol.result import Status
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet, Worker
 from tests.support.fleets.live_fleet import LiveFleet
 from tests.support.pages import Samples, scrape, verdict
+from tests.support.places import RECORDINGS
 from tests.support.ssh.ssh_host import ssh_host, ssh_hosts
 from tests.support.ssh.ssh_logins import Login
 from tests.support.waiting import until

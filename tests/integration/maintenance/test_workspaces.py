@@ -26,10 +26,11 @@ from adapters.registry import Registry
 from ops.ledger import Attempt
 from tests.docs.pages import page
 from tests.fakes.model_api import Hold, Reply, Script, Text, Usage, replies
-from tests.integration.conftest import RECORDINGS, claude_fleet
+from tests.integration.conftest import claude_fleet
 from tests.support.fleets.fleet import Fleet
 from tests.support.fleets.site import Counted, Killed, Site
 from tests.support.needs import need
+from tests.support.places import RECORDINGS
 from tests.support.processes import of_turns
 from tests.support.ssh.ssh_logins import Login, logins, ssh_fleet
 from tests.support.ssh.sshd import Sshd

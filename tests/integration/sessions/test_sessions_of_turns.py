@@ -14,10 +14,10 @@ import pytest
 
 from adapters.protocol.session_request import SessionRequest
 from adapters.protocol.session_result import SessionResult
-from tests.integration.conftest import RECORDINGS
 from tests.integration.sessions.test_session_runs import passes_at
 from tests.support.fleets.fleet import WAIT_S, Fleet, told
 from tests.support.needs import need
+from tests.support.places import RECORDINGS
 from tests.support.processes import describe, of_turns
 from tests.support.waiting import until
 from workers.app import SESSION_TASK, create_app

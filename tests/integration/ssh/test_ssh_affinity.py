@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from adapters.protocol.result import ErrorInfo, Status, TurnResult
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 from tests.support.ssh.ssh_host import Gate, assert_nothing_left, ssh_host, ssh_hosts
 from tests.support.ssh.ssh_logins import Login
 from tests.support.waiting import lines_of, until

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from adapters.protocol.result import Status
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
 from tests.support.needs import need
+from tests.support.places import RECORDINGS
 from tests.support.ssh.links import Link, need_links
 from tests.support.ssh.ssh_logins import STUBBORN_TOOL, Login, Witness, logins, ssh_fleet
 from tests.support.ssh.sshd import Sshd

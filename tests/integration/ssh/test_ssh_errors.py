@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from adapters.protocol.result import ErrorInfo, Status, TurnResult
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 from tests.support.ssh import keys
 from tests.support.ssh.links import Link, need_links
 from tests.support.ssh.ssh_host import assert_nothing_left, ssh_host, ssh_hosts

@@ -20,10 +20,10 @@ from adapters.protocol.result import Status, TurnResult
 from ops.settings import AgentSettings, Settings
 from remote.follower import follow
 from remote.local import LocalHost
-from tests.integration.conftest import RECORDINGS
 from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.site import Killed, Site
 from tests.support.needs import need
+from tests.support.places import RECORDINGS
 from tests.support.processes import end_turns
 from tests.support.ssh.accounts import own_account
 from tests.support.ssh.ssh_logins import Login, Witness

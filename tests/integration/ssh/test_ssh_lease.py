@@ -16,10 +16,10 @@ from adapters.command import Command
 from adapters.protocol.result import Status, TurnResult
 from remote.programs import Attach, start_request
 from remote.spool import Spool
-from tests.integration.conftest import RECORDINGS
 from tests.integration.turns.test_bills import SONNET
 from tests.support.fleets.fleet import Fleet, Worker
 from tests.support.needs import need
+from tests.support.places import RECORDINGS
 from tests.support.ssh.links import Link, need_links
 from tests.support.ssh.ssh_logins import STUBBORN_TOOL, Login, Play, Witness, logins, ssh_fleet
 from tests.support.ssh.sshd import Sshd

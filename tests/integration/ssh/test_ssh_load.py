@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from adapters.protocol.result import Status, TurnResult
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet, Worker
+from tests.support.places import RECORDINGS
 from tests.support.processes import agents
 from tests.support.ssh.ssh_host import Gate, assert_nothing_left, channels, ssh_host, ssh_hosts
 from tests.support.ssh.ssh_logins import Login

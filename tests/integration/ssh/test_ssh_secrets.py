@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from adapters.protocol.result import Status, TurnResult
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
 from tests.support.leaks import places
 from tests.support.needs import need, need_root
+from tests.support.places import RECORDINGS
 from tests.support.processes import signed
 from tests.support.ssh.accounts import Account, account
 from tests.support.ssh.ssh_host import Gate, ssh_hosts

@@ -11,8 +11,8 @@ import pytest
 
 from adapters.protocol.result import Status, TurnResult
 from ops.ledger import State
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet, slow_recording
+from tests.support.places import RECORDINGS
 from tests.support.ssh.ssh_host import Gate, assert_nothing_left, ssh_host, ssh_hosts
 from tests.support.ssh.ssh_logins import Login
 from tests.support.waiting import until

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from adapters.protocol.result import Status, TurnResult
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import RUNTURN, WAIT_S, Fleet
 from tests.support.needs import need, need_root
+from tests.support.places import RECORDINGS
 from tests.support.ssh.accounts import SHELLS, account
 from tests.support.ssh.ssh_host import Gate, assert_nothing_left, ssh_host, ssh_hosts
 from tests.support.ssh.ssh_logins import Login

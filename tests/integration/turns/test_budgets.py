@@ -12,9 +12,9 @@ import pytest
 from adapters.errors import Retry
 from adapters.protocol.result import Status, TurnResult
 from ops.ledger import Budget, BudgetKey, OverBudget, Period
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
 from tests.support.fleets.site import Killed, Site
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 from workers.turn.budget_messages import exceeded
 

@@ -12,8 +12,9 @@ from celery.exceptions import TaskRevokedError
 
 from adapters.protocol.result import Status
 from tests.fakes.model_api import Reply, Script, Text, Usage, replies
-from tests.integration.conftest import RECORDINGS, claude_fleet
+from tests.integration.conftest import claude_fleet
 from tests.support.fleets.fleet import WAIT_S, Fleet
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 from workers.app import create_app
 

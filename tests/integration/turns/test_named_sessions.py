@@ -15,8 +15,8 @@ from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import Status, TurnResult
 from adapters.registry import Registry
 from adapters.replay_agent import ReplayAgent
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.site import Site, claude_code
+from tests.support.places import RECORDINGS
 
 DONE = RECORDINGS / "a_parallel_tools.jsonl"
 BROKEN = RECORDINGS / "n_SIGTERM_midstream.jsonl"  # the model has answered before

@@ -11,8 +11,8 @@ import pytest
 
 from adapters.protocol.output_schema import MOST_LEVELS
 from adapters.protocol.result import TurnResult
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.site import Site
+from tests.support.places import RECORDINGS
 from workers.agents.output_validation import OutputValidator
 from workers.turn.run import RunTurn
 

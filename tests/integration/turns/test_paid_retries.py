@@ -13,9 +13,10 @@ import pytest
 
 from adapters.protocol.result import Status, TurnResult
 from tests.fakes.model_api import Fault, Reply, Script, Text, Usage, replies
-from tests.integration.conftest import RECORDINGS, claude_fleet
+from tests.integration.conftest import claude_fleet
 from tests.integration.turns.test_ends import FOR_EVER
 from tests.support.fleets.site import Killed, Site
+from tests.support.places import RECORDINGS
 from tests.support.processes import of_turns
 from tests.support.waiting import until
 from workers.turn.settlement import Parked

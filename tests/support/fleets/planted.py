@@ -14,8 +14,8 @@ from typing import Any
 import redis
 
 from ops.ledger import Ledger
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet
+from tests.support.places import RECORDINGS
 from tests.support.programs import python_program
 from workers.app import create_app
 from workers.client.sync import Client

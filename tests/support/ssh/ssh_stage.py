@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from adapters.protocol.result import Status
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets.fleet import Fleet, Worker
+from tests.support.places import RECORDINGS
 from tests.support.ssh.links import Link
 from tests.support.ssh.ssh_logins import Login, Play, logins, ssh_fleet
 from tests.support.ssh.sshd import Sshd

@@ -1,1 +1,1 @@
-"""Measurements, and the goals they have to hold: `python -m tests.tools.bench`."""
+"""Benchmarks and the goals they must meet: `python -m tests.tools.bench`."""

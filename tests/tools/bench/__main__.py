@@ -1,6 +1,6 @@
-"""Run the benches; prints a table, and as its last line one JSON object of all rows.
+"""Run the benchmarks. Prints a table, then one JSON object of all rows as the last line.
 
-Exit status: 0 if every goal holds, else 1. Names of benches as arguments run only those.
+Exits with 0 if every goal is met, else with 1. Name benchmarks as arguments to run only those.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BENCHES: list[Callable[[], Rows]] = [
 
 
 def main(wanted: list[str]) -> int:
-    """Run the benches of these names, or all."""
+    """Run the benchmarks with these names, or all; return the exit status."""
     rows: Rows = {}
     for bench in BENCHES:
         if not wanted or bench.__name__ in wanted:
@@ -53,7 +53,7 @@ def main(wanted: list[str]) -> int:
 def _table(rows: Rows) -> Table:
     table = Table("bench", "median", "unit", "goal", "")
     for name, row in rows.items():
-        verdict = "" if not row["goal"] else "holds" if row["holds"] else "MISSED"
+        verdict = "" if not row["goal"] else "met" if row["holds"] else "MISSED"
         table.add_row(name, f"{row['value']:,.2f}", row["unit"], row["goal"], verdict)
     return table
 

@@ -1,4 +1,4 @@
-"""A ledger with many turns in it, written past the ledger's own operations: those would take an hour for 10^5."""
+"""A ledger with many turns, written directly: the ledger's own operations would take an hour for 10^5."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def fill(database: Database, rows: Iterator[Tables], count: int) -> None:
 
 
 def give_back(database: Database) -> None:
-    """Let running turns wait again, as if nobody had taken them."""
+    """Queue running turns again, as if no worker had claimed them."""
     waiting = {"state": "queued", "owner": None, "owner_expires": None, "due_at": turns.c.created_at}
     with database.write() as connection:
         connection.execute(turns.update().where(turns.c.state == "running").values(waiting))
 
 
 def id_of(kind: str, number: int) -> str:
-    """As producers make them, in no order: neighbours in time are no neighbours in an index."""
+    """Return an id as producers make them: unordered, so that neighbors in time are not neighbors in an index."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}-{number}"))
 
 
 def settled_until(count: int) -> float:
-    """When the first so many had been asked for."""
+    """Return when the first `count` turns had been requested."""
     return NOW - 10**5 * _EVERY_S + count * _EVERY_S
 
 
 def settled(numbers: Iterable[int]) -> Iterator[Tables]:
-    """Turns that have ended: attempts, usage of two models, labels, events and a session each."""
+    """Yield settled turns, each with attempts, usage of two models, labels, events and a session."""
     for number in numbers:
         turn_id, at = id_of("settled", number), settled_until(number)
         tries = 2 if number % _RETRIED == 0 else 1
@@ -100,7 +100,7 @@ def settled(numbers: Iterable[int]) -> Iterator[Tables]:
 
 
 def queued(numbers: Iterable[int], producers: int) -> Iterator[Tables]:
-    """Turns that wait for any host, each with a task that waits for its result."""
+    """Yield turns that wait for any host, each with a task that waits for its result."""
     for number in numbers:
         turn_id, at = id_of("queued", number), NOW + number / 1000
         yield {

@@ -1,4 +1,4 @@
-"""The simulation of `tests.tools.capacity` against a real fleet: the same turns, measured and simulated."""
+"""Compare the simulation of `tests.tools.capacity` with a real fleet: the same turns, measured and simulated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from ops.ledger import TurnRow
-from tests.integration.conftest import RECORDINGS
 from tests.support.fleets import fleet as real
+from tests.support.places import RECORDINGS
 from tests.tools.bench.rows import Row, Rows, informs
 from tests.tools.capacity import Fleet, Served, Turn, measure, simulate
 
@@ -18,7 +18,7 @@ _BOUND = 0.35  # from the end of one turn to the start of the next one in its sl
 
 
 def capacity_check() -> Rows:
-    """40 turns of 0.4 s at once, on 4 slots. What a turn takes beyond its agent is measured with them."""
+    """Run 40 turns of 0.4 s at once, on 4 slots. Their measured overhead is an input of the simulation."""
     served = _measured()
     overhead_s = statistics.fmean(each.ended - each.began for each in served) - _LENGTH_S
     fleet = Fleet(hosts=1, slots=_SLOTS, overhead_s=overhead_s)
@@ -39,7 +39,7 @@ def _near_one(ratio: float) -> Row:
 
 
 def _measured() -> list[Served]:
-    """What became of turns that were queued at once, with the times that the ledger has of them."""
+    """Return turns that were queued at once, with their times from the ledger."""
     with (
         tempfile.TemporaryDirectory() as root,
         real.Fleet(Path(root), agent__max_concurrent_agents=str(_SLOTS)) as fleet,

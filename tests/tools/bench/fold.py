@@ -1,4 +1,4 @@
-"""How fast a stream is read: parsed and folded, beside a bare decoder and beside the agent SDK's own parser."""
+"""Speed of reading a stream (parse and fold), compared with a bare decoder and the agent SDK's own parser."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ROUNDS = 5
 
 
 def fold_rate() -> Rows:
-    """MB/s over 200 MB of a session with partial messages, as turns with a token limit print it.
+    """Measure MB/s over 200 MB of a session with partial messages, as turns with a token limit print it.
 
-    The same goals stand for a session without partial messages, as turns print by default: there, each line has to
-    be decoded, and the bare decoder alone is hardly four times as fast as the SDK. The recorded turns as they are,
-    tiny ones, only inform.
+    The same goals apply to a session without partial messages, as turns print by default: there, each line must
+    be decoded, and even the bare decoder is barely four times as fast as the SDK. The recorded turns as they are,
+    tiny, have no goal.
     """
     with tempfile.TemporaryDirectory() as directory:
         rates = _rates(_stored(session(200 * _MB, "m*_partial_*"), Path(directory)))
@@ -55,14 +55,14 @@ def _goals(name: str, rates: dict[str, float]) -> Rows:
 
 
 def _stored(lines: Lines, directory: Path) -> Lines:
-    """Write a recording and read it back, as any recording is."""
+    """Write a recording and read it back, as for any recording."""
     file = directory / "recording.jsonl"
     file.write_bytes(b"\n".join(lines) + b"\n")
     return file.read_bytes().splitlines()
 
 
 def _rates(lines: Lines) -> dict[str, float]:
-    """Medians in MB/s, and of the ratios within one round: a noisy neighbour then slows both."""
+    """Return medians in MB/s, and of the ratios within each round, where a noisy neighbor slows both."""
     megabytes = sum(len(line) + 1 for line in lines) / _MB
     rounds = [(_timed(_decode, lines), _timed(_fold, lines), _timed(_sdk, lines)) for _ in range(_ROUNDS)]
     return {

@@ -1,7 +1,7 @@
-"""How cost grows: with turns that are queued, with turns that run, with turns that have ended.
+"""How cost grows with the number of queued, running and settled turns.
 
-Workers ask the ledger all the time, so what they ask must not take longer because much has happened before. What
-people ask may take longer with every turn that the answer is about, and no worse than that.
+Workers query the ledger all the time, so their queries must not slow down as history grows. People's queries may
+take time in proportion to the turns in the answer, but not more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import redis
 from adapters.protocol.request import TurnRequest
 from ops.ledger import Claim, CostKey, Ledger
 from tests.support.fleets.fleet import Fleet
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 from tests.support.waiting import until
 from tests.tools.bench.books import NOW, fill, give_back, id_of, queued, settled, settled_until
 from tests.tools.bench.rows import Row, Rows, at_least, at_most, informs
@@ -40,13 +40,13 @@ _SORTED = math.log(100_000) / math.log(1_000)  # a bill is sorted by its keys: n
 _FLOOR_MS = 1.0  # below that, a ratio says more about the machine
 _HELD = 200  # claims of one worker
 _TTL_S = 30.0
-_RECORDING = TESTS / "data" / "claude-code" / "a_parallel_tools.jsonl"
+_RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 
 Timed = dict[str, Callable[[], object]]
 
 
 def drained_turns() -> Rows:
-    """Turns that wait when one worker process comes, and what is left of them when it has run them all."""
+    """Measure one worker process that drains a queue, and the memory it keeps afterwards."""
     rows: Rows = {}
     for count in _DRAINED:
         with tempfile.TemporaryDirectory() as root, Fleet(Path(root)) as fleet:
@@ -55,7 +55,7 @@ def drained_turns() -> Rows:
     rows["drain_rate_1000_vs_100"] = at_least(last / first, 1 / _NOISE, "x")
     few, many = (rows[f"drain_{count}_memory"]["value"] for count in (_DRAINED[1], _DRAINED[-1]))
     kept = (many - few) * 1024 / (_DRAINED[-1] - _DRAINED[1])
-    rows["drain_memory_kept"] = at_most(kept, _KEPT_KIB, "KiB a turn")
+    rows["drain_memory_kept"] = at_most(kept, _KEPT_KIB, "KiB per turn")
     return rows
 
 
@@ -69,7 +69,7 @@ def _drain(fleet: Fleet, count: int) -> Rows:
     def ended() -> int:
         return sum(outcome.turns for outcome in fleet.ledger.reports.totals().outcomes)
 
-    until(lambda: ended() == count, f"the end of {count} turns", _DRAIN_S)
+    until(lambda: ended() == count, f"{count} turns to be settled", _DRAIN_S)
     took = time.perf_counter() - ready
     until(lambda: not _left(fleet), "spools and messages to be removed", 60)
     after = worker.memory_info().rss
@@ -82,14 +82,14 @@ def _drain(fleet: Fleet, count: int) -> Rows:
 
 
 def _left(fleet: Fleet) -> int:
-    """Spools, messages, and tasks that have yet to be told."""
+    """Return the number of spools, messages and unanswered tasks that are left."""
     with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as broker:
         messages = broker.llen("runturn") + broker.hlen(UNACKED)
     return len(list(fleet.state.spool.iterdir())) + messages + len(fleet.ledger.waiters.unanswered(time.time()))
 
 
 def settled_turns() -> Rows:
-    """What the ledger's operations take with more and more settled turns in it. SQLite; medians."""
+    """Measure the ledger's operations as settled turns accumulate. SQLite; medians."""
     rows: Rows = {}
     with tempfile.TemporaryDirectory() as root, Ledger.open(f"sqlite:///{root}/ledger.db") as ledger:
         held = _hold(ledger)
@@ -110,20 +110,20 @@ def settled_turns() -> Rows:
 
 
 def _growth(rows: Rows, name: str, *, flat: bool) -> Row:
-    """How much longer it takes with 100 times as many turns."""
+    """Return the slowdown with 100 times as many turns."""
     few, many = (max(rows[f"{name}_at_{count}"]["value"], _FLOOR_MS) for count in (_SETTLED[0], _SETTLED[-1]))
     return at_most(many / few, _NOISE * (1 if flat else _SORTED * _SETTLED[-1] / _SETTLED[0]), "x")
 
 
 def _hold(ledger: Ledger) -> list[Claim]:
-    """As a worker has them."""
+    """Return claims such as a worker holds."""
     for number in range(_HELD):
         ledger.queue.submit_many([TurnRequest(turn_id=f"held-{number}", prompt="x", workspace="/srv")], NOW)
     return ledger.queue.take("w", lambda _: True, NOW, _TTL_S, _HELD)
 
 
 def _asked_by_workers(ledger: Ledger, held: list[Claim], count: int) -> Timed:
-    """Every second, every few seconds, or for every turn."""
+    """Return the operations that workers run every second, every few seconds, or for every turn."""
     numbers = itertools.count()
 
     def new() -> TurnRequest:
@@ -145,7 +145,7 @@ def _asked_by_workers(ledger: Ledger, held: list[Claim], count: int) -> Timed:
 
 
 def _asked_by_people(ledger: Ledger, now: float) -> Timed:
-    """Now and then."""
+    """Return the operations that people run occasionally."""
     return {
         "history": ledger.reports.history,
         "history_failed": lambda: ledger.reports.history(status="failed"),
@@ -160,7 +160,7 @@ def _asked_by_people(ledger: Ledger, now: float) -> Timed:
 
 
 def queued_turns() -> Rows:
-    """What one `take` of 10 turns costs, by how many wait, and of how many producers. SQLite; medians."""
+    """Measure one `take` of 10 turns, by number of waiting turns and of producers. SQLite; medians."""
     rows: Rows = {}
     for producers in _PRODUCERS:
         with tempfile.TemporaryDirectory() as root, Ledger.open(f"sqlite:///{root}/ledger.db") as ledger:
@@ -193,7 +193,7 @@ def _take(ledger: Ledger, *, room: bool = True, due: bool = True) -> Callable[[]
 
 
 def _median_ms(call: Callable[[], object], after: Callable[[], object] = lambda: None) -> float:
-    """`after` undoes what the call did; its time is not counted."""
+    """Return the median time of a call; `after`, which undoes it, is not timed."""
     return statistics.median([_seconds(call, after) for _ in range(1 + _ROUNDS)][1:]) * 1000
 
 

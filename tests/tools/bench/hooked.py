@@ -1,4 +1,4 @@
-"""Speaks Claude Code's control protocol: asks a hook before each tool, and says how long the answers took."""
+"""Fake agent: speaks Claude Code's control protocol, calls a hook before each tool, and reports the times."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ HOOKS = 200
 
 
 def say(record: dict[str, Any]) -> None:
-    """One line."""
+    """Print one record as a line."""
     print(json.dumps(record), flush=True)
 
 
 def hear(kind: str) -> dict[str, Any]:
-    """The next line of that type."""
+    """Return the next record of that type."""
     while (record := json.loads(sys.stdin.readline()))["type"] != kind:
         pass
     return record
 
 
 def main() -> None:
-    """Be greeted, ask, and report."""
+    """Wait for the greeting, call the hooks, and report the times."""
     if sys.argv[1:] == ["-v"]:
         print("2.1.330 (Claude Code)")
         return

@@ -1,4 +1,4 @@
-"""From queueing a turn to the first event of its agent, through broker, worker, ledger, supervisor and spool."""
+"""Latency from queueing a turn to its agent's first event: via broker, worker, ledger, supervisor and spool."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 from tests.support.fleets.fleet import Fleet
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 from tests.tools.bench.rows import Rows, at_most, informs
 
 _WARM_UP, _TURNS = 5, 40
 _GOAL_MS = 60.0
-_RECORDING = TESTS / "data" / "claude-code" / "a_parallel_tools.jsonl"
+_RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 
 
 def first_event_latency() -> Rows:
-    """One turn at a time, one worker, the embedded broker and ledger, the `scripted` agent; medians."""
+    """Measure one turn at a time: one worker, embedded broker and ledger, the `scripted` agent; medians."""
     with tempfile.TemporaryDirectory() as root, Fleet(Path(root)) as fleet:
         fleet.start_worker()
         measured = [_one_turn(fleet) for _ in range(_WARM_UP + _TURNS)][_WARM_UP:]

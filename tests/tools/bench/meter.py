@@ -1,7 +1,7 @@
-"""The CPU time of a program and of everything it has started, also of what detached itself from it.
+"""CPU time of a program and of everything it has started, including detached processes.
 
-`python -m tests.tools.bench.meter PROGRAM ...` runs a program as the parent of all orphans below it. So whatever
-ends there is reaped by somebody in its tree, and the kernel hands its CPU time up.
+`python -m tests.tools.bench.meter PROGRAM ...` runs a program, as the parent of all orphans below it. So each
+process that exits there is reaped within the tree, and the kernel passes its CPU time up.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PREFIX = (sys.executable, "-m", "tests.tools.bench.meter")
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Seconds of CPU, user and system together."""
+    """CPU time in seconds, user plus system."""
 
     program: float  # the process itself
     others: float  # all below it
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Sum of both."""
         return self.program + self.others
 
     def __sub__(self, earlier: Cpu) -> Cpu:
@@ -40,9 +40,9 @@ class Cpu:
 
 
 def cpu(meter: int) -> Cpu:
-    """What the tree below a meter has used so far; the meter's own does not count.
+    """Return the CPU time of the tree below a meter so far, without the meter itself.
 
-    To be asked while nothing starts or ends there, or it may be somewhat wrong.
+    Call it while no process starts or exits there; otherwise it may be slightly wrong.
     """
     parent = psutil.Process(meter)
     program = parent.children()[0]
@@ -56,7 +56,7 @@ def cpu(meter: int) -> Cpu:
 
 
 def main(argv: list[str]) -> int:
-    """Run a program and reap all orphans until it has ended; its exit status."""
+    """Run a program, reaping all orphans until it exits; return its exit status."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Killed, the meter takes the program along; told to stop, it tells the program.

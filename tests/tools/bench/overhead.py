@@ -1,8 +1,8 @@
-"""What the whole stack costs a short turn: beside a plain Celery task that runs the same command.
+"""Overhead of the whole stack on a short turn, compared with a plain Celery task that runs the same command.
 
-Both have one worker with as many turns at a time, the same broker and the same machine, in one run and in turns. A
-turn has also a ledger, a supervisor with its spool and its lease, and events. CPU is that of the worker and of all
-that it starts, the command itself included on both sides.
+Both have one worker with the same concurrency, the same broker and machine, and alternate within one run. A turn
+additionally has a ledger, a supervisor with spool and lease, and events. CPU is that of the worker and everything
+it starts, including the command itself on both sides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from adapters.contract import Session
 from adapters.protocol.result import Status
 from ops.settings import Settings
 from tests.support.fleets.fleet import WAIT_S, Fleet
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 from tests.support.processes import of_turns
 from tests.support.waiting import until
 from tests.tools.bench.meter import PREFIX, Cpu, cpu
@@ -38,11 +38,11 @@ _WARM_UP, _ROUNDS, _TURNS = 5, 5, 20
 _CROWDS, _QUEUED = 3, 100
 _CONCURRENCY = 10
 _LATENCY_MS, _CPU_MS, _RATE = 100.0, 60.0, 20.0
-_RECORDING = TESTS / "data" / "claude-code" / "a_parallel_tools.jsonl"
+_RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 
 
 def overhead() -> Rows:
-    """Latency one at a time, CPU a turn, and turns a second with a hundred queued; medians."""
+    """Measure latency one at a time, CPU per turn, and turns per second with a hundred queued; medians."""
     with tempfile.TemporaryDirectory() as root, _sides(Path(root)) as (plain, turns):
         for side in (plain, turns):
             side.one_by_one(_WARM_UP)
@@ -68,7 +68,7 @@ def overhead() -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Some turns."""
+    """Measurements of several turns."""
 
     ms: float  # median of one, or all together
     cpu_ms: float  # each
@@ -76,12 +76,12 @@ class _Sample:
 
     @staticmethod
     def of(seconds: float, used: Cpu, count: int) -> _Sample:
-        """From what was used for so many turns."""
+        """Return the sample from the time and CPU that `count` turns took."""
         return _Sample(seconds * 1000, used.total * 1000 / count, used.program * 1000 / count)
 
     @staticmethod
     def median(samples: Sequence[_Sample]) -> _Sample:
-        """Each number's own."""
+        """Return the median of each figure."""
         return _Sample(
             statistics.median(sample.ms for sample in samples),
             statistics.median(sample.cpu_ms for sample in samples),
@@ -90,7 +90,7 @@ class _Sample:
 
 
 class _Side:
-    """One worker: `start` queues something and returns what waits for its end."""
+    """One worker. `start` queues work and returns a function that waits for it."""
 
     def __init__(self, meter: int, start: Callable[[], Callable[[], Any]], idle: Callable[[], bool]) -> None:
         self._meter = meter
@@ -98,7 +98,7 @@ class _Side:
         self._idle = idle
 
     def one_by_one(self, count: int) -> _Sample:
-        """The median latency."""
+        """Run `count` one after another, with the median latency."""
         times = []
         before = self._cpu()
         for _ in range(count):
@@ -108,7 +108,7 @@ class _Side:
         return _Sample.of(statistics.median(times), self._cpu() - before, count)
 
     def at_once(self, count: int) -> _Sample:
-        """How long all of them take together."""
+        """Run `count` at once, with the total time."""
         before = self._cpu()
         began = time.perf_counter()
         waits = [self._start() for _ in range(count)]
@@ -117,14 +117,14 @@ class _Side:
         return _Sample.of(time.perf_counter() - began, self._cpu() - before, count)
 
     def _cpu(self) -> Cpu:
-        """Once all that was started has ended, clearing up included."""
+        """Return the CPU time, once everything has finished, including clean-up."""
         until(self._idle, "the end of all turns")
         return cpu(self._meter)
 
 
 @contextmanager
 def _sides(root: Path) -> Iterator[tuple[_Side, _Side]]:
-    """The plain worker and ours, both ready."""
+    """Start the plain worker and ours; yield both when they are ready."""
     with Fleet(root, agent__max_concurrent_agents=str(_CONCURRENCY)) as fleet:
         fleet.workspace = root / "repository"  # "workspace" is what those are called that turns bring
         fleet.workspace.mkdir()
@@ -158,7 +158,7 @@ def _completed(fleet: Fleet, turn_id: str) -> None:
 
 
 def _command(fleet: Fleet) -> tuple[list[str], str]:
-    """What the agent of a turn runs, and where."""
+    """Return the command of a turn's agent, and its directory."""
     scripted = build_registry(Settings(state_dir=fleet.state.root)).get("scripted")
     command = scripted.build(fleet.recorded(_RECORDING), Session("", resume=False))
     return list(command.argv), command.cwd

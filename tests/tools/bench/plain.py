@@ -1,4 +1,4 @@
-"""What people write without runturn: a Celery task that runs a command and returns its output."""
+"""The alternative to runturn: a plain Celery task that runs a command and returns its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app.conf.task_default_queue = QUEUE
 
 @app.task(name="plain.run")  # type: ignore[untyped-decorator]  # Celery has no types
 def run(argv: list[str], cwd: str) -> str:
-    """Run a command; its output."""
+    """Run a command; return its output."""
     return subprocess.run(
         argv, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""Long recordings for the benches, made from the recorded turns: the same bytes every time."""
+"""Long recordings for the benchmarks, derived from the recorded turns: the same bytes every time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 
 import orjson
 
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 
-_RECORDINGS = TESTS / "data" / "claude-code"
 _ID = re.compile(rb"\b(msg|toolu)_\w+")
 _PROSE = Path(argparse.__file__).read_text()  # 100 KB of source code, what agents read and write most
 _SEED = 20261121
@@ -22,23 +21,23 @@ Lines = list[bytes]
 
 
 def recorded(names: str = "*") -> list[Lines]:
-    """The recorded turns that an agent printed, each as its lines; `names` is a glob."""
-    files = sorted(_RECORDINGS.glob(f"{names}.jsonl"))
+    """Return the recorded turns that an agent printed, each as its lines; `names` is a glob."""
+    files = sorted(RECORDINGS.glob(f"{names}.jsonl"))
     turns = [file.read_bytes().splitlines() for file in files if not file.stem.startswith(("sdk_wire", "live_d"))]
     return [turn for turn in turns if turn]
 
 
 def as_recorded(size: int) -> Lines:
-    """All recorded turns one after the other, again and again, for `size` bytes.
+    """Return `size` bytes of all recorded turns, repeated.
 
-    Their texts were scripted and are short, and so are the turns: the worst case for a parser.
+    Their texts are scripted and short, and so are the turns: the worst case for a parser.
     """
     turns = [turn for turn in recorded() if max(map(len, turn)) < 100_000]
     return _fill(size, _cycle(turns))
 
 
 def session(size: int, names: str = "*") -> Lines:
-    """One session of long turns with texts and tool results as long as in daily work, for `size` bytes.
+    """Return `size` bytes of one session of long turns, with texts and tool results as long as in daily work.
 
     A turn is an init line, the bodies of forty recorded turns in random order, and a result line.
     """
@@ -62,7 +61,7 @@ def _cycle(turns: list[Lines]) -> Iterator[bytes]:
 
 
 def _renamed(turn: Lines, number: int) -> Iterator[bytes]:
-    """The lines with message and tool ids of their own, so that no message is counted for an earlier one."""
+    """Yield the lines with unique message and tool ids, so that no message is taken for an earlier one."""
     for line in turn:
         yield _ID.sub(lambda found: b"%b_%d" % (found[0], number), line)
 

@@ -1,4 +1,4 @@
-"""What a bench returns: rows by name."""
+"""Results of a benchmark: rows by name."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Rows = dict[str, Row]
 
 
 def informs(value: float, unit: str) -> Row:
-    """A number without a goal."""
+    """Return a row without a goal."""
     return Row(value=value, unit=unit, goal="", holds=True)
 
 
 def at_least(value: float, goal: float, unit: str) -> Row:
-    """A number that should not be smaller than its goal."""
+    """Return a row whose value must not be below its goal."""
     return Row(value=value, unit=unit, goal=f">= {goal:g} {unit}", holds=value >= goal)
 
 
 def at_most(value: float, goal: float, unit: str) -> Row:
-    """A number that should not be greater than its goal."""
+    """Return a row whose value must not exceed its goal."""
     return Row(value=value, unit=unit, goal=f"<= {goal:g} {unit}", holds=value <= goal)

@@ -1,8 +1,8 @@
-"""Live turns beside the bare Claude Agent SDK: the same Claude Code, hooks and scripted API, in one run, in turns.
+"""Live turns compared with the bare Claude Agent SDK: same Claude Code, hooks and scripted API, alternating.
 
-A turn here comes through the queue, the ledger, a supervisor and a spool, and survives its worker; `query` starts
-a subprocess and reads its pipe. The API takes half a second for an answer: it stands for a fast model. A hook's
-round trip is timed by the agent: from its question to the answer.
+A turn here passes through the queue, the ledger, a supervisor and a spool, and survives its worker; `query` starts
+a subprocess and reads its pipe. The API takes half a second per answer, like a fast model. The agent times the
+round trip of a hook, from its request to the answer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _SCRIPT = Script(
 
 
 def sdk_turn() -> Rows:
-    """The median time of a turn with four tools, from asking for it to its result."""
+    """Measure the median time of a turn with four tools, from request to result."""
     binary = str(claude_binary())
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -77,7 +77,7 @@ def sdk_turn() -> Rows:
 
 
 def hook_round_trip() -> Rows:
-    """The median over two hundred hooks: the bare SDK here, ours here, and ours over SSH on loopback."""
+    """Measure the median over two hundred hooks: the bare SDK, ours locally, and ours over SSH on loopback."""
     with tempfile.TemporaryDirectory() as folder, Sshd() as sshd:
         root = Path(folder)
         program = root / "hooked"

@@ -1,8 +1,8 @@
-"""Hosts over SSH against one `ssh` process a turn: the same sshd, the same login, in one run.
+"""Hosts over SSH compared with one `ssh` process per turn: same sshd, same login, in one run.
 
-"Start to first byte" is from asking for a start until the first byte of its output is here. "warm" is over
-connections that stand, "cold" includes making them. A "shell" is what `ssh` gives: a channel with a program in it;
-a "turn" has also its supervisor, its spool and its lease.
+"Start to first byte" is from requesting a start to receiving the first byte of output. "warm" uses open
+connections, "cold" includes opening them. A "shell" is what `ssh` provides: a channel with a program in it; a
+"turn" additionally has a supervisor, a spool and a lease.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Start = Callable[[], Awaitable[float]]  # returns when its first byte was there
 
 
 def ssh_start() -> Rows:
-    """Latency, CPU and memory of starts."""
+    """Measure latency, CPU and memory of starts."""
     with Sshd() as sshd, tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_starts(sshd, Path(folder)))
 
 
 def ssh_throughput() -> Rows:
-    """One channel's output, with the same cipher."""
+    """Measure one channel's throughput, with the same cipher."""
     with Sshd() as sshd, tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_throughput(sshd, Path(folder)))
 
@@ -68,16 +68,16 @@ async def _starts(sshd: Sshd, folder: Path) -> Rows:
         for name, samples in measured.items():
             first_ms, cpu_ms, memory = (statistics.median(column) for column in zip(*samples, strict=True))
             rows[f"{name}_first_byte_at_{count}"] = informs(first_ms, "ms")
-            rows[f"{name}_cpu_at_{count}"] = informs(cpu_ms, "ms a start")
-            rows[f"{name}_memory_at_{count}"] = informs(memory, "MiB a start")
+            rows[f"{name}_cpu_at_{count}"] = informs(cpu_ms, "ms per start")
+            rows[f"{name}_memory_at_{count}"] = informs(memory, "MiB per start")
     address = (sshd.host, sshd.port, str(sshd.client_key), str(folder))
     with multiprocessing.get_context("spawn").Pool(1) as fresh:
-        rows["turn_fresh_memory_at_100"] = informs(fresh.apply(_memory_of_turns, (address, 100)), "MiB a start")
+        rows["turn_fresh_memory_at_100"] = informs(fresh.apply(_memory_of_turns, (address, 100)), "MiB per start")
     return rows | _ratios(rows)
 
 
 def _memory_of_turns(address: tuple[str, int, str, str], count: int) -> float:
-    """What a turn takes of a process that has not grown before, its share of the connections included, in MiB."""
+    """Return the MiB per turn in a fresh process, including the turn's share of the connections."""
     host, port, key, folder = address
     target = Target("bench", host, port=port, identity=Path(key))
     ours = _Ours(target, Path(folder))
@@ -104,7 +104,7 @@ def _ratios(rows: Rows) -> Rows:
 
 
 async def _ssh_processes(sshd: Sshd, count: int) -> tuple[float, float, float]:
-    """Median first byte in ms, client CPU in ms and client memory in MiB a start; eight handshakes at a time."""
+    """Return median first byte in ms, client CPU in ms and MiB per start, with eight handshakes at a time."""
     handshakes = asyncio.Semaphore(8)  # as many as ours makes: sshd would drop others
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     argv = sshd.ssh_argv(None, f"{_PRINT}", options=("-c", _CIPHER))
@@ -132,14 +132,14 @@ def _target(sshd: Sshd) -> Target:
 
 
 class _Ours:
-    """A pool without connections yet."""
+    """Our host, with a pool that has no connections yet."""
 
     def __init__(self, target: Target, folder: Path) -> None:
         self.host = SshHost(target, Pool(target, Connector([target], HostKeys(folder / "known_hosts"))))
         self._root = folder / "spools"
 
     async def shells(self, count: int) -> tuple[float, float, float]:
-        """As `_ssh_processes`, each in a channel."""
+        """Measure as `_ssh_processes` does, each start in a channel."""
         channels: list[Channel] = []
 
         async def start() -> float:
@@ -155,7 +155,7 @@ class _Ours:
         return await self._measured(start, stop, count)
 
     async def turns(self, count: int) -> tuple[float, float, float]:
-        """As `_ssh_processes`, each a turn that is followed."""
+        """Measure as `_ssh_processes` does, each start a followed turn."""
         followers = []
 
         async def start() -> float:

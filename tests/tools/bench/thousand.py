@@ -1,8 +1,8 @@
-"""Many turns at once in one worker process, over SSH on a host whose sshd has the limits that it comes with.
+"""Many turns at once in one worker process, over SSH on a host whose sshd has its default limits.
 
-Their agents print what a conductor writes to them: one event a second each, with the time in it. An event's
-latency is from there to whoever watches live, so through agent, spool, follower, sshd, worker and broker. All of
-them share this machine; beside the worker's share, the whole is told.
+Their agents print what a conductor writes to them: one event per second each, with the time in it. An event's
+latency is from there to a live subscriber: through agent, spool, follower, sshd, worker and broker. All of them
+share this machine; the rows have the worker's share of its CPU, and the total.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import redis
 
 from adapters.protocol.result import Status
 from tests.support.fleets.fleet import Fleet
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 from tests.support.ssh.ssh_host import ssh_host, ssh_hosts
 from tests.support.waiting import until
 from tests.tools.bench.rows import Rows, at_most, informs
@@ -34,12 +34,12 @@ _PATIENCE_S = 600.0  # for a thousand of anything
 _KIB_A_TURN, _P99_MS, _CORES = 150.0, 250.0, 1.0
 _THREADS, _CONNECTIONS = 100, 30  # of a worker, besides a thread for each turn; to its broker and result backend
 _SCRAPE_MS = 50.0  # of the worker's metrics, while it is at work
-_RECORDING = TESTS / "data" / "claude-code" / "a_parallel_tools.jsonl"
+_RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 _AGENT = '#!/bin/sh\nfor pipe; do :; done\nexec cat "$pipe"\n'  # the recording is the last argument
 
 
 def thousand_turns() -> Rows:
-    """10, 100 and 1,000 turns at once; the goals are those of the largest crowd."""
+    """Measure 10, 100 and 1,000 turns at once; the memory goal is that of the largest crowd."""
     rows: Rows = {}
     for size in _SIZES:
         rows |= _crowd(size)
@@ -90,9 +90,9 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _
     rows: Rows = {
         "missing": at_most(size - perfect, 0, "turns"),
         "events_unheard": informs(max(0.0, 100 * (1 - heard / expected)), "%"),
-        "memory": at_most((memory - before) / size / 1024, _KIB_A_TURN, "KiB a turn"),
-        "threads": at_most(threads - size, _THREADS, "besides turns"),
-        "connections": at_most(connections, _CONNECTIONS, "to the broker, all processes"),
+        "memory": at_most((memory - before) / size / 1024, _KIB_A_TURN, "KiB per turn"),
+        "threads": at_most(threads - size, _THREADS, "beyond one per turn"),
+        "connections": at_most(connections, _CONNECTIONS, "to the broker, over all processes"),
         "latency_p50": informs(statistics.median(late) * 1000, "ms"),
         "latency_p99": at_most(late[int(0.99 * heard)] * 1000, _P99_MS, "ms"),
         "latency_max": informs(late[-1] * 1000, "ms"),
@@ -104,7 +104,7 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _
         "all_settled": informs(ended_s, "s"),
     }
     if size < max(_SIZES):  # what a worker has once weighs most on those
-        rows["memory"] = informs(rows["memory"]["value"], "KiB a turn")
+        rows["memory"] = informs(rows["memory"]["value"], "KiB per turn")
     return {f"{name}_at_{size}": row for name, row in rows.items()}
 
 
@@ -134,7 +134,7 @@ class _Prometheus:
 
 
 class _Choir:
-    """Everything that the agents print, through one pipe each."""
+    """Source of everything that the agents print, through one pipe each."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.pipes = [folder / f"pipe.{number}" for number in range(size)]
@@ -156,12 +156,12 @@ class _Choir:
         self._writers.clear()
 
     def begin(self) -> None:
-        """The first line of each."""
+        """Write the first line of each agent."""
         for writer in self._writers:
             os.write(writer, self._first + b"\n")
 
     def sing(self, seconds: float) -> None:
-        """A line a second from each, evenly spread, in the time that it takes."""
+        """Write a line per second for each agent, evenly spread, for `seconds`."""
         self.written, size = 0, len(self._writers)
         began = time.monotonic()
         while (due := self.written / size) < seconds:
@@ -170,7 +170,7 @@ class _Choir:
             self.written += 1
 
     def end(self) -> None:
-        """The last line of each, and the end of its pipe."""
+        """Write the last line of each agent, and close its pipe."""
         for writer in self._writers:
             os.write(writer, self._last + b"\n")
         self.__exit__()
@@ -183,7 +183,7 @@ class _Choir:
 
 
 class _Audience:
-    """Watches all turns live; a client watches one."""
+    """Live subscriber to all turns; a client subscribes to one."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.heard: set[str] = set()  # turns of whom there was anything from their agents
@@ -205,11 +205,11 @@ class _Audience:
         self._subscription.close()
 
     def forget(self) -> None:
-        """What was late so far."""
+        """Forget the latencies so far."""
         self.late = []
 
     def connections(self) -> int:
-        """How many there are to the server that is broker and result backend, the bench's own few among them."""
+        """Count connections to the server (broker and result backend), including the benchmark's own few."""
         return len(self._redis.client_list())
 
     def _listen(self) -> None:

@@ -1,1 +1,1 @@
-"""The boards of `tests.tools.dashboards`: checked on paper, on a real Prometheus, and drawn."""
+"""Checks of the boards of `tests.tools.dashboards`, on paper and on a real Prometheus, and their pictures."""

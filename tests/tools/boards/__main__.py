@@ -1,4 +1,4 @@
-"""`make pictures`: plays three minutes of a fleet's life, and draws all boards from what a real Prometheus saw."""
+"""`make pictures`: run a fleet for three minutes, and draw all boards from the data of a real Prometheus."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def main() -> None:
     with stage(cast, **SETTINGS) as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
         for number in (0, 1):
             set_up.start_worker(number)
-        until(lambda: len(prometheus.query('up{job=~"runturn-.+"} == 1')) == 3, "all processes to be scraped")
-        print(f"{LENGTH_S:.0f} seconds of a fleet's life …")
+        until(
+            lambda: len(prometheus.query('up{job=~"runturn-.+"} == 1')) == 3, "Prometheus to scrape all processes"
+        )
+        print(f"running the fleet for {LENGTH_S:.0f} s …")
         began = time.time()
         Story(set_up, random.Random(11)).play()
         window = Window(prometheus, began, time.time(), rate_interval="20s")

@@ -1,4 +1,4 @@
-"""What a panel's queries find on a Prometheus."""
+"""Results of a panel's queries on a Prometheus."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Series:
 
     @property
     def last(self) -> float:
-        """The newest value; NaN if there is none."""
+        """Return the newest value; NaN if there is none."""
         return self.points[-1][1] if self.points else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of time, seen through a Prometheus as Grafana would."""
+    """A time range, queried on a Prometheus as Grafana would."""
 
     prometheus: Prometheus
     began: float
@@ -37,7 +37,7 @@ class Window:
     rate_interval: str = "1m"
 
     def series(self, target: Target) -> list[Series]:
-        """What one query finds; points that are no number are left out."""
+        """Return the series that a query finds, without NaN points."""
         seconds = int(self.ended - self.began)
         expr = filled(target.expr, rate_interval=self.rate_interval, time_range=f"{seconds + 60}s")
         if target.instant:
@@ -54,7 +54,7 @@ class Window:
         return sorted(named, key=lambda one: one.name)
 
     def turns(self, target: Target) -> dict[str, Points]:
-        """The exemplars of one query, by turn: what Grafana draws as dots."""
+        """Return the exemplars of a query by turn, which Grafana draws as dots."""
         times = {"start": str(self.began), "end": str(self.ended)}
         turns: dict[str, Points] = {}
         for series in self.prometheus.get("query_exemplars", query=filled(target.expr), **times):
@@ -63,17 +63,17 @@ class Window:
         return turns
 
     def instant(self, expr: str) -> list[str]:
-        """What an expression is at the end, as Prometheus writes it."""
+        """Return the values of an expression at the end of the window, as Prometheus formats them."""
         filled_in = filled(expr, rate_interval=self.rate_interval, time_range="10m")
         found = self.prometheus.get("query", query=filled_in, time=str(self.ended))["result"]
         return [str(series["value"][1]) for series in found]
 
     def samples(self, target: Target) -> list[float]:
-        """All numbers that one query finds."""
+        """Return all values that a query finds."""
         return [value for series in self.series(target) for _, value in series.points]
 
     def table(self, panel: Panel) -> list[dict[str, float | str]]:
-        """A table's rows, merged as Grafana does it, with the keys' and the columns' titles."""
+        """Return a table's rows by title, merged as in Grafana."""
         (organize,) = [one for one in panel.json["transformations"] if one["id"] == "organize"]
         renamed = organize["options"]["renameByName"]
         rows: dict[tuple[str, ...], dict[str, float | str]] = {}

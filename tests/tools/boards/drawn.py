@@ -1,4 +1,4 @@
-"""Each kind of panel, drawn inside its frame."""
+"""Drawing functions for each kind of panel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Frame:
     size: tuple[float, float]  # of the picture
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        """Axes inside."""
+        """Add axes inside the frame."""
         whole_x, whole_y = self.size
         place = ((self.x + x) / whole_x, (self.y + y) / whole_y, width / whole_x, height / whole_y)
         axes = self.figure.add_axes(place, facecolor="none")
@@ -60,7 +60,7 @@ class Frame:
         weight: str = "normal",
         align: str = "left",
     ) -> None:
-        """One line, vertically centred at y."""
+        """Write a line of text, vertically centered at y."""
         self.figure.text(
             (self.x + x) / self.size[0],
             (self.y + y) / self.size[1],
@@ -74,7 +74,7 @@ class Frame:
 
 
 def stat(frame: Frame, panel: Panel, window: Window) -> None:
-    """One number, on a colour if it can be bad."""
+    """Draw a number, on a color if it can be bad."""
     found = window.series(panel.targets[0])
     defaults, options = panel.json["fieldConfig"]["defaults"], panel.json["options"]
     value = found[0].last if found and found[0].points else None
@@ -95,7 +95,7 @@ def stat(frame: Frame, panel: Panel, window: Window) -> None:
 
 
 def timeseries(frame: Frame, panel: Panel, window: Window) -> None:
-    """Lines, stacks or bars, with their legend below."""
+    """Draw lines, stacks or bars, with their legend below."""
     custom = panel.json["fieldConfig"]["defaults"]["custom"]
     series = [one for target in panel.targets for one in window.series(target) if one.points]
     lines = _legend_lines(frame, series)
@@ -128,7 +128,7 @@ def timeseries(frame: Frame, panel: Panel, window: Window) -> None:
 
 
 def bargauge(frame: Frame, panel: Panel, window: Window) -> None:
-    """One bar a series."""
+    """Draw one bar per series."""
     defaults = panel.json["fieldConfig"]["defaults"]
     series = sorted((one for one in window.series(panel.targets[0]) if one.points), key=lambda one: -one.last)
     if not series:
@@ -155,7 +155,7 @@ def bargauge(frame: Frame, panel: Panel, window: Window) -> None:
 
 
 def table(frame: Frame, panel: Panel, window: Window) -> None:
-    """Rows and columns."""
+    """Draw rows and columns."""
     found = window.table(panel)
     overrides = panel.json["fieldConfig"]["overrides"]
     rules = {
@@ -190,7 +190,7 @@ def _headings(titles: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _cell(value: float | str | None, rule: dict[str, Any]) -> tuple[str, str]:
-    """The text of a cell, and its colour."""
+    """Return the text of a cell and its color."""
     if isinstance(value, str) or value is None:
         return value or "", TEXT
     coloured = "thresholds" in rule
@@ -199,7 +199,7 @@ def _cell(value: float | str | None, rule: dict[str, Any]) -> tuple[str, str]:
 
 
 def timeline(frame: Frame, panel: Panel, window: Window) -> None:
-    """When what was up."""
+    """Draw when each series was up or down."""
     series = [one for target in panel.targets for one in window.series(target) if one.points]
     longest = max((len(one.name) for one in series), default=0)
     left = min(frame.width * 0.5, 6.4 * longest + 20)
@@ -217,7 +217,7 @@ def timeline(frame: Frame, panel: Panel, window: Window) -> None:
 
 
 def _spans(series: Series, y: float) -> tuple[list[list[tuple[float, float]]], list[str]]:
-    """How long it was up, or down, each time; a second without a sample is a gap."""
+    """Return the periods up and down, with their colors; a second without a sample is a gap."""
     spans: list[list[tuple[float, float]]] = []
     colours: list[str] = []
     for at, value in series.points:
@@ -231,7 +231,7 @@ def _spans(series: Series, y: float) -> tuple[list[list[tuple[float, float]]], l
 
 
 def heatmap(frame: Frame, panel: Panel, window: Window) -> None:
-    """How many observations fell into which bucket, and when."""
+    """Draw the number of observations by bucket and time."""
     series = sorted(window.series(panel.targets[0]), key=lambda one: float(one.name))
     axes = frame.axes(62, 26, frame.width - 76, frame.height - _TITLE - 32)
     axes.set_xlim(window.began, window.ended)
@@ -263,7 +263,7 @@ def _plot(frame: Frame, window: Window, unit: str, bottom: float) -> Axes:
 
 
 def _time_axis(axes: Axes) -> None:
-    """A label every half minute or minute, none at the edges, where it would reach into the next panel."""
+    """Label every half minute or minute, except at the edges, where labels would reach into the next panel."""
     began, ended = axes.get_xlim()
     step = 30 if axes.get_position().width > 0.3 else 60  # of the picture's width
     edge = 0.04 * (ended - began)
@@ -291,7 +291,7 @@ def _limits(axes: Axes, panel: Panel, highest: float) -> None:
 
 
 def _dots(axes: Axes, panel: Panel, window: Window) -> list[float]:
-    """Turns: each dot is one, and in Grafana leads to it. Returns how high they are."""
+    """Draw a dot per turn, which in Grafana links to it; return the values."""
     points = [
         point
         for target in panel.targets
@@ -316,7 +316,7 @@ def _sparkline(frame: Frame, series: Series, colour: str) -> None:
 
 
 def _on(times: Any, series: Series) -> Any:
-    """The values at these times; NaN where there is none."""
+    """Return the values at these times; NaN where there is none."""
     found = {round(at): value for at, value in series.points}
     return np.array([found.get(round(at), np.nan) for at in times])
 
@@ -333,7 +333,7 @@ def _colours(panel: Panel, series: Sequence[Series]) -> list[str]:
 
 
 def _legend_lines(frame: Frame, series: Sequence[Series]) -> list[list[tuple[float, str]]]:
-    """Where each name goes, in at most two lines."""
+    """Return the position of each name, in at most two lines."""
     lines: list[list[tuple[float, str]]] = [[]]
     x = 14.0
     for one in series:

@@ -43,7 +43,7 @@ class Panel:
 
     @property
     def unit(self) -> str:
-        """That of its values; of a heatmap, that of its buckets."""
+        """Return the unit of its values; for a heatmap, that of its buckets."""
         if self.kind == "heatmap":
             return str(self.json["options"]["yAxis"].get("unit", ""))
         return str(self.json["fieldConfig"]["defaults"].get("unit", ""))
@@ -66,12 +66,12 @@ class Panel:
 
 
 def boards() -> dict[str, dict[str, Any]]:
-    """All boards by name."""
+    """Return all boards by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 
 
 def panels() -> Iterator[Panel]:
-    """All panels of all boards, without the headings."""
+    """Yield all panels of all boards, without the headings."""
     for name, board in boards().items():
         for panel in board["panels"]:
             if panel["type"] != "row":
@@ -79,7 +79,7 @@ def panels() -> Iterator[Panel]:
 
 
 def filled(expr: str, *, rate_interval: str = "5m", time_range: str = "1h") -> str:
-    """A query as Grafana sends it."""
+    """Return a query as Grafana sends it."""
     values = {**ALL, "$__rate_interval": rate_interval, "$__range": time_range}
     for name in sorted(values, key=len, reverse=True):
         expr = expr.replace(name, values[name])

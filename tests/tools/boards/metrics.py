@@ -1,4 +1,4 @@
-"""All metrics there are, with their labels: read from the registries, not from a list that grows old."""
+"""All existing metrics with their labels, read from the registries rather than a list that could become stale."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ OWN = {"up": SCRAPED, "ALERTS": frozenset({"alertname", "alertstate", "severity"
 
 
 def known() -> dict[str, frozenset[str]]:
-    """The name of every series, with its labels."""
+    """Return the names of all series, with their labels."""
     return {**OWN, **dict(_series(_worker())), **dict(_series(_exporter()))}
 
 
 def ours() -> dict[str, frozenset[str]]:
-    """The names of our own metrics, a histogram's without its ending, with their labels."""
+    """Return the names of our own metrics with their labels; histograms without suffix."""
     return {
         _name(family): SCRAPED | _labels(family)
         for family in (*_worker(), *_exporter())

@@ -1,4 +1,4 @@
-"""Draws a board: the panels at their places, with titles, legends and units. No Grafana has a part in it."""
+"""Draws a board: the panels in place, with titles, legends and units. Does not use Grafana."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS = {
 
 
 def draw(board: Mapping[str, Any], window: Window, path: Path) -> None:
-    """Draw one board from what a Prometheus saw in a window of time."""
+    """Draw a board from a Prometheus's data in a time window."""
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     height = _HEAD + rows * _UNIT + _FOOT
     figure = Figure(figsize=(_WIDTH / _DPI, height / _DPI), dpi=_DPI, facecolor=BACKGROUND)

@@ -1,4 +1,4 @@
-"""What a PromQL expression uses."""
+"""Selectors and groupings of PromQL expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import promql_parser
 
 
 def selectors(node: Any) -> Iterator[Any]:
-    """All selectors of series below a node."""
+    """Yield all series selectors below a node."""
     if isinstance(node, promql_parser.VectorSelector):
         yield node
     for child in _children(node):
@@ -17,7 +17,7 @@ def selectors(node: Any) -> Iterator[Any]:
 
 
 def groupings(node: Any) -> Iterator[tuple[list[str], Any]]:
-    """All labels that something is grouped or matched by, with what is."""
+    """Yield the labels of each grouping or matching below a node, with the node that has them."""
     modifier = getattr(node, "modifier", None)
     if isinstance(node, promql_parser.AggregateExpr) and modifier is not None:
         yield list(modifier.labels), node

@@ -29,7 +29,7 @@ _RULES = ROOT / "ops" / "prometheus" / "rules.yml"
 
 
 class Stage:
-    """What stands, and ways to play on it."""
+    """The running fleet, and methods to act on it."""
 
     def __init__(self, fleet: Fleet, hosts: list[Login], cast: Cast) -> None:
         self.fleet = fleet
@@ -39,7 +39,7 @@ class Stage:
         self.workers: list[Worker] = []
 
     def start_worker(self, number: int) -> Worker:
-        """The first, or the second one; each keeps its port when it comes again."""
+        """Start the first or the second worker; each keeps its port across restarts."""
         prefix = ("env", f"RUNTURN_METRICS_PORT={self.ports['worker'][number]}")
         worker = self.fleet.start_worker(prefix=prefix)
         self.workers.append(worker)
@@ -47,7 +47,7 @@ class Stage:
 
     @contextmanager
     def exporter(self) -> Iterator[None]:
-        """The one of this ledger."""
+        """Run the exporter of this ledger."""
         log = self.fleet.state.logs / "exporter.log"
         environment = {**self.fleet.environment, "RUNTURN_METRICS_PORT": str(self.ports["exporter"][0])}
         with log.open("wb") as output:
@@ -61,7 +61,7 @@ class Stage:
             process.wait()
 
     def prometheus(self) -> Prometheus:
-        """As compose.yaml has it, but every second, and with alerts that wait for nothing."""
+        """Return a Prometheus as in compose.yaml, but with one scrape per second and alerts that fire at once."""
         rules = yaml.safe_load(_RULES.read_text())
         for group in rules["groups"]:
             for rule in group["rules"]:
@@ -84,15 +84,15 @@ class Stage:
         )
 
     def queue(self, options: dict[str, Any], **fields: Any) -> str:
-        """A turn that plays this."""
+        """Queue a turn that plays these options; return its id."""
         return self.fleet.client.enqueue(self.request(options, **fields))
 
     def request(self, options: dict[str, Any], **fields: Any) -> TurnRequest:
-        """The same, without queueing it."""
+        """Return the request for a turn that plays these options."""
         return self.fleet.request(agent="scripted", options=options, **fields)
 
     def queue_later(self, options: dict[str, Any], seconds: float) -> None:
-        """A turn that is due after a while, as any producer sends one."""
+        """Send a turn that is due after a delay, as any producer would."""
         document = {
             "prompt": "later",
             "workspace": str(self.fleet.workspace),
@@ -104,7 +104,7 @@ class Stage:
         app.send_task("runturn.run_turn", args=[document], countdown=seconds, queue=queue)
 
     def queue_rubbish(self) -> None:
-        """A message that nobody can read."""
+        """Queue an unreadable message."""
         with Connection(self.fleet.broker.url) as connection:
             connection.Producer().publish(
                 b"{",
@@ -118,7 +118,7 @@ class Stage:
 
 @contextmanager
 def stage(cast: Cast, **settings: str) -> Iterator[Stage]:
-    """A fleet on two hosts over SSH. No worker yet."""
+    """Set up a fleet on two hosts over SSH, without workers yet."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rt-boards-")))
         hosts = [stack.enter_context(ssh_host(name, root)) for name in ("build1", "build2")]

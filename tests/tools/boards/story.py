@@ -1,4 +1,4 @@
-"""Three minutes in the life of a fleet, for the pictures: rush and calm, and what goes wrong in between."""
+"""Three minutes of a fleet, for the pictures: busy and quiet periods, and faults in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RUSH = ((0, 0.45), (55, 1.1), (80, 0.5), (160, 0.7))
 
 @dataclass(slots=True)
 class Story:
-    """What happens when, on a stage."""
+    """Schedule of events on a stage."""
 
     stage: Stage
     chance: random.Random
@@ -39,7 +39,7 @@ class Story:
     _events: list[tuple[float, Callable[[], Any]]] = field(default_factory=list)
 
     def play(self) -> None:
-        """From the beginning to the end; everything is started."""
+        """Run the schedule on a started stage."""
         stage, first = self.stage, self.stage.hosts[1].sshd
         for key, limit, reserve in _BUDGETS:
             stage.fleet.ledger.budgets.put(key, limit, reserve, time.time())

@@ -1,4 +1,4 @@
-"""Colours: close to Grafana's dark theme, whose names boards use."""
+"""Colors close to Grafana's dark theme, by the names that boards use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CYCLE = (
 
 
 def colour_of(value: float, steps: list[Mapping[str, Any]]) -> str:
-    """The name of the colour that a value has."""
+    """Return the name of a value's color."""
     name = "green"
     for step in steps:
         if step.get("value") is None or value >= step["value"]:

@@ -1,5 +1,6 @@
-"""Made-up turns, in the words of the recordings: how long they take, what they use and how they end is chance with
-a seed. They show what a fleet's days look like; what Claude Code really prints is in `tests/data`.
+"""Made-up turns in the format of the recordings, with seeded random duration, usage and outcome.
+
+They show a typical fleet; the actual output of Claude Code is in `tests/data`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from adapters.claude_code.prices import cost_usd
 from adapters.usage import Tokens
-from tests.integration.conftest import RECORDINGS
+from tests.support.places import RECORDINGS
 
 # Tool, and how many seconds a call takes in the mean.
 _TOOLS = {
@@ -35,13 +36,13 @@ _TEXT = {"type": "text", "text": "done"}
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A seeded author of turns; `pace` is how many times as long as the shortest they take."""
+    """A seeded generator of turns; `pace` multiplies their shortest duration."""
 
     chance: random.Random
     pace: float = 1.0
 
     def completed(self, model: str, steps: int | None = None, retries: int = 0) -> dict[str, Any]:
-        """A turn that works with tools and comes to its end; its API may have to be asked again."""
+        """Return a turn that uses tools and completes, with some API requests retried."""
         steps = steps if steps is not None else self.chance.randint(1, 6)
         lines = [self._pause(0.05), _init(model), *self._retried(retries), "no JSON at all" if retries > 2 else ""]
         for number in range(steps):
@@ -50,12 +51,12 @@ class Cast:
         return {"lines": [line for line in lines if line]}
 
     def replayed(self, recording: str, exit_code: int = 0) -> dict[str, Any]:
-        """What Claude Code once printed, and how it exited."""
+        """Return a turn that replays a recording and exits like this."""
         lines = (RECORDINGS / f"{recording}.jsonl").read_text().splitlines()
         return {"lines": [self._pause(0.1), *lines], "exit_code": exit_code}
 
     def silent(self, seconds: float) -> dict[str, Any]:
-        """A turn that says little for long."""
+        """Return a turn that is silent for long."""
         model = MODELS[0]
         return {"lines": [_init(model), _after(seconds), _assistant(model, 0, _TEXT), self._result(model, 0)]}
 
@@ -77,7 +78,7 @@ class Cast:
             yield self._pause(0.1)
 
     def _result(self, model: str, steps: int) -> str:
-        """The bill: a conversation whose every step reads what came before from the cache."""
+        """Return the final report: each step reads the preceding conversation from the cache."""
         start = self.chance.randint(9_000, 24_000)
         growth = sum(self.chance.randint(300, 5_000) for _ in range(steps))
         used = {model: (self.chance.randint(20, 900), 180 + growth // 4, (steps + 1) * start, 900 + growth)}

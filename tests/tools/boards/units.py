@@ -1,4 +1,4 @@
-"""Numbers as people read them, by the units of panels."""
+"""Readable numbers in the units of panels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TIMES = ((86400, " d"), (3600, " h"), (60, " min"), (1, " s"), (1e-3, " ms"))
 
 
 def shown(value: float, unit: str, decimals: int | None = None) -> str:
-    """A value with its unit."""
+    """Format a value with its unit."""
     if math.isnan(value):
         return "–"
     match unit:
@@ -38,7 +38,7 @@ def _scaled(value: float, scales: tuple[tuple[float, str], ...], decimals: int |
 
 
 def _digits(value: float, decimals: int | None) -> str:
-    """Three digits that say something."""
+    """Format a number with these decimals, or else with about three digits."""
     if decimals is None:
         size = abs(value)
         decimals = 0 if size >= 100 or value == round(value) else 1 if size >= 10 else 2 if size >= 0.1 else 3

@@ -1,1 +1,1 @@
-"""Chaos: hundreds of turns while everything around them is killed, restarted and cut off, and an audit."""
+"""Chaos test: hundreds of turns while everything around them is killed, restarted and cut off, then an audit."""

@@ -1,4 +1,4 @@
-"""The chaos run: `make chaos`. 0 only if nothing was lost, nothing ran twice, and the books are right."""
+"""Run the chaos test. Exit with 0 only if nothing was lost, nothing ran twice, and every booking is correct."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.tools.chaos.report import last_line, show
 
 
 def main() -> int:
-    """Play it on one broker or on each."""
+    """Run it on one broker or on both; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.chaos", description=__doc__)
     parser.add_argument("--broker", choices=[*BROKERS, "both"], default="both")
-    parser.add_argument("--turns", type=int, default=FULL.turns, help="of the agent `scripted`")
-    parser.add_argument("--real", type=int, default=FULL.real, help="of the real Claude Code")
-    parser.add_argument("--others", type=int, default=FULL.others, help="of each other kind")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeats a run")
+    parser.add_argument("--turns", type=int, default=FULL.turns, help="number of turns of the agent `scripted`")
+    parser.add_argument("--real", type=int, default=FULL.real, help="number of turns of the real Claude Code")
+    parser.add_argument("--others", type=int, default=FULL.others, help="number of turns of each other kind")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="repeat the run with this seed")
     asked = parser.parse_args()
     if (obstacle := Link.available()) is not None:
-        print(f"chaos: links have to be cut, and {obstacle}", file=sys.stderr)
+        print(f"chaos: cannot cut links: {obstacle}", file=sys.stderr)
         return 1
     names = list(BROKERS) if asked.broker == "both" else [asked.broker]
     form, root = FULL.sized(asked.turns, asked.real, asked.others), Path(tempfile.mkdtemp(prefix="rt-chaos-"))
@@ -39,7 +39,7 @@ def main() -> int:
     show(reports, Console(width=120))
     failed = any(report.faults for report in reports)
     if failed:
-        print(f"logs and leftovers are in {root}; repeat it with --seed {asked.seed}")
+        print(f"logs and leftovers are in {root}; repeat with --seed {asked.seed}")
     else:
         shutil.rmtree(root)
     print(last_line(reports))

@@ -1,4 +1,4 @@
-"""The real agents and the scripted APIs that they talk to: what these say, and what they charge."""
+"""The real agents and the scripted APIs that they talk to, with their replies and prices."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Api(Protocol):
     """A scripted model API."""
 
     def bill(self, script: str) -> Bill:
-        """What a script has cost."""
+        """Return what a script has cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """What workers and hosts need for them."""
+    """The real agents: their APIs, programs and environment variables."""
 
     apis: Mapping[str, Api]  # by agent
     programs: Mapping[str, str]  # by agent
@@ -53,11 +53,11 @@ class Agents:
 
     @property
     def forwarded(self) -> list[str]:
-        """Names of the variables that agents on other hosts need."""
+        """Return the names of the variables that agents on other hosts need."""
         return sorted(self.variables.keys() - _OWN)
 
     def billed(self, agent: str, script: str) -> ModelUsage:
-        """What a script has really cost. A message without its end is on nobody's record but the API's."""
+        """Return the actual cost of a script, without incomplete messages: only the API has a record of those."""
         requests = [request for request in self.apis[agent].bill(script).requests if not request.partial]
         assert {request.model for request in requests} <= {MODELS[agent]}, "a model without a price here"
         used = sum((request.usage for request in requests), Usage())
@@ -67,7 +67,7 @@ class Agents:
 
 
 def open_agents(stack: ExitStack, form: Form, home: Path, homes: list[Path], players: Players) -> Agents:
-    """Open the APIs; `homes` are those of the hosts. Codex and Gemini are there if they are asked for."""
+    """Open the APIs; `homes` are those of the hosts. Codex and Gemini are included if the form requests them."""
     binary = claude_binary()
     if binary is None:
         raise RuntimeError("the Claude Code CLI is missing; it comes with claude-agent-sdk")
@@ -89,13 +89,13 @@ def open_agents(stack: ExitStack, form: Form, home: Path, homes: list[Path], pla
 
 
 def settings(agents: Agents) -> dict[str, str]:
-    """Of the workers."""
+    """Return the workers' settings for these agents."""
     own = {name: {"command": program} for name, program in agents.programs.items() if name != CLAUDE}
     return {"RUNTURN_AGENT__COMMAND": agents.programs[CLAUDE], "RUNTURN_AGENTS": json.dumps(own)}
 
 
 def tool(agent: str, command: str) -> ToolUse:
-    """A call of an agent's shell."""
+    """Return a call of an agent's shell tool."""
     match agent:
         case "codex":
             return shell(command)
@@ -106,7 +106,7 @@ def tool(agent: str, command: str) -> ToolUse:
 
 
 def session_agent(number: int) -> str:
-    """Of a session of turns."""
+    """Return the agent of a session of turns."""
     return IN_TURN[number % len(IN_TURN)]
 
 
@@ -131,14 +131,14 @@ def _pause_s(form: Form, n: int) -> int:
 
 
 def _script(name: str, agent: str, n: int, pause_s: int, spares: int = _SPARE_REPLIES) -> Script:
-    """Two tools. All usages differ, so that no sum is right by accident."""
+    """Return a script with two tool calls. All usages differ, so that no sum is correct by accident."""
     working = [_reply(agent, tool(agent, f"sleep {pause_s}"), 100 * k + n, 10 + 10 * k + n) for k in (1, 2)]
     done = [_reply(agent, Text("done"), 300 + n + k, 40 + n) for k in range(spares)]
     return Script(name, (*working, *done))
 
 
 def _session_script(n: int) -> Script:
-    """Each turn takes a step. One that was struck may take its step again, or none: there is enough of both."""
+    """Return a script with one step per turn, and enough replies for turns that repeat or skip their step."""
     agent = session_agent(n)
     said: list[Reply] = []
     for k in range(15):

@@ -1,4 +1,4 @@
-"""What has come of it all: counted from the hosts' notes, the model's bill, the ledger and the broker."""
+"""Audit of a run: compares the hosts' records, the models' bills, the ledger and the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ONCE = ("control_requested", "control_answered", "permission_answered")
 
 @dataclass
 class Audit:
-    """The figures, in the order of the report, and what is wrong."""
+    """The figures, in the order of the report, and the problems found."""
 
     turns: int = 0
     settled: int = 0
@@ -40,13 +40,13 @@ class Audit:
     faults: list[str] = field(default_factory=list)
 
     def figures(self) -> dict[str, int | float]:
-        """For the last line of the report."""
+        """Return the figures for the last line of the report."""
         named = {name: value for name, value in vars(self).items() if name != "faults"}
         return {name: round(value, 9) if isinstance(value, float) else value for name, value in named.items()}
 
 
 def audit(stage: Stage) -> Audit:
-    """Look at everything; the workers have left."""
+    """Audit everything, after the workers have exited."""
     found = Audit(turns=len(stage.workload.turns))
     bills = _bills(stage)
     for turn in stage.workload.turns:
@@ -61,7 +61,7 @@ def audit(stage: Stage) -> Audit:
 
 
 def missing(stage: Stage) -> list[str]:
-    """The tasks that are to follow on others, by their ids, and have not come."""
+    """Return the ids of the expected follow-up tasks that have not arrived."""
     return sorted(_wanted(stage) - set(stage.producer.followers.came))
 
 
@@ -81,13 +81,13 @@ def _check_followers(stage: Stage, found: Audit) -> None:
     wanted, lost = _wanted(stage), missing(stage)
     found.continuations, found.continuations_lost = len(wanted), len(lost)
     if lost:
-        found.faults.append(f"what was to follow never came: {lost}")
+        found.faults.append(f"follow-up tasks that never arrived: {lost}")
     if unwanted := sorted(set(stage.producer.followers.came) - wanted):
-        found.faults.append(f"what was not to follow came: {unwanted}")
+        found.faults.append(f"unexpected follow-up tasks: {unwanted}")
 
 
 def _bills(stage: Stage) -> dict[str, ModelUsage]:
-    """What each turn has really cost."""
+    """Return what each turn has actually cost."""
     bills = {turn.id: ModelUsage(Tokens(), 0.0) for turn in stage.workload.turns}
     for spool, bill in stage.players.billed:
         turn_id = spool.rpartition(".")[0]
@@ -100,7 +100,7 @@ def _bills(stage: Stage) -> dict[str, ModelUsage]:
 
 
 def _check_run(stage: Stage, found: Audit, run: Run) -> None:
-    """Its turns share a bill."""
+    """Check a session of turns, whose turns share a bill."""
     bill, turns = stage.agents.billed(run.request.turn.agent, run.id), run.turns(stage.ledger)
     session = stage.ledger.session_runs.find(run.id)
     result = session.result if session is not None else None
@@ -108,7 +108,7 @@ def _check_run(stage: Stage, found: Audit, run: Run) -> None:
     found.billed_tokens += bill.tokens.total
     found.billed_usd += bill.cost_usd or 0.0
     if result is None or (result.status, result.reason) != ("done", "tests_passed"):
-        found.faults.append(f"{run.id} is {result}: {result and result.error}")
+        found.faults.append(f"{run.id} has the result {result}: {result and result.error}")
     booked, cost_usd = Tokens(), 0.0
     for turn in turns:
         _check_end(stage, found, turn)
@@ -116,7 +116,7 @@ def _check_run(stage: Stage, found: Audit, run: Run) -> None:
         booked, cost_usd = booked + spent.tokens, cost_usd + (spent.cost_usd or 0.0)
     if (booked, round(cost_usd, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
         attempts = "; ".join(f"{turn.id}: {_attempts(stage, turn)}" for turn in turns)
-        found.faults.append(f"{run.id} is billed {bill}, booked {booked} for {cost_usd}; {attempts}")
+        found.faults.append(f"{run.id}: billed {bill}, booked {booked} for {cost_usd}; {attempts}")
 
 
 def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> None:
@@ -127,25 +127,25 @@ def _check_turn(stage: Stage, found: Audit, turn: Turn, bill: ModelUsage) -> Non
     spent = stage.ledger.reports.turn(turn.id).spent
     if (spent.tokens, round(spent.cost_usd or 0.0, 9)) != (bill.tokens, round(bill.cost_usd or 0.0, 9)):
         found.faults.append(
-            f"{turn.id} is billed {bill}, booked {spent.tokens} for {spent.cost_usd}; {_attempts(stage, turn)}"
+            f"{turn.id}: billed {bill}, booked {spent.tokens} for {spent.cost_usd}; {_attempts(stage, turn)}"
         )
 
 
 def _check_end(stage: Stage, found: Audit, turn: Turn) -> bool:
-    """Whether it was settled at all."""
+    """Check a turn's result; return False if it was never settled."""
     try:
         result, row = stage.ledger.reports.result(turn.id), stage.ledger.reports.turn(turn.id)
     except UnknownTurn:
-        found.faults.append(f"{turn.id} is lost: the ledger does not know it")
+        found.faults.append(f"{turn.id} is lost: it is not in the ledger")
         return False
     if result is None or row.state is not State.SETTLED:
         found.faults.append(f"{turn.id} is not settled: {row}")
         return False
     found.settled += 1
     if not _as_expected(turn, result):
-        found.faults.append(f"{turn.id} is {result.status}, after {result.attempts} attempts: {result.error}")
+        found.faults.append(f"{turn.id} is {result.status} after {result.attempts} attempts: {result.error}")
     if turn.kind is Kind.BROUGHT and not _brought_home(result):
-        found.faults.append(f"{turn.id} has brought home {result.collected}")
+        found.faults.append(f"{turn.id} has returned the wrong changes: {result.collected}")
     _check_events(stage, found, turn, result)
     return True
 
@@ -176,43 +176,45 @@ def _check_events(stage: Stage, found: Audit, turn: Turn, result: TurnResult) ->
     names = Counter(event["event"] for event in events)
     found.event_gaps += gaps
     if gaps:
-        found.faults.append(f"{turn.id} has events {numbers}")
+        found.faults.append(f"{turn.id} has gaps in its events: {numbers}")
     words = Counter((each["event"], each["request_id"]) for each in events if each["event"] in _ONCE)
     if again := {word: count for word, count in words.items() if count > 1}:
-        found.faults.append(f"{turn.id}: more than once: {again}")
+        found.faults.append(f"{turn.id} has repeated events: {again}")
     if names["turn_settled"] > 1:
         found.double_settled += 1
         found.faults.append(f"{turn.id} was settled {names['turn_settled']} times")
     if result.attempts and (not names["turn_settled"] or events[-1]["event"] != "turn_settled"):
-        found.faults.append(f"{turn.id} has no end: its events are {dict(names)}")
+        found.faults.append(f"{turn.id} does not end with turn_settled: its events are {dict(names)}")
     if not names["attempt_started"] == names["attempt_ended"] == result.attempts:
-        found.faults.append(f"{turn.id} has had {result.attempts} attempts, and its events are {dict(names)}")
+        found.faults.append(f"{turn.id} had {result.attempts} attempts, but its events are {dict(names)}")
 
 
 def _check_totals(stage: Stage, found: Audit) -> None:
-    """The running totals are the books."""
+    """Check the ledger's running totals against the bills."""
     totals = stage.ledger.reports.totals()
     observed = [row for row in totals.models if row.observed]
     found.booked_tokens = sum(row.tokens.total for row in observed)
     found.booked_usd = sum(row.cost_usd or 0.0 for row in observed)
     found.double_settled += max(sum(row.turns for row in totals.outcomes) - found.settled, 0)
     if found.booked_tokens != found.billed_tokens:
-        found.faults.append(f"booked are {found.booked_tokens} tokens, billed {found.billed_tokens}")
+        found.faults.append(f"booked {found.booked_tokens} tokens, billed {found.billed_tokens}")
     if abs(found.booked_usd - found.billed_usd) > _NANO:
-        found.faults.append(f"booked are ${found.booked_usd:.9f}, billed ${found.billed_usd:.9f}")
+        found.faults.append(f"booked ${found.booked_usd:.9f}, billed ${found.billed_usd:.9f}")
     if found.settled != found.turns or found.double_settled:
-        found.faults.append(f"of {found.turns} turns {found.settled} are settled, {found.double_settled} twice")
+        found.faults.append(f"{found.settled} of {found.turns} turns are settled, {found.double_settled} twice")
 
 
 def _check_starts(stage: Stage, found: Audit) -> None:
-    """No attempt started its agent twice, and no agent started without an attempt, or after the turn was done."""
+    """Check that no attempt started its agent twice, and none started without an attempt or after a success."""
     starts = stage.players.starts
     twice = {spool: count for spool, count in starts.items() if count > 1}
     unknown = starts.keys() - stage.ledger.accounting.by_spool(starts.keys()).keys()
     redone = {turn_id: count for turn_id, count in stage.players.done.items() if count > 1}
     found.duplicate_runs = sum(count - 1 for count in (*twice.values(), *redone.values())) + len(unknown)
     if found.duplicate_runs:
-        found.faults.append(f"started twice: {twice}; of no attempt: {unknown}; done more than once: {redone}")
+        found.faults.append(
+            f"started twice: {twice}; without an attempt: {unknown}; completed more than once: {redone}"
+        )
 
 
 def _check_rest(stage: Stage, found: Audit) -> None:
@@ -225,7 +227,7 @@ def _check_rest(stage: Stage, found: Audit) -> None:
     if processes:
         found.faults.append(f"left on the hosts: {'; '.join(processes)}")
     if taken := stage.ledger.hosts.open_attempts():
-        found.faults.append(f"slots that are taken: {taken}")
+        found.faults.append(f"slots still taken: {taken}")
 
 
 def _attempts(stage: Stage, turn: Turn) -> str:

@@ -1,4 +1,4 @@
-"""The brokers that are struck, and what is left in them."""
+"""The brokers under attack, and what is left in them."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ return sizes
 
 
 class Broker(Protocol):
-    """A server that keeps messages over its restarts."""
+    """A server that keeps messages across restarts."""
 
     url: str
     result_url: str  # where results are kept
     plain: dict[str, Any]  # what a producer that knows nothing but Celery has to configure
 
     def kill(self) -> None:
-        """As when the power fails."""
+        """Kill it, as a power failure would."""
 
     def stop(self) -> None:
-        """As an operator does."""
+        """Stop it, as an operator would."""
 
     def start(self) -> None:
-        """Again, with the same messages. It answers on return."""
+        """Start it again with the same messages; return once it answers."""
 
     def drop_connections(self) -> None:
-        """Close all of them; who was connected may come back at once."""
+        """Close all connections; clients may reconnect at once."""
 
     def messages(self) -> dict[str, int]:
-        """How many messages are where, those that are in a worker's hand included; places without any left out."""
+        """Return the number of messages by place, including unacknowledged ones; omit empty places."""
 
     def listeners(self) -> list[str]:
-        """Where live events go to: as long as somebody is there, or for good if nobody clears it away."""
+        """Return where live events are delivered: each should disappear with its subscriber."""
 
 
 class Valkey(AbstractContextManager["Valkey"]):
-    """The embedded one, which is a real Valkey; it keeps the results, too."""
+    """The embedded broker, a real Valkey, which also stores the results."""
 
     plain: dict[str, Any] = {}  # noqa: RUF012  # of all of them
 
@@ -122,7 +122,7 @@ class Valkey(AbstractContextManager["Valkey"]):
 
 
 class Rabbitmq(AbstractContextManager["Rabbitmq"]):
-    """A server of its own. It is no store, so a Valkey that nothing happens to keeps the results."""
+    """A separate RabbitMQ server. It cannot store results: a Valkey that is left alone does."""
 
     # A message is sent when it is on a disk.
     plain: dict[str, Any] = {"broker_transport_options": {"confirm_publish": True}}  # noqa: RUF012  # of all of them

@@ -1,4 +1,4 @@
-"""The two workers, and whoever sees to it that there are always two: what systemd does elsewhere."""
+"""The two workers, and a manager that replaces any that exit, as systemd does elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_S = 0.5
 
 
 class Crew:
-    """Use as a context manager. A worker that leaves is replaced, whyever it leaves."""
+    """A fixed number of workers. Use as a context manager: workers that exit are replaced, for any reason."""
 
     def __init__(self, size: int, logs: Path, environment: Mapping[str, str], story: Story) -> None:
         self._story = story
@@ -53,39 +53,39 @@ class Crew:
                 worker.kill()
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Until all of them take turns."""
+        """Wait until all workers are ready."""
         until(
             lambda: sum(map(_is_ready, self._now())) == self._size,
-            f"workers that are ready; see {self._logs}",
+            f"all workers to be ready; see {self._logs}",
             timeout_s,
         )
 
     def kill(self, rng: random.Random) -> None:
-        """One of them, as the kernel does when memory is short."""
+        """Kill a worker, as the kernel does when memory is short."""
         worker = self._one_less(rng)
         self._story.tell(f"{worker.log.name} is killed")
         worker.kill()
         self._start()
 
     def freeze(self, rng: random.Random) -> None:
-        """One of them stands still, as on a machine that is suspended."""
+        """Freeze a worker, as if its machine were suspended."""
         with self._lock:
             self._frozen = self._serving[rng.randrange(len(self._serving))]
-        self._story.tell(f"{self._frozen.log.name} stands still")
+        self._story.tell(f"{self._frozen.log.name} is frozen")
         self._frozen.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on, and does not know what has happened."""
+        """Let the frozen worker continue."""
         assert self._frozen is not None
         self._frozen.process.send_signal(signal.SIGCONT)
 
     def terminate(self, rng: random.Random) -> None:
-        """Tell one of them to leave, as a redeploy does."""
+        """Stop a worker with SIGTERM, as a redeploy does."""
         self._tell(self._one_less(rng))
         self._start()
 
     def dismiss(self) -> None:
-        """Tell all of them to leave, replace none, and wait until the last one has left."""
+        """Stop all workers with SIGTERM, replace none, and wait until all have exited."""
         self._closed.set()
         self._manager.join()
         for worker in self._now():
@@ -94,7 +94,7 @@ class Crew:
             thread.join()
 
     def errors(self) -> Counter[str]:
-        """What the workers have logged as errors, and how often."""
+        """Return the errors that the workers have logged, and how often."""
         found: Counter[str] = Counter()
         for worker in self.all:
             for line in worker.log.read_text(errors="replace").splitlines():
@@ -129,11 +129,11 @@ class Crew:
         try:
             status = worker.wait(60.0)
         except Exception:
-            self.faults.append(f"{worker.log.name}: had not left 60 s after SIGTERM")
+            self.faults.append(f"{worker.log.name}: still running 60 s after SIGTERM")
             return
         took_s = time.monotonic() - told_at
-        load = f"; the machine's load is {os.getloadavg()[0]:.0f}"
-        self._story.tell(f"{worker.log.name} has left, {took_s:.1f} s after SIGTERM, with {status}{load}")
+        load = f"; load average {os.getloadavg()[0]:.0f}"
+        self._story.tell(f"{worker.log.name} exited {took_s:.1f} s after SIGTERM, with status {status}{load}")
         if was_ready:
             self.exits_s.append(took_s)
             if status != 0:
@@ -144,14 +144,14 @@ class Crew:
             for worker in self._now():
                 status = worker.process.poll()
                 if status is not None and self._dropped(worker):
-                    self._story.tell(f"{worker.log.name} has left by itself, with exit status {status}")
+                    self._story.tell(f"{worker.log.name} exited by itself with status {status}")
                     if _is_ready(worker) or status != _UNAVAILABLE:
-                        self.faults.append(f"{worker.log.name}: left by itself with exit status {status}")
+                        self.faults.append(f"{worker.log.name}: exited by itself with status {status}")
                     self.replaced += 1
                     self._start()
 
     def _dropped(self, worker: Worker) -> bool:
-        """Whether it was still to serve: nobody has killed it just now."""
+        """Remove a worker from those serving; return False if it has already been removed."""
         with self._lock:
             if worker not in self._serving:
                 return False

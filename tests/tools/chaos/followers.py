@@ -1,4 +1,4 @@
-"""What is to follow on turns: tasks of another application, which come to a queue that nobody else empties."""
+"""Follow-up tasks of turns: they belong to another application, and arrive in a queue that only we empty."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ _COMPLETED, _FAILED = "completed", "failed"
 
 
 class Followers:
-    """Of all tasks that are sent with something to follow on them."""
+    """The follow-up tasks of all tasks that were sent with some."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
         self.came: Counter[str] = Counter()  # their task ids
 
     def declare(self) -> None:
-        """As the other application's workers do."""
+        """Declare the queue, as the other application's workers do."""
         self.gather()
 
     def on(self, task: Signature) -> Signature:
-        """The same task, with something to follow on its success, and on its failure."""
+        """Return the task with a follow-up task on success and one on failure."""
         task.link(self._follower(f"{task.options['task_id']}.{_COMPLETED}"))
         task.link_error(self._follower(f"{task.options['task_id']}.{_FAILED}"))
         return task
 
     def last(self, task_id: str) -> Signature:
-        """The body of a chord."""
+        """Return the body of a chord."""
         return self._follower(f"{task_id}.{_COMPLETED}")
 
     def wanted(self, task_id: str, result: TurnResult | SessionResult) -> str | None:
-        """Which one is to come to a task with that result; None: a revoked task is followed by nothing."""
+        """Return the id of the follow-up task expected after this result; None after a revoked task."""
         if result.status in (Status.CANCELLED, SessionStatus.CANCELLED):
             return None
         failed = result.status in (Status.FAILED, SessionStatus.FAILED)
         return f"{task_id}.{_FAILED if failed else _COMPLETED}"
 
     def gather(self) -> None:
-        """Take what has come."""
+        """Take the tasks that have arrived."""
         with self._app.connection_for_read() as connection, connection.SimpleQueue(_QUEUE) as queue:
             while self._take(queue):
                 pass

@@ -1,4 +1,4 @@
-"""How large a performance is, and how hard it is hit."""
+"""Size of a run, and number of faults to inject."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Times are seconds; counts of blows are for the whole storm."""
+    """Size of a run. Times are in seconds; numbers of blows are for the whole storm."""
 
     turns: int  # of the agent `scripted`
     real: int  # of the real Claude Code
@@ -29,7 +29,7 @@ class Form:
     recovery_s: float  # that everything may take to come to its end afterwards
 
     def sized(self, turns: int, real: int, others: int) -> Form:
-        """The same with other numbers of turns."""
+        """Return the same form with other numbers of turns."""
         return replace(self, turns=turns, real=real, others=others)
 
 

@@ -1,4 +1,4 @@
-"""One performance: calm, storm, recovery, audit."""
+"""One run: calm, storm, recovery, audit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 def perform(
     form: Form, root: Path, name: str, open_broker: OpenBroker, seed: int, targets: ChooseTargets = everything
 ) -> Report:
-    """Play it all in an empty directory, `root`. What is waited for in vain is among the report's faults."""
+    """Run everything in an empty directory, `root`. A wait that times out becomes one of the report's faults."""
     rng = random.Random(seed)
     began_at = time.monotonic()
     with open_stage(form, root, open_broker, rng) as stage:
@@ -43,7 +43,7 @@ def perform(
         turns = [*stage.workload.turns, *(turn for run in stage.workload.runs for turn in run.turns(stage.ledger))]
         attempts = sum(result.attempts for turn in turns if (result := stage.ledger.reports.result(turn.id)))
         spools = len(stage.spooled())
-        log.info("what the workers logged", errors=dict(stage.crew.errors()))
+        log.info("errors logged by workers", errors=dict(stage.crew.errors()))
     return Report(
         broker=name,
         seed=seed,
@@ -59,7 +59,7 @@ def perform(
 
 
 def _storm(stage: Stage, storm: Storm) -> list[Watcher]:
-    """Until the last blow is over, and the last turn sent."""
+    """Run until the last blow is over and the last turn is sent."""
     producer, turns = stage.producer, stage.workload.turns
     producer.plan([*turns, *stage.workload.runs])
     producer.send_chords(stage.workload.chords)
@@ -79,7 +79,7 @@ def _storm(stage: Stage, storm: Storm) -> list[Watcher]:
 
 
 def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
-    """Until nothing is left to be done; returns what was seen to be wrong. The workers have left then."""
+    """Wait until all work is done, then stop the workers; return the problems found."""
     form, ledger, producer = stage.form, stage.ledger, stage.producer
     stage.crew.wait_ready(form.recovery_s)
     asked = [*stage.workload.turns, *stage.workload.runs]
@@ -90,7 +90,7 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
             del open_turns[each.id]
         return not open_turns
 
-    faults = _waited(stage, all_settled, lambda: f"turns that are not settled: {sorted(open_turns)}")
+    faults = _waited(stage, all_settled, lambda: f"unsettled turns: {sorted(open_turns)}")
     for turn, sending in stage.workload.late():
         producer.send(turn, sending)
     unanswered = set(producer.sent)
@@ -99,11 +99,11 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
         unanswered.difference_update({task_id for task_id in unanswered if producer.answered(task_id)})
         return not unanswered
 
-    faults += _waited(stage, all_answered, lambda: f"tasks without an answer: {sorted(unanswered)}")
+    faults += _waited(stage, all_answered, lambda: f"unanswered tasks: {sorted(unanswered)}")
     faults += _waited(
         stage,
         lambda: producer.followers.gather() or not missing(stage),
-        lambda: f"tasks that are to follow: {missing(stage)}",
+        lambda: f"missing follow-up tasks: {missing(stage)}",
     )
     faults += _waited(stage, lambda: not stage.processes(), lambda: f"processes: {stage.processes()}")
     faults += _waited(
@@ -117,18 +117,18 @@ def _recover(stage: Stage, watchers: list[Watcher]) -> list[str]:
         stage, lambda: not stage.broker.listeners(), lambda: f"listeners: {stage.broker.listeners()}"
     )
     late = [f"{exit_s:.1f} s" for exit_s in stage.crew.exits_s if exit_s > form.exit_s]
-    return faults + [f"workers took {', '.join(late)} to leave; {form.exit_s:.0f} s are allowed"] * bool(late)
+    return faults + [f"workers took {', '.join(late)} to exit; {form.exit_s:.0f} s are allowed"] * bool(late)
 
 
 def _waited(stage: Stage, condition: Callable[[], bool], what: Callable[[], str]) -> list[str]:
-    """What is wrong if the condition does not come true in time."""
+    """Wait for the condition; return what is left if it does not come true in time."""
     left = what()
     began_at = time.monotonic()
     try:
         until(condition, left, stage.form.recovery_s)
     except AssertionError:
         return [what()]
-    stage.story.tell(f"{time.monotonic() - began_at:.1f} s later there are none of these any more: {left:.200}")
+    stage.story.tell(f"{time.monotonic() - began_at:.1f} s later, none of these are left: {left:.200}")
     return []
 
 

@@ -1,7 +1,7 @@
-"""The program that plays the agent `scripted` on the hosts: it writes down its starts, and what it has billed.
+"""The program that plays the agent `scripted` on the hosts, and records its starts and bills.
 
-A play is a folder. Its acts are recordings: attempt N plays act N if there is one, else the last. An act's report,
-its `result` line, is what it bills: it is printed and written down in one go, which no gentle signal interrupts.
+A play is a folder. Its acts are recordings: attempt N plays act N, or else the last. An act's report, its `result`
+line, is its bill: it is printed and recorded in one step, which INT, TERM and HUP cannot interrupt.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from typing import Any
 from adapters.usage import ModelUsage, Tokens
 from ops.ledger.schema import TOKEN_KINDS
 from tests.support.needs import need
-from tests.support.places import TESTS
-
-RECORDINGS = TESTS / "data" / "claude-code"
+from tests.support.places import RECORDINGS
 
 _PLAYER = """#!/bin/sh
 echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
@@ -46,7 +44,7 @@ Bill = dict[str, ModelUsage]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What one attempt does."""
+    """Behavior of one attempt."""
 
     recording: str
     length_s: float
@@ -55,7 +53,7 @@ class Act:
 
 
 class Players:
-    """All players of a performance share a folder, wherever they play."""
+    """The players of a run. They share a folder, on all hosts."""
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._folder = folder
@@ -66,13 +64,13 @@ class Players:
         self.program = self._program("player", _PLAYER.format(**words))
 
     def counted(self, program: Path) -> Path:
-        """The same program; it writes down its starts."""
+        """Return a wrapper of the program that records its starts."""
         return self._program(
             program.name, _COUNTED.format(folder=quote(str(self._folder)), program=quote(str(program)))
         )
 
     def play(self, name: str, *acts: Act, makes: bool = False) -> dict[str, str]:
-        """Write a play; returns the options of a request for it. One that `makes` leaves a file, `made`."""
+        """Write a play; return the options of a request for it. With `makes`, it leaves a file, `made`."""
         folder = self._folder / name
         folder.mkdir()
         if makes:
@@ -83,17 +81,17 @@ class Players:
 
     @property
     def starts(self) -> Counter[str]:
-        """How often an agent was started, by spool."""
+        """Return how often an agent was started, by spool."""
         return Counter(words[0] for words in self._notes("starts"))
 
     @property
     def billed(self) -> list[tuple[str, Bill]]:
-        """Spool and bill of all that came to their ends."""
+        """Return spool and bill of each agent that finished."""
         return [(spool, self._bills[act]) for spool, act in self._notes("bills")]
 
     @property
     def done(self) -> Counter[str]:
-        """How many agents of a turn came to a good end."""
+        """Return how many agents succeeded, by turn."""
         notes = [(spool, act) for spool, act in self._notes("bills") if not Path(f"{act}.fails").exists()]
         return Counter(spool.rpartition(".")[0] for spool, _ in notes)
 
@@ -122,13 +120,13 @@ class Players:
 
 
 def _paced(lines: Sequence[str], length_s: float) -> str:
-    """The lines with pauses between them, and one at the end."""
+    """Return the lines with a pause after each."""
     pause = f'{{"after_ms":{length_s * 1000 / len(lines):.0f}}}\n'
     return "".join(f"{line}\n{pause}" for line in lines)
 
 
 def _billed(report: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], Bill]:
-    """A report with a bill of its own, so that no sum is right by accident: above what its lines tell of."""
+    """Return the report with a random bill above what its lines report, so that no sum is correct by accident."""
     bill: Bill = {}
     for model, used in report["modelUsage"].items():
         tokens = Tokens(*(used[name] + rng.randrange(1, 10_000) for name in _COUNTS))

@@ -1,4 +1,4 @@
-"""Who sends the turns: tries until the broker has them, and notes which tasks are to be answered."""
+"""Sends the turns, retrying until the broker has them, and records which tasks must be answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AGAIN_S = 1.0
 
 
 class Producer:
-    """Sends by runturn's client, and as somebody does who knows nothing but Celery."""
+    """Sends through runturn's client, and through plain Celery."""
 
     def __init__(self, broker: Broker, ledger: Ledger, patience_s: float, story: Story) -> None:
         self._story = story
@@ -40,7 +40,7 @@ class Producer:
         self.followed: dict[str, Turn | Run] = {}  # what was asked by task ids on which something is to follow
 
     def plan(self, turns: Sequence[Turn | Run]) -> None:
-        """Put all sendings and cancels on the timeline."""
+        """Schedule all sendings and cancellations."""
         for turn in turns:
             for sending in turn.sendings:
                 self._timeline.at(sending.at_s, self._insisting(lambda t=turn, s=sending: self.send(t, s)))
@@ -48,7 +48,7 @@ class Producer:
                 self._timeline.at(turn.cancel_at_s, self._insisting(lambda t=turn: self._cancel(t)))
 
     def send_chords(self, chords: Sequence[tuple[Turn, Turn]]) -> None:
-        """Send each pair of turns as one; while nothing disturbs that: sent again, it would be another chord."""
+        """Send each pair of turns as a chord, during the calm: a retry would be another chord."""
         self.followers.declare()
         for turns in chords:
             name = f"chord-of-{turns[0].id}"
@@ -59,11 +59,11 @@ class Producer:
                 self._note(turn, turn.id)
 
     def play(self) -> None:
-        """Send everything at its time. Raises what the last try of a sending has raised."""
+        """Send everything at its time. Raises the last error of a sending that keeps failing."""
         self._timeline.play()
 
     def stop(self) -> None:
-        """Send no more; from any thread."""
+        """Stop sending, from any thread."""
         self._timeline.stop()
 
     def send(self, turn: Turn | Run, sending: Sending) -> None:
@@ -108,14 +108,14 @@ class Producer:
         self._story.tell(f"{turn.id} is cancelled{'' if left else ', too late'}")
 
     def answered(self, task_id: str) -> bool:
-        """Whether the task's result is there."""
+        """Return True if the task has a result."""
         try:
             return self._app.backend.get_task_meta(task_id)["status"] in states.READY_STATES
         except Exception:  # backends raise what their servers' clients raise
             return False
 
     def _insisting(self, deed: Callable[[], object]) -> Callable[[], None]:
-        """The same; what fails is tried again a second later, for a while."""
+        """Wrap a deed so that a failure is retried a second later, until patience runs out."""
         tries = itertools.count()
         ends = time.monotonic() + self._patience_s
 
@@ -124,7 +124,7 @@ class Producer:
                 deed()
             except Exception as error:
                 if next(tries) == 0:
-                    self._story.tell(f"a producer has to try again: {error!r:.160}")
+                    self._story.tell(f"a producer retries after {error!r:.160}")
                 if time.monotonic() > ends:
                     raise
                 self._timeline.after(_AGAIN_S, insist)
@@ -133,4 +133,4 @@ class Producer:
 
 
 def _wait_for_nothing(*_: object) -> None:
-    """In the place of a subscription to each result: only their states are looked at."""
+    """Replace the subscription to each result: only states are read."""

@@ -1,4 +1,4 @@
-"""What people and programs read at the end: one table, and one line of JSON."""
+"""Report at the end: a table for people, a line of JSON for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WANTED = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of one performance."""
+    """Report of one run."""
 
     broker: str
     seed: int
@@ -41,12 +41,12 @@ class Report:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it has to be."""
+        """Problems that the audit found."""
         return self.audit.faults
 
 
 def show(reports: list[Report], console: Console) -> None:
-    """The table, then what is wrong."""
+    """Print the table, then the problems."""
     title = (
         f"chaos, seed {reports[0].seed}: {reports[0].form.turns} scripted turns, {reports[0].form.real} real, "
         f"{reports[0].form.others} of each other kind"
@@ -66,7 +66,7 @@ def show(reports: list[Report], console: Console) -> None:
 
 
 def last_line(reports: list[Report]) -> str:
-    """The sums of all performances."""
+    """Return the totals of all runs as JSON."""
     sums: Counter[str] = Counter()
     for report in reports:
         sums.update(report.audit.figures())
@@ -80,10 +80,10 @@ def _rows(report: Report) -> dict[str, str]:
     }
     rows["attempts"] = str(report.attempts)
     rows["workers"] = str(report.workers)
-    rows["spools to be tidied up"] = str(report.spools)
+    rows["spools left to clean up"] = str(report.spools)
     for name, count in sorted(Counter(report.blows).items()):
         rows[name] = str(count)
     rows["slowest exit after SIGTERM"] = f"{max(report.exits_s, default=0.0):.1f} s"
     rows["took"] = f"{report.took_s:.0f} s"
-    rows["verdict"] = "nothing lost" if not report.faults else f"{len(report.faults)} faults"
+    rows["verdict"] = "nothing lost" if not report.faults else f"{len(report.faults)} problems"
     return rows

@@ -1,4 +1,4 @@
-"""Somebody who talks to a live turn: allows what its agent asks for, and says more, through everything."""
+"""A user of a live turn: allows what its agent requests, and sends input, through all faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAYS = {
 
 
 class Speaker:
-    """A thread, until the turn has ended. Whatever it says, it says again until it knows what has become of it."""
+    """A thread that runs until the turn has finished, and repeats each request until its outcome is known."""
 
     def __init__(self, client: Client, ledger: Ledger, turn_id: str, story: Story) -> None:
         self._client = client
@@ -60,5 +60,5 @@ class Speaker:
         except ControlRefused:  # its agent has not begun, or is about to end
             return
         except ControlFailed as failure:
-            self._story.tell(f"{request_id} to {self._turn_id} is not done: {failure}")
+            self._story.tell(f"{request_id} to {self._turn_id} failed: {failure}")
         del self._unsaid[request_id]

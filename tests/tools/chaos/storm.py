@@ -1,4 +1,4 @@
-"""The blows: each kind has its number, and each target is struck at seeded moments, by one blow at a time."""
+"""The blows, or injected faults: at seeded moments, one at a time for each target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BEYOND_CLAIM_S = 22.0
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """What happens, and what ends it, if it does not end by itself."""
+    """An injected fault, and how to end it if it does not end by itself."""
 
     name: str
     strike: Callable[[], object]
@@ -34,9 +34,9 @@ Targets = list[list[Blow]]  # the blows against each
 
 
 class Storm:
-    """Seeded: the same seed strikes the same targets at the same moments.
+    """A seeded schedule: the same seed strikes the same targets at the same moments.
 
-    Each target has a thread: a broker that takes seconds to start keeps no link from being mended.
+    Each target has its own thread: a broker that takes seconds to start does not delay the repair of a link.
     """
 
     def __init__(self, stage: Stage, targets: Targets, rng: random.Random) -> None:
@@ -46,13 +46,13 @@ class Storm:
         self.log: list[str] = []  # the names of all blows, as they fell
 
     def rage(self) -> None:
-        """All of it, up to the last thing that is mended."""
+        """Run all blows, up to the last repair."""
         with ThreadPoolExecutor(len(self._timelines), "storm") as pool:
             for raging in [pool.submit(timeline.play) for timeline in self._timelines]:
                 raging.result()
 
     def _spread(self, blows: list[Blow], from_s: float, storm_s: float) -> Timeline:
-        """Each somewhere in a part of the storm of its own; the parts are as long as the blows need."""
+        """Place each blow at random in a separate part of the storm; parts are as long as their blows need."""
         timeline = Timeline()
         self._rng.shuffle(blows)
         free_s = max(storm_s - sum(blow.lasts_s for blow in blows), 0.0) / max(len(blows), 1)
@@ -75,13 +75,13 @@ class Storm:
     def _mended(self, name: str, deed: Callable[[], object]) -> Callable[[], None]:
         def mend() -> None:
             deed()
-            self._story.tell(f"{name}: that is over")
+            self._story.tell(f"{name}: over")
 
         return mend
 
 
 def everything(stage: Stage, rng: random.Random) -> Targets:
-    """All kinds of blows, as many of each as the form says."""
+    """Return all kinds of blows, as many of each as the form says."""
     return [
         _workers(stage, rng),
         _broker(stage, rng),
@@ -92,7 +92,7 @@ def everything(stage: Stage, rng: random.Random) -> Targets:
 
 
 def outages(stage: Stage, _: random.Random) -> Targets:
-    """Stop the broker, the ledger, and both: each for as long as the form says, one after the other."""
+    """Return blows that stop the broker, the ledger, and both, one after another, for as long as the form says."""
     away_s, broker, database = stage.form.ledger_away_s, stage.broker, stage.database
 
     def stop_both() -> None:
@@ -118,7 +118,7 @@ def _workers(stage: Stage, rng: random.Random) -> list[Blow]:
         Blow("a worker is killed", lambda: stage.crew.kill(choice)),
         Blow("a worker gets SIGTERM", lambda: stage.crew.terminate(choice)),
     ]
-    frozen = Blow("a worker stands still", lambda: stage.crew.freeze(choice), _BEYOND_CLAIM_S, stage.crew.thaw)
+    frozen = Blow("a worker is frozen", lambda: stage.crew.freeze(choice), _BEYOND_CLAIM_S, stage.crew.thaw)
     return [kinds[n % 2] for n in range(stage.form.worker_blows)] + [frozen] * stage.form.frozen_blows
 
 
@@ -137,7 +137,7 @@ def _ledger(stage: Stage, rng: random.Random) -> list[Blow]:
     kinds = [
         Blow("the ledger is killed", database.kill, away_s, database.start),
         Blow("the ledger is stopped", database.stop, away_s, database.start),
-        Blow("the ledger falls silent", database.freeze, away_s, database.thaw),
+        Blow("the ledger is frozen", database.freeze, away_s, database.thaw),
     ]
     return rng.sample(kinds, len(kinds))[: stage.form.ledger_blows]
 

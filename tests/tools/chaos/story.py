@@ -1,4 +1,4 @@
-"""What was done to the fleet, and when: to be read beside the workers' logs."""
+"""Log of what was done to the fleet, and when, to read next to the workers' logs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class Story:
-    """A file with a line for each deed, in the time format of the workers' logs; from any thread."""
+    """A file with a line for each action, in the time format of the workers' logs. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
 
     def tell(self, what: str) -> None:
-        """Write down what happens now."""
+        """Record what happens now."""
         at = datetime.now(UTC).isoformat()
         with self._lock, self._path.open("a") as file:
             file.write(f"{at} {what}\n")

@@ -1,4 +1,4 @@
-"""Things that are to happen at their times, one after the other, in one thread."""
+"""Schedule of actions, run in order in one thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Deed = Callable[[], None]
 
 
 class Timeline:
-    """Times are seconds from the moment when `play` begins. A deed may put others on the timeline."""
+    """A schedule in seconds from the start of `play`. An action may schedule others."""
 
     def __init__(self) -> None:
         self._deeds: list[tuple[float, int, Deed]] = []
@@ -22,19 +22,19 @@ class Timeline:
 
     @property
     def now(self) -> float:
-        """Where it stands."""
+        """Return the current time."""
         return time.monotonic() - self._began_at
 
     def at(self, when_s: float, deed: Deed) -> None:
-        """Put something down."""
+        """Schedule an action."""
         heapq.heappush(self._deeds, (when_s, next(self._numbers), deed))
 
     def after(self, delay_s: float, deed: Deed) -> None:
-        """Put something down for later; while it plays."""
+        """Schedule an action after a delay, during `play`."""
         self.at(self.now + delay_s, deed)
 
     def play(self) -> None:
-        """Until nothing is left, or somebody stops it."""
+        """Run until nothing is left, or `stop` is called."""
         self._began_at = time.monotonic()
         while self._deeds:
             due_s = self._deeds[0][0] - self.now
@@ -43,5 +43,5 @@ class Timeline:
             heapq.heappop(self._deeds)[2]()
 
     def stop(self) -> None:
-        """End it; from any thread."""
+        """Stop, from any thread."""
         self._stopped.set()

@@ -1,4 +1,4 @@
-"""Somebody who follows a turn live from its beginning, through everything."""
+"""A subscriber that follows a turn live from its beginning, through all faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AGAIN_S = 0.5
 
 
 class Watcher:
-    """A thread; `seen` are the numbers of the events, in the order in which they came."""
+    """A thread that follows a turn; `seen` has the numbers of its events, in order of arrival."""
 
     def __init__(self, client: Client, ledger: Ledger, turn_id: str) -> None:
         self._client = client
@@ -27,7 +27,7 @@ class Watcher:
         self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Whether it has seen the end."""
+        """Wait for the end of the turn; return True if it was seen."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

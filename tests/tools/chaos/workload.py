@@ -1,4 +1,4 @@
-"""What is asked of the fleet: which turns, of which lengths, when and how often they are sent."""
+"""The workload: which turns, how long, and when and how often they are sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHORDS = 2
 
 
 class Kind(StrEnum):
-    """What becomes of a turn if nothing disturbs it."""
+    """Outcome of a turn that nothing disturbs."""
 
     PLAIN = "plain"  # completes
     FAILING = "failing"  # fails for good
@@ -58,7 +58,7 @@ class Sending:
 
 @dataclass(slots=True)
 class Turn:
-    """One turn, and all that its producers do with it."""
+    """A turn, and everything that its producers do with it."""
 
     request: TurnRequest
     kind: Kind
@@ -88,14 +88,14 @@ class Run:
         return self.request.run_id
 
     def turns(self, ledger: Ledger) -> list[Turn]:
-        """Its turns, once it has ended."""
+        """Return its turns, once it has finished."""
         session = ledger.session_runs.find(self.id)
         ids = session.result.turns if session and session.result else ()
         return [Turn(self.request.turn.model_copy(update={"turn_id": each}), Kind.REAL, []) for each in ids]
 
 
 def settled(ledger: Ledger, asked: Turn | Run) -> bool:
-    """Whether it has its result."""
+    """Return True if it has its result."""
     if isinstance(asked, Turn):
         return ledger.reports.result(asked.id) is not None
     session = ledger.session_runs.find(asked.id)
@@ -103,12 +103,12 @@ def settled(ledger: Ledger, asked: Turn | Run) -> bool:
 
 
 def _can_be_chained(turn: Turn) -> bool:
-    """A turn that completes, and that is sent once, by name."""
+    """Return True if the turn completes and is sent once, by name."""
     return turn.kind is Kind.PLAIN and [each.way for each in turn.sendings] == [Way.NAME]
 
 
 class Workload:
-    """All turns of a performance."""
+    """All turns of a run."""
 
     def __init__(self, form: Form, rng: random.Random, players: Players, root: Path, hosts: list[str]) -> None:
         self._form = form
@@ -141,12 +141,12 @@ class Workload:
         return turn
 
     def _then(self, number: int, first: Turn) -> Turn:
-        """The second turn of a chain."""
+        """Return the second turn of a chain."""
         first.then = self._part(number, "then")
         return first.then
 
     def _part(self, number: int, name: str) -> Turn:
-        """A turn of a canvas, which sends it."""
+        """Return a turn that is sent as part of a canvas."""
         turn_id = f"{name}-{number}"
         play = self._players.play(turn_id, *self._acts(Kind.PLAIN))
         request = self._request(
@@ -182,7 +182,7 @@ class Workload:
         return {"agent": agent, "options": options, "host": self._rng.choice(["local", self._hosts[0]])}
 
     def _brought(self, number: int) -> Turn:
-        """From a git repository that all hosts share, or from files that are uploaded."""
+        """Return a turn with a workspace from a git repository shared by all hosts, or from uploaded files."""
         name = f"{Kind.BROUGHT}-{number}"
         play = self._players.play(name, *self._acts(Kind.BROUGHT), makes=True)
         brings: dict[str, Any] = {"worktree": {"repository": str(self._root / "repository")}}
@@ -215,7 +215,7 @@ class Workload:
         return TurnRequest.parse(told)
 
     def _sendings(self, turn_id: str, number: int) -> list[Sending]:
-        """A third is there when the storm begins. Every fourth turn is sent again, some of them late."""
+        """Return the sendings: a third before the storm; every fourth turn is sent again, some of them late."""
         form, rng = self._form, self._rng
         latest_s = form.calm_s + form.storm_s * 0.9
         first_s = rng.uniform(0.0, form.calm_s) if number % 3 == 0 else rng.uniform(form.calm_s, latest_s)
@@ -227,7 +227,7 @@ class Workload:
         return sendings
 
     def late(self) -> Iterator[tuple[Turn | Run, Sending]]:
-        """What is sent when all is over: half of it under other task ids."""
+        """Yield what to send after everything has finished, half of it under other task ids."""
         for turn in self._rng.sample(self.turns, max(4, len(self.turns) // 20)):
             yield turn, Sending(0.0, Way.CLIENT, turn.id)
             yield turn, Sending(0.0, Way.NAME, f"{turn.id}-late")

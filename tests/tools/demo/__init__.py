@@ -1,1 +1,1 @@
-"""`make demo`: three turns of the real Claude Code through the queue, and the bill against the books."""
+"""`make demo`: three turns of the real Claude Code through the queue; compares the bill with the ledger."""

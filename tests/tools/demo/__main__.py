@@ -1,4 +1,4 @@
-"""Run the demo; exit status 0 only if all turns completed and the ledger has booked what the API has billed."""
+"""Run the demo. Exit with 0 only if all turns complete and the ledger has booked exactly what the API billed."""
 
 from __future__ import annotations
 
@@ -28,28 +28,30 @@ SCRIPTS = TESTS / "fakes" / "model_api" / "demo.json"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of the demo. Its prompt holds the keyword of its script."""
+    """One turn of the demo. Its prompt contains the keyword of its script."""
 
     title: str
     prompt: str
 
 
 TURNS = (
-    Turn("tools", "The greeting of greet.py is wrong. Find out why, and write the right one to greeting.txt."),
-    Turn("a subagent, on another model", "Make a survey of this directory: let a subagent count its files."),
-    Turn("a rate limit that passes", "In one sentence: why does an API limit the rate of its clients?"),
+    Turn("tools", "The greeting in greet.py is wrong. Find out why, and write the correct one to greeting.txt."),
+    Turn("a subagent on another model", "Make a survey of this directory: let a subagent count its files."),
+    Turn("a rate limit that passes", "In one sentence: why does an API limit its clients' request rate?"),
 )
 
 
 def main() -> int:
-    """Play it."""
+    """Run the demo; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.demo", description=__doc__)
-    parser.add_argument("--live", action="store_true", help="your own claude and its login, not a scripted model")
+    parser.add_argument(
+        "--live", action="store_true", help="use your own claude and its login instead of a scripted model"
+    )
     live = parser.parse_args().live
     try:
         return _play_live() if live else _play_scripted()
     except KeyboardInterrupt:
-        click.echo("\ninterrupted; everything that was started has ended", err=True)
+        click.echo("\ninterrupted; everything that was started has been stopped", err=True)
         return 130
     except RuntimeError as error:
         click.echo(f"demo: {error}", err=True)
@@ -60,11 +62,13 @@ def _play_scripted() -> int:
     claude = claude_binary()
     if claude is None:
         raise RuntimeError(
-            "there is no Claude Code CLI: the wheel of claude-agent-sdk carries none for this machine"
+            "Claude Code CLI not found: the claude-agent-sdk wheel for this machine does not include it"
         )
     with Stage() as stage, ModelApi(*load_scripts(SCRIPTS).scripts) as api:
         stage.equip(claude_environment(api.base_url, stage.home, max_retries=5), claude)
-        _headline(f"Three turns of the real {_version(claude)}, on a scripted model: no key, no cost, no network")
+        _headline(
+            f"Three turns of the real {_version(claude)} against a scripted model: no key, no cost, no network"
+        )
         completed = _play(stage, "--model", "claude-sonnet-4-5")
         _where_next()
         return 0 if _agree(_bill(api), _books(stage)) and completed else 1
@@ -74,7 +78,7 @@ def _play_live() -> int:
     claude = _own_claude()
     with Stage() as stage:
         stage.equip(os.environ, claude)
-        _headline(f"Three turns of your own {_version(claude)}, with its login: this costs a few cents")
+        _headline(f"Three turns of your own {_version(claude)} with its login: this costs a few cents")
         tools = "allowed_tools=Bash,Read,Write,Agent"
         completed = _play(stage, "-o", "permission_mode=acceptEdits", "-o", tools, "--max-cost-usd", "1")
         _where_next()
@@ -82,12 +86,12 @@ def _play_live() -> int:
 
 
 def _play(stage: Stage, *options: str) -> bool:
-    """The turns, up to one that fails, then the books; returns whether all turns completed."""
+    """Run the turns until one fails, then show the ledger; return True if all turns completed."""
     _command("up", "&")
     stage.start_up()
     click.echo("broker and worker are ready")
     completed = all(_run(stage, number, turn, options) for number, turn in enumerate(TURNS, 1))
-    _heading("The books")
+    _heading("The ledger")
     for arguments in (("history",), ("cost", "--by", "model")):
         _command(*arguments)
         stage.run(*arguments)
@@ -102,11 +106,11 @@ def _run(stage: Stage, number: int, turn: Turn, options: tuple[str, ...]) -> boo
 
 
 def _own_claude() -> Path:
-    """The user's Claude Code, logged in. Raises RuntimeError saying what is missing."""
+    """Return the user's Claude Code. Raises RuntimeError if it is missing or not logged in."""
     found = shutil.which("claude")
     claude = Path(found) if found else claude_binary()
     if claude is None:
-        raise RuntimeError("LIVE=1 needs Claude Code: there is no `claude` in your PATH")
+        raise RuntimeError("LIVE=1 needs Claude Code: `claude` is not on your PATH")
     if subprocess.run([claude, "auth", "status"], check=False, capture_output=True).returncode != 0:
         login = shlex.join([str(claude), "auth", "login"])
         raise RuntimeError(f"LIVE=1 needs a login: run `{login}`, or set ANTHROPIC_API_KEY")
@@ -119,7 +123,7 @@ def _version(claude: Path) -> str:
 
 
 def _bill(api: ModelApi) -> Counter[Line]:
-    """What the API has billed, whoever asked."""
+    """Return what the API has billed, over all clients."""
     lines: Counter[Line] = Counter()
     for bill in api.bills().values():
         for model, used in bill.by_model.items():
@@ -129,13 +133,13 @@ def _bill(api: ModelApi) -> Counter[Line]:
 
 
 def _books(stage: Stage) -> Counter[Line]:
-    """What the ledger has booked."""
+    """Return what the ledger has booked."""
     rows = orjson.loads(stage.output("cost", "--by", "model", "--json"))
     return Counter({(row["key"], kind): row["spent"]["tokens"][kind] for row in rows for kind in KINDS})
 
 
 def _agree(billed: Counter[Line], booked: Counter[Line]) -> bool:
-    """Print the comparison; its last line is the last word of the demo."""
+    """Print the comparison, with the verdict as the last line of the demo."""
     _heading("The bill")
     for line in sorted(billed.keys() | booked.keys(), key=lambda line: (line[0], KINDS.index(line[1]))):
         model, kind = line
@@ -149,22 +153,20 @@ def _agree(billed: Counter[Line], booked: Counter[Line]) -> bool:
 
 
 def _where_next() -> None:
-    _heading("Where to look next")
+    _heading("Next steps")
     runturn = Path(sys.executable).with_name("runturn")
     program = shlex.quote(str(runturn.relative_to(Path.cwd()) if runturn.is_relative_to(Path.cwd()) else runturn))
     if shutil.which("claude") is None and (claude := claude_binary()) is not None:
-        click.echo(
-            f"  export RUNTURN_AGENT__COMMAND={shlex.quote(str(claude))}   # there is no claude in your PATH\n"
-        )
+        click.echo(f"  export RUNTURN_AGENT__COMMAND={shlex.quote(str(claude))}   # claude is not on your PATH\n")
     for command, meaning in (
-        (f"{program} doctor", "what a turn needs, and what is missing here"),
-        (f"{program} up", "a broker and a worker of your own, in one terminal"),
-        (f'{program} run "what is in here?"', "a turn with your own login, in another"),
-        (f"{program} history", "what became of it; see also cost, watch, result"),
+        (f"{program} doctor", "what a turn needs, what is missing, and how to fix it"),
+        (f"{program} up", "your own broker and worker, in one terminal"),
+        (f'{program} run "what is in here?"', "a turn with your own login, in another terminal"),
+        (f"{program} history", "its outcome; see also cost, watch and result"),
         ("make demo LIVE=1", "these three turns with your own login"),
     ):
         click.echo(f"  {command:<42} {meaning}")
-    click.echo("\nREADME.md has the promises and their limits, and says where to read on.")
+    click.echo("\nREADME.md lists the promises, their limits, and the other documents.")
 
 
 def _headline(text: str) -> None:

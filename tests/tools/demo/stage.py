@@ -1,4 +1,4 @@
-"""Where the demo plays: a directory of its own, and the processes that it starts there and ends again."""
+"""The demo's temporary directory, and the processes that it starts there and stops again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TERMINAL = ("TERM", "COLORTERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
 
 
 class Interrupts:
-    """Ctrl-C, and what else ends a program: KeyboardInterrupt, but never where that would lose a process."""
+    """Raises KeyboardInterrupt on Ctrl-C and other terminating signals, deferred where it would lose a process."""
 
     def __init__(self) -> None:
         self._deferring = self._pending = False
@@ -36,7 +36,7 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Raise no earlier than at the end of this block."""
+        """Defer interrupts to the end of this block."""
         self._deferring = True
         yield
         self._deferring = False
@@ -44,7 +44,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def ignore(self) -> None:
-        """From now on there is nothing to interrupt."""
+        """Ignore interrupts from now on."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
@@ -55,7 +55,7 @@ class Interrupts:
 
 
 class Stage:
-    """Use as a context manager: whatever happens inside, nothing is left behind."""
+    """Environment of the demo. Use as a context manager: it leaves nothing behind, however the block exits."""
 
     def __init__(self) -> None:
         self._interrupts = Interrupts()
@@ -73,7 +73,7 @@ class Stage:
         self._running: list[subprocess.Popen[str]] = []
 
     def equip(self, environment: Mapping[str, str], claude: Path) -> None:
-        """Set the environment of all commands, and the agent that they run."""
+        """Set the environment of all commands, and the agent they run."""
         terminal = {name: os.environ[name] for name in _TERMINAL if name in os.environ}
         own = {name: value for name, value in environment.items() if not name.startswith("RUNTURN_")}
         self._environment = {
@@ -89,7 +89,7 @@ class Stage:
         }
 
     def start_up(self) -> None:
-        """`runturn up` in the background. Raises RuntimeError with what it said if it does not get ready."""
+        """Start `runturn up` in the background. Raises RuntimeError with its log if it does not become ready."""
         with self.log.open("wb") as log:
             up = self._start("up", stdout=log, stderr=log)
         try:
@@ -97,19 +97,19 @@ class Stage:
         except AssertionError as error:
             raise RuntimeError(f"runturn up: {error}") from error
         if not self._ready():
-            raise RuntimeError(f"runturn up ended with {up.returncode}:\n{self.log.read_text()}")
+            raise RuntimeError(f"runturn up exited with {up.returncode}:\n{self.log.read_text()}")
 
     def run(self, *arguments: str) -> int:
-        """One command, printing where we print; returns its exit status."""
+        """Run a command that prints to our output; return its exit status."""
         sys.stdout.flush()
         return self._start(*arguments).wait()
 
     def output(self, *arguments: str) -> str:
-        """What one command prints. Raises RuntimeError if it fails."""
+        """Return the output of a command. Raises RuntimeError if it fails."""
         process = self._start(*arguments, stdout=subprocess.PIPE)
         said, _ = process.communicate()
         if process.returncode != 0:
-            raise RuntimeError(f"runturn {' '.join(arguments)} ended with {process.returncode}")
+            raise RuntimeError(f"runturn {' '.join(arguments)} exited with {process.returncode}")
         return said
 
     def _start(self, *arguments: str, stdout: object = None, stderr: object = None) -> subprocess.Popen[str]:
@@ -150,7 +150,7 @@ class Stage:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """As Ctrl-C would: a `run` cancels its turn, `up` leaves."""
+    """Stop a process as Ctrl-C would: `run` cancels its turn, `up` exits."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:

@@ -1,1 +1,1 @@
-"""`make test-fresh`: README's promise, kept on bare Debian systems, by every kind of newcomer."""
+"""`make test-fresh`: README's commands on bare Debian systems, as each kind of new user."""

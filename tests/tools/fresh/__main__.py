@@ -1,4 +1,4 @@
-"""`make test-fresh`: README's commands on bare Debian systems, as every kind of newcomer: hours on two cores."""
+"""Run README's commands on bare Debian systems, as each kind of new user. Takes hours on two cores."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FOLDER = Path(".fresh")
 
 
 def main() -> int:
-    """Play them; exit status 0 if nothing failed and nothing was left behind."""
+    """Run the commands; return 0 if nothing failed or was left behind."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.fresh", description=__doc__)
-    parser.add_argument("--release", choices=_RELEASES, action="append", help="only on this one")
-    parser.add_argument("--kind", choices=KINDS, action="append", help="only as this newcomer")
+    parser.add_argument("--release", choices=_RELEASES, action="append", help="use only this release; repeatable")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="run only as this kind of user; repeatable")
     asked = parser.parse_args()
     if (obstacle := _obstacle()) is not None:
         print(f"test-fresh: {obstacle}", file=sys.stderr)
@@ -29,7 +29,7 @@ def main() -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        print("test-fresh: it runs already, in this folder", file=sys.stderr)
+        print("test-fresh: already running in this directory", file=sys.stderr)
         return 1
     outcomes = []
     for release in asked.release or _RELEASES:
@@ -43,7 +43,7 @@ def main() -> int:
 
 def _obstacle() -> str | None:
     if os.geteuid() != 0:
-        return "only root can make machines"
+        return "only root can create the machines"
     missing = [tool for tool in ("mmdebstrap", "unshare", "git") if shutil.which(tool) is None]
     return f"install {' '.join(missing)} first" if missing else None
 

@@ -1,4 +1,4 @@
-"""A bare Debian machine: Python, make, CA certificates, and whoever is at work on it."""
+"""A bare Debian machine with Python, make and CA certificates, and its users."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Someone at work on a machine."""
+    """A user of a machine."""
 
     name: str
     home: str
@@ -34,7 +34,7 @@ class Person:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of a login without a terminal."""
+        """Return the environment of a login without a terminal."""
         path = _SYSTEM_PATH if self.name == "root" else _USER_PATH
         names = {"USER": self.name, "LOGNAME": self.name, "HOME": self.home, "SHELL": "/bin/sh", "PATH": path}
         return names | {name: os.environ[name] for name in _NETWORK if name in os.environ}
@@ -45,7 +45,7 @@ ROOT = Person("root", "/root")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a command on a machine ended."""
+    """Outcome of a command on a machine."""
 
     code: int
     output: str
@@ -53,7 +53,7 @@ class Run:
 
 
 class Machine:
-    """Made of a tarball, gone after `remove`. Only root can make one."""
+    """A machine unpacked from a tarball, until `remove`. Only root can create one."""
 
     def __init__(self, tarball: Path, root: Path) -> None:
         self._root = root
@@ -79,7 +79,7 @@ class Machine:
         return Person(name, f"/home/{name}")
 
     def unpack(self, archive: bytes, person: Person, folder: str) -> None:
-        """Unpack sources, as the person would: with the person's umask, owned by that person."""
+        """Unpack sources as this person would: with their umask, owned by them."""
         command = 'mkdir -p "$1" && tar -x -C "$1" --no-same-permissions'
         done = self.run(person, ["sh", "-c", command, "sh", folder], given=archive)
         if done.code:
@@ -94,9 +94,9 @@ class Machine:
         log: Path | None = None,
         given: bytes = b"",
     ) -> Run:
-        """Run a command as a person, in a folder, in process and mount namespaces of its own.
+        """Run a command as a person, in a folder, in separate process and mount namespaces.
 
-        The output goes to the end of `log`, too. What is left when the command ends, is ended.
+        Also append the output to `log`. Processes left when the command exits are killed.
         """
         pairs = [f"{name}={value}" for name, value in {**person.environment, **environment}.items()]
         shell = ["sh", "-c", 'umask "$1"; cd "$2"; shift 2; exec "$@"', "sh", person.umask, folder]
@@ -125,7 +125,7 @@ class Machine:
 
 
 def tarball(release: str, folder: Path) -> Path:
-    """Return a bare root file system of a Debian release, made once and kept in the folder."""
+    """Return the bare root file system of a Debian release, created once and kept in the folder."""
     made = folder / f"{release}.tar"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)

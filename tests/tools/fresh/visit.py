@@ -1,4 +1,4 @@
-"""What newcomers do on a bare machine, one after the other, and what comes of it."""
+"""The commands that new users run on a bare machine, in order, and their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DUMB = {"TERM": "dumb"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one command."""
+    """Outcome of one command."""
 
     release: str
     who: str
@@ -29,7 +29,7 @@ class Outcome:
 
 
 def visit(release: str, kinds: frozenset[str], folder: Path) -> Iterator[Outcome]:
-    """Play the newcomers of these kinds on machines with this release of Debian; logs go to the folder."""
+    """Run the commands as these kinds of users on machines with this Debian release; write logs to the folder."""
     sources = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True).stdout
     for name, play in _MACHINES.items():
         if not kinds & _KINDS[name]:
@@ -46,7 +46,7 @@ _KINDS = {"roots": frozenset({"root"}), "users": frozenset({"plain", "equipped",
 
 
 class _Stage:
-    """A machine with the sources at hand."""
+    """A machine and the sources to unpack on it."""
 
     def __init__(self, machine: Machine, sources: bytes, release: str, folder: Path) -> None:
         self.machine = machine
@@ -77,20 +77,20 @@ class _Stage:
     def both(
         self, who: str, person: Person, folder: str, environment: Mapping[str, str], *, lacking: bool = False
     ) -> Iterator[Outcome]:
-        """Run `make demo` and `make test`; without programs, tests that need them skip."""
+        """Run `make demo` and `make test`; with `lacking`, tests may skip for missing programs."""
         yield self.play(who, person, folder, "demo", environment, _passes)[0]
         check = _passes if lacking else _lacks_nothing
         yield self.play(who, person, folder, "test", environment, check)[0]
 
 
 def _roots(stage: _Stage, kinds: frozenset[str]) -> Iterator[Outcome]:
-    """Root, in a home that only root may enter, in the environment of cron."""
+    """Run as root, in a home that only root may enter, in the environment of cron."""
     stage.unpack(ROOT, "/root/runturn")
     yield from stage.both("root", ROOT, "/root/runturn", _DUMB)
 
 
 def _users(stage: _Stage, kinds: frozenset[str]) -> Iterator[Outcome]:
-    """A plain user without programs; the same after root has installed them; then in a path with a blank."""
+    """Run as a plain user without programs, again after root has installed them, then in a path with a space."""
     user, folder = stage.machine.add("newcomer"), "/home/newcomer/runturn"
     stage.unpack(user, folder)
     yield stage.play("plain", user, folder, "install", {}, _names_what_is_missing)[0]
@@ -101,7 +101,7 @@ def _users(stage: _Stage, kinds: frozenset[str]) -> Iterator[Outcome]:
         outcome, run = stage.play("plain", user, folder, "test", {}, _passes)
         remedy = _REMEDY.search(run.output)
         programs = remedy[1] if remedy else ""
-        yield outcome if remedy else replace(outcome, faults=(*outcome.faults, "no apt-get line at its end"))
+        yield outcome if remedy else replace(outcome, faults=(*outcome.faults, "no apt-get line at the end"))
     if not kinds & {"equipped", "blank"}:
         return
     _administer(stage.machine, _without_servers(programs) if programs else f"cd {folder} && .ci/test-tools")
@@ -123,7 +123,7 @@ def _administer(machine: Machine, script: str) -> None:
 
 
 def _without_servers(install: str) -> str:
-    """Keep Debian from starting servers as they are installed, as an administrator of a container does."""
+    """Return a script that installs without starting servers, as an administrator of a container does."""
     policy = "/usr/sbin/policy-rc.d"
     return f"printf '#!/bin/sh\\nexit 101\\n' >{policy}; chmod 755 {policy}; {install} --yes"
 
@@ -136,19 +136,19 @@ def _passes(run: Run) -> Iterator[str]:
 def _lacks_nothing(run: Run) -> Iterator[str]:
     yield from _passes(run)
     if (remedy := _REMEDY.search(run.output)) is not None:
-        yield f"tests skipped for want of programs: {remedy[1]}"
+        yield f"tests skipped because programs are missing: {remedy[1]}"
 
 
 def _names_what_is_missing(run: Run) -> Iterator[str]:
-    """Debian's python3 has no venv: a plain user cannot help that, and is told what root has to do."""
+    """Check that a plain user, who lacks venv with Debian's python3, learns what root must install."""
     if not run.code:
         yield "make install passed without python3-venv"
     if re.search(r"apt(-get)? install python3[.\d]*-venv", run.output) is None:
-        yield f"nobody is told to install python3-venv: {run.output[-500:]}"
+        yield f"the output does not say to install python3-venv: {run.output[-500:]}"
 
 
 def _closing(run: Run) -> str:
-    """The words with which a test run closes, and for what it skipped."""
+    """Return the summary of a test run, or else the last line of output."""
     closings = _CLOSING.findall(run.output)
     if not closings:
         return run.output.strip().splitlines()[-1][:100] if run.output.strip() else ""

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from adapters.protocol.request import TurnRequest
 from ops.ledger import Ledger
-from tests.support.places import TESTS
+from tests.support.places import RECORDINGS
 from tests.tools.stack.stack import Stack
 from workers.app import create_app
 from workers.client.sync import Client
 
-_RECORDINGS = TESTS / "data" / "claude-code"
 # What most turns are like: tools, a subagent, a rate limit that passes; and one in six that fails.
 _PLAYED = ("a_parallel_tools", "b_agentic_steps", "c_subagent", "h_429_then_ok", "a_parallel_tools", "e_api_400")
 _TEAMS = ("web", "docs")
@@ -21,7 +20,7 @@ _TEAMS = ("web", "docs")
 
 def recording(name: str) -> Path:
     """Where one of them is."""
-    return _RECORDINGS / f"{name}.jsonl"
+    return RECORDINGS / f"{name}.jsonl"
 
 
 def requests(stack: Stack, count: int) -> Iterator[TurnRequest]:

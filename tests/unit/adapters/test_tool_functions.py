@@ -163,7 +163,7 @@ def test_parameters_without_names_or_types_are_refused() -> None:
         return len(x)
 
     for function in (untyped, many):
-        with pytest.raises(TypeError, match="parameter x (has no|cannot)"):
+        with pytest.raises(TypeError, match=r"parameter x (has no|cannot)"):
             ToolFunction("f", function)
 
 
