@@ -284,7 +284,7 @@ class AgentFailed(AgentError):
 
 
 class AgentNotUnderstood(AgentError):
-    """The agent may have succeeded, but reported it in no recognized form; it is not retried."""
+    """The agent may have succeeded, but its report has no recognized form; it is not retried."""
 
     kind = "agent_not_understood"
 

@@ -21,7 +21,7 @@ class Needs(BaseModel):
     structured_output: bool = Field(default=False, description="Implied by `output_schema`.")
     cost_cap: bool = Field(default=False, description="Stops itself at `max_cost_usd`.")
     min_context_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Minimum context size in tokens; at least the prompt's estimate."
+        default=None, description="Minimum context size in tokens; never less than the prompt's estimated size."
     )
     billing: tuple[Literal["api", "subscription", "free"], ...] = Field(
         default=(), description="Accepted billing modes, preferred first; if omitted, any."

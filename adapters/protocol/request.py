@@ -158,12 +158,12 @@ class TurnRequest(BaseModel):
     )
     on_host_lost: Literal["same_host", "any_host", "never"] = Field(
         default="same_host",
-        description="Where the next attempt runs after losing a host (unreachable until it terminated the agent).",
+        description="Where the next attempt runs if a host stays unreachable until it has terminated the agent.",
     )
     session_id: Name | None = Field(default=None, description="Session to continue. It must be in the ledger.")
     labels: dict[Name, Label] = Field(default={}, description="For accounting: project, team, …")
     producer: Name = Field(
-        default="default", description="Who sends the turn: waiting turns are scheduled evenly across producers."
+        default="default", description="Name of the sender; waiting turns are scheduled evenly across producers."
     )
     priority: Annotated[int, Field(ge=-9, le=9)] = Field(
         default=0, description="Of one producer's waiting turns, those with a higher priority start first."

@@ -59,7 +59,7 @@ class SessionRequest(BaseModel):
         default=None, description="Field of the turn's `output_schema`: done when it is true."
     )
     max_turns: Annotated[int, Field(ge=1, le=_MOST_TURNS)] = Field(
-        default=20, description="Maximum per agent session."
+        default=20, description="Maximum number of turns per agent session."
     )
     max_sessions: Annotated[int, Field(ge=0, le=_MOST_TURNS)] = Field(
         default=1,

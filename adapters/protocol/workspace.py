@@ -75,7 +75,7 @@ class HostMount(_Part):
     )
     follow_symlinks: bool = Field(
         default=False,
-        description="Copy what symbolic links lead to, below `mount_roots`. Default: leave links out.",
+        description="Copy the targets of symbolic links, if below `mount_roots`. Default: leave links out.",
     )
 
     @model_validator(mode="after")

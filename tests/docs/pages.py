@@ -100,7 +100,11 @@ def _slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
-PAGES = [Page(ROOT / "README.md"), *(Page(path) for path in sorted((ROOT / "docs").glob("*.md")))]
+PAGES = [
+    Page(ROOT / "README.md"),
+    Page(ROOT / "CONTRIBUTING.md"),
+    *(Page(path) for path in sorted((ROOT / "docs").glob("*.md"))),
+]
 BLOCKS = [block for page in PAGES for block in page.blocks]
 
 

@@ -28,6 +28,7 @@ from adapters.protocol.workspace import Collect, HostMount, Worktree
 from adapters.replay_agent import ScriptedOptions
 from adapters.requirements import Needs
 from ops.settings import PREFIX, Settings
+from tests.docs import rooms
 from tests.docs.catalogue import of_exporter, of_workers
 from tests.tools.agents.results import load
 from tests.tools.agents.table import tables
@@ -236,6 +237,8 @@ _PARTS: dict[str, Callable[[], str]] = {
     "worktree": partial(_fields, Worktree, "Field"),
     "collect": partial(_fields, Collect, "Field"),
     "errors": _errors,
+    "rooms": rooms.picture,
+    "room-contents": lambda: _table(("Room", "Contents"), rooms.table()),
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),
 }

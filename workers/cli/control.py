@@ -105,7 +105,7 @@ def set_permission_mode(context: Context, /, turn_id: str, mode: str, **given: A
 @_said
 @pass_context
 def server_info(context: Context, /, turn_id: str, **given: Any) -> int:
-    """Show the capabilities that a running agent reports, as JSON."""
+    """Show a running agent's capabilities, as JSON."""
     return _control(context, turn_id, ControlRequest(Control.SERVER_INFO), None, **given)
 
 

@@ -74,7 +74,10 @@ def show(context: Context, letter_id: str, as_json: bool) -> int:
 @_all
 @pass_context
 def retry(context: Context, ids: tuple[str, ...], every: bool) -> int:
-    """Requeue messages unchanged, for example after an upgrade. One that is still unreadable comes back."""
+    """Requeue messages unchanged, for example after an upgrade.
+
+    A message that is still unreadable becomes a dead letter again.
+    """
     _check_choice(ids, every)
     letters = context.ledger.dead_letters
     for letter in [_find(context, letter_id) for letter_id in ids] if ids else _each(context):

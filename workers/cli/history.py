@@ -22,7 +22,7 @@ _STATUSES = [*(state.value for state in State if state is not State.SETTLED), *(
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="N", help="Show at most N."
 )
-@click.option("--status", type=click.Choice(_STATUSES), help="Only turns with this state or outcome.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only turns in this state or with this outcome.")
 @click.option("--agent", metavar="NAME", help="Only turns of this agent.")
 @click.option("--host", metavar="NAME", help="Only turns on this host.")
 @click.option("--label", metavar="NAME=VALUE", help="Only turns with this label.")
@@ -63,8 +63,9 @@ def history(
 def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
     """Show token usage and cost.
 
-    Estimated tokens are listed separately and in no total. Unpriced tokens count as tokens, but not as cost.
-    By outcome, each attempt counts under its own: everything but `completed` was spent in failed attempts.
+    Estimated tokens are listed separately and excluded from totals. Unpriced tokens count as tokens, but not as
+    cost. Grouped by outcome, each attempt counts under its own outcome; all but `completed` was spent on failed
+    attempts.
     """
     since = time.time() - days * _DAY_S if days is not None else None
     rows = context.ledger.reports.cost(CostKey(by), since)

@@ -67,7 +67,7 @@ _REQUEST = (
     click.option(
         "--on-host-lost",
         type=click.Choice(["same_host", "any_host", "never"]),
-        help="Where to retry after a host was unreachable for too long. [default: same_host]",
+        help="Where to retry after a host has been unreachable for too long. [default: same_host]",
     ),
     click.option("--resume", "session_id", metavar="SESSION", help="Continue the session of an earlier turn."),
     click.option("--model", "-m", metavar="NAME", help="Short for -o model=NAME."),

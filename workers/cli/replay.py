@@ -27,9 +27,13 @@ _CHUNK = 1000  # lines folded at a time, so that a recording of any size fits in
 @click.option("--exit-code", type=int, default=0, show_default=True, metavar="N", help="Exit status of the agent.")
 @click.option("--resumed", is_flag=True, help="The agent resumed an earlier session.")
 @click.option(
-    "--session-file", type=_EXISTING, multiple=True, metavar="FILE", help="Lines it added to a session file."
+    "--session-file",
+    type=_EXISTING,
+    multiple=True,
+    metavar="FILE",
+    help="Lines that the agent added to a session file (repeatable).",
 )
-@click.option("--stderr", type=_EXISTING, metavar="FILE", help="Its stderr.")
+@click.option("--stderr", type=_EXISTING, metavar="FILE", help="The agent's stderr.")
 @json_option
 def replay(
     agent: str,

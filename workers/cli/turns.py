@@ -62,7 +62,7 @@ def enqueue(context: Context, /, as_json: bool, **given: Any) -> int:
     "form",
     type=click.Choice(["live", "markdown", "jsonl"]),
     default="live",
-    help="For a terminal, for a chat thread or log, or as raw events. [default: live]",
+    help="Output for a terminal, for a chat thread or log, or for programs. [default: live]",
 )
 @click.option("--jsonl", "form", flag_value="jsonl", help="Short for --format jsonl: one JSON object per line.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Skip events up to this number.")
@@ -120,14 +120,14 @@ def result(context: Context, turn_id: str, timeout: float | None, as_json: bool)
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--wait/--no-wait", default=True, help="Wait until its agent has terminated. [default: wait]")
+@click.option("--wait/--no-wait", default=True, help="Wait until the agent is terminated. [default: wait]")
 @json_option
 @pass_context
 def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
     """Cancel a turn and terminate its agent.
 
-    Its usage is booked. Cancelling twice or too late has no effect. For a session of turns, cancels the open turn
-    and starts no further one.
+    Its usage is booked. Cancelling twice or too late has no effect. For a session of turns, cancels the current
+    turn and starts no other.
     """
     was_open = context.client.cancel(turn_id)
     session = context.ledger.session_runs.find(turn_id)

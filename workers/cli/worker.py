@@ -119,7 +119,7 @@ def exporter(context: Context) -> int:
 
 
 @click.command()
-@click.option("--host", metavar="NAME", help="Check only this host, and nothing else of the installation.")
+@click.option("--host", metavar="NAME", help="Check only this host.")
 @json_option
 @pass_context
 def doctor(context: Context, host: str | None, as_json: bool) -> int:

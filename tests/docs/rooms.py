@@ -1,0 +1,64 @@
+"""The rooms of `workers`: which imports which, and what each contains. Drawn from the code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import chain
+
+import grimp
+
+from tests.support.places import ROOT
+
+_PACKAGE = "workers"
+_INIT = "__init__.py"
+
+Graph = dict[str, set[str]]
+
+
+def picture() -> str:
+    """Return the rooms as a Mermaid flowchart; an arrow that others imply is left out."""
+    edges = _reduced(_imports())
+    lines = (f"    {room} --> {' & '.join(sorted(below))}" for room, below in sorted(edges.items()) if below)
+    return "\n".join(["```mermaid", "flowchart TD", *lines, "```", ""])
+
+
+def table() -> Iterator[tuple[str, str]]:
+    """Yield each room, or module without one, and the first line of its docstring."""
+    for path in sorted((ROOT / _PACKAGE).iterdir()):
+        source = path / _INIT if path.is_dir() else path
+        if source.suffix == ".py" and source.exists() and path.name != _INIT:
+            name = f"`{path.name}/`" if path.is_dir() else f"`{path.name}`"
+            yield name, str(ast.get_docstring(ast.parse(source.read_text()))).partition("\n")[0]
+
+
+def _imports() -> Graph:
+    """Return which rooms each room imports."""
+    graph = grimp.build_graph(_PACKAGE, cache_dir=None)
+    found: Graph = {}
+    for module in graph.modules - {_PACKAGE}:
+        room = _room(module)
+        imported = map(_room, graph.find_modules_directly_imported_by(module) - {_PACKAGE})
+        found.setdefault(room, set()).update(set(imported) - {room})
+    return found
+
+
+def _room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def _reduced(edges: Graph) -> Graph:
+    """Return the graph without the edges that longer paths imply."""
+    below: Graph = {}
+
+    def reach(room: str, path: frozenset[str] = frozenset()) -> set[str]:
+        if room not in below and room not in path:
+            below[room] = set(edges[room]).union(*(reach(each, path | {room}) for each in edges[room]))
+        return below.get(room, set())
+
+    for room in edges:
+        reach(room)
+    return {
+        room: direct - set(chain.from_iterable(below[each] for each in direct if room not in below[each]))
+        for room, direct in edges.items()
+    }
