@@ -39,9 +39,9 @@ A retry after a paid attempt counts against `max_paid_retries`, unless the failu
 defines that, too (`Paid`).
 
 To add a kind: add a class here (its docstring is its default message) and a line to the tree above, and return it
-where the error is detected; errors that agents report are mapped by tables in the `judge` modules and in
-`adapters.toolkit.error_mapping`. `make docs` adds its line to the documents. If it is retried, add it to the list
-in `test_errors`.
+where the error is detected: `workers.limits` and `workers.hosts.errors` map limits and faults of hosts, tables in
+the `judge` modules and in `adapters.toolkit.error_mapping` what agents report. `make docs` adds its line to the
+documents. If it is retried, add it to the list in `test_errors`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 To add an event: add a class here and to `Event`, and emit it from an adapter's parser, whose docstring says where.
 Watchers then receive it by its `name`, with its fields. Add a handler to `adapters.turn_state` if it changes the
-state of the turn, and one to `workers.cli.live_view` if the live view should show it. Until it has a class, emit a
-`Notification` or a `Heartbeat`.
+state of the turn, a reader to `workers.turn.replay` if a result depends on it, and a handler to
+`workers.cli.live_view` if the live view should show it. Until it has a class, emit a `Notification` or a
+`Heartbeat`.
 
 The classes are not frozen: building a frozen instance costs four times as much, and this is the hot path. Treat
 events as immutable.

@@ -1,6 +1,6 @@
 """Options of a Claude Code turn and their flags.
 
-To add one: add a field here, its flag to `FLAGS`, and run `make docs`.
+To add one: add a field here, its flag to `FLAGS` (one without a value: to `flags`), and run `make docs`.
 """
 
 from __future__ import annotations

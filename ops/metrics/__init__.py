@@ -1,7 +1,9 @@
 """Prometheus metrics: those that each worker observes, and those of the whole fleet, from the ledger.
 
-To add a metric: add it to `WorkerMetrics` or `LedgerCollector`, and give it a panel in `tests.tools.dashboards`; a
-test lists metrics without one. Every label takes few values: never a prompt, a path or an id.
+To add a metric: add it to `WorkerMetrics` (`worker.py`) and observe it where it happens, for example in
+`workers/turn/metrics.py`; or add it to `LedgerCollector` (`fleet.py`). Give it a panel in
+`tests/tools/dashboards/boards`, and run `make dashboards docs`; a test lists metrics without a panel. Every label
+takes few values: never a prompt, a path or an id.
 """
 
 from ops.metrics.dependencies import Dependencies
