@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,6 +18,15 @@ def page(url: str, accept: str = "text/plain") -> str:
     with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept})) as answer:
         text: str = answer.read().decode()
         return text
+
+
+def answers(url: str, headers: Mapping[str, str] | None = None) -> bool:
+    """Return whether a server answers with that page yet."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=dict(headers or {})), timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # as urllib's errors are
+        return False
 
 
 def scrape(url: str) -> Samples:

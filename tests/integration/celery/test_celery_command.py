@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -217,7 +218,8 @@ def test_refused_worker_consumes_nothing(tmp_path: Path) -> None:
         fleet.client.enqueue(fleet.recorded(RECORDING))
         called = [CELERY, "-A", "workers.app", "worker"]
         files = (f"--pidfile={tmp_path}/%n", f"--logfile={tmp_path}/%n.log")  # elsewhere only root may write them
-        several = [CELERY, "multi", "start", "w1", "-A", "workers.app", *files]
+        python = f"--executable={shlex.quote(sys.executable)}"  # Celery does not quote it
+        several = [CELERY, "multi", "start", "w1", "-A", "workers.app", python, *files]
         program = f"from workers.app import create_app; create_app({fleet.broker.url!r}).Worker().start()"
         for command in (called, several, [sys.executable, "-c", program]):
             done = subprocess.run(

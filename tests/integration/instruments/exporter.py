@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.docs.pages import page
 from tests.support.needs import missing
+from tests.support.pages import answers
 from tests.support.places import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -44,10 +45,12 @@ def exporter(test: str, broker_url: str, log: Path) -> Iterator[str]:
     with log.open("wb") as output:
         shell = ["sh", "-c", command]
         process = subprocess.Popen(shell, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}/metrics"
     try:
-        until(lambda: b"Started celery-exporter" in log.read_bytes() or process.poll() is not None, "the exporter")
+        # It logs that it has started before it listens, and answers with errors before it has found its broker.
+        until(lambda: answers(url) or process.poll() is not None, "the exporter")
         assert process.poll() is None, log.read_text()
-        yield f"http://127.0.0.1:{port}/metrics"
+        yield url
     finally:
         process.kill()
         process.wait()

@@ -5,26 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.pages import answers
 from tests.support.waiting import until
 
 _START_S = 60.0
 _LEAVE_S = 15.0
-
-
-def answers(url: str, headers: Mapping[str, str] | None = None) -> bool:
-    """Whether a page can be had."""
-    request = urllib.request.Request(url, headers=dict(headers or {}))
-    try:
-        with urllib.request.urlopen(request, timeout=5) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 class Service:
