@@ -11,24 +11,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, version
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from adapters.contract import Adapter, AgentConfig
+from adapters.contract import Adapter, AdapterFactory, AgentConfig
 from adapters.errors import InvalidRequest, TurnError
 from adapters.protocol.request import AUTO, TurnRequest
 from adapters.routing import check_able
 from adapters.validated_adapter import ValidatedAdapter
 
+if TYPE_CHECKING:
+    from adapters.claude_code.adapter import ClaudeCode
+    from adapters.claude_sdk.adapter import ClaudeSdk
+    from adapters.codex.adapter import Codex
+    from adapters.gemini.adapter import Gemini
+    from adapters.replay_agent import create
+
+    _FACTORIES: tuple[AdapterFactory, ...] = (ClaudeCode, ClaudeSdk, Codex, Gemini, create)
+
 GROUP = "runturn.adapters"
 
-# To add a built-in agent: write its module and add it here.
+# To add a built-in agent: write its module and add it here, and to the type check above.
 BUILT_IN = tuple(
-    EntryPoint(name, f"{module}:create", GROUP)
-    for name, module in (
-        ("claude-code", "adapters.claude_code.adapter"),
-        ("claude-sdk", "adapters.claude_sdk.adapter"),
-        ("codex", "adapters.codex.adapter"),
-        ("gemini", "adapters.gemini.adapter"),
-        ("scripted", "adapters.replay_agent"),
+    EntryPoint(name, f"adapters.{factory}", GROUP)
+    for name, factory in (
+        ("claude-code", "claude_code.adapter:ClaudeCode"),
+        ("claude-sdk", "claude_sdk.adapter:ClaudeSdk"),
+        ("codex", "codex.adapter:Codex"),
+        ("gemini", "gemini.adapter:Gemini"),
+        ("scripted", "replay_agent:create"),
     )
 )
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

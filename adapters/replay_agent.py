@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.claude_code.adapter import create as recorded
+from adapters.claude_code.adapter import ClaudeCode
 from adapters.command import Command, Signal
 from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
@@ -127,4 +127,4 @@ class ReplayAgent:
 
 def create(config: AgentConfig) -> ReplayAgent:
     """Create the adapter; it replays recordings of Claude Code."""
-    return ReplayAgent(recorded(AgentConfig()), ScriptedOptions.parse(config.options))
+    return ReplayAgent(ClaudeCode(), ScriptedOptions.parse(config.options))

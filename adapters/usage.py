@@ -107,14 +107,19 @@ def combine(usages: Iterable[Usage]) -> Usage:
     chosen = observed or known
     if not chosen:
         return replace(NO_USAGE, complete=all(usage.complete for usage in attempts))
-    by_model: dict[str, ModelUsage] = {}
-    for usage in chosen:
-        for model, used in usage.by_model.items():
-            by_model[model] = by_model[model] + used if model in by_model else used
+    by_model = sum_by_model(pair for usage in chosen for pair in usage.by_model.items())
     # The sum has the weaker of two sources: session files replace a missing report.
     source = max((usage.source for usage in chosen), key=list(UsageSource).index)
     complete = all(usage.complete for usage in attempts) and len(observed) in (0, len(known))
     return Usage(by_model, source, complete)
+
+
+def sum_by_model(usages: Iterable[tuple[str, ModelUsage]]) -> dict[str, ModelUsage]:
+    """Return the sum of these usages for each model."""
+    by_model: dict[str, ModelUsage] = {}
+    for model, used in usages:
+        by_model[model] = by_model[model] + used if model in by_model else used
+    return by_model
 
 
 def sum_costs(costs: Iterable[float | None]) -> float | None:

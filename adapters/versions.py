@@ -20,6 +20,20 @@ _LONGEST_NUMBER = 18  # digits; longer ones are compared as text
 _Order = tuple[tuple[int, ...], bool, tuple[tuple[bool, int, str], ...]]
 
 
+# What `make test-agents` tests with each version.
+MATRIX = (
+    "success with tools",
+    "resume",
+    "structured output",
+    "API refusal",
+    "rate limit",
+    "cut stream",
+    "cancel",
+    "kill of agent and worker",
+    "requests outside the conversation",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Unsupported:
     """Version range that is known not to work with an adapter."""

@@ -47,63 +47,43 @@ class Lease:
             raise ValueError(f"a lease of {self.lease_s} s cannot be held by a heartbeat every {self.beat_s} s")
 
 
-def follow(
-    host: Host,
-    spool: Spool,
-    command: Command | None = None,
-    *,
-    offset: int = 0,
-    workspace_roots: Sequence[str] = (),
-    lease: Lease = Lease(),
-    patience: Patience = Patience(),  # noqa: B008 - immutable
-    max_line: int = MAX_LINE_BYTES,
-    rng: Random | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> Follower:
-    """Follow the turn in `spool` from byte `offset` of its output, after starting `command` there if given.
-
-    A command whose spool exists was started before and is not started again; with a command, the offset is 0. Its
-    `forward_env` is ignored: the caller, who knows the worker's environment, has put it into `env`. If there are
-    `workspace_roots`, the command is started in or below one of these directories, or not at all.
-    See Follower for use and errors; entering raises ValueError for a command that no shell could run as intended.
-    """
-    if command and offset:
-        raise ValueError("a start begins at offset 0; attach without a command to continue elsewhere")
-    backoff = Backoff(patience, rng or Random(), clock)  # noqa: S311 - jitter is no secret
-    return Follower(
-        host, spool, command, offset, tuple(workspace_roots), lease, patience, max_line, backoff, clock, sleep
-    )
-
-
 class Follower(InputSender):
     """An attachment to a turn that survives the loss of its channels.
 
-        async with follow(host, spool, command) as turn:
+        async with Follower(host, spool, command) as turn:
             async for batch in turn:
                 ...
         turn.exit
 
+    It follows the turn in `spool` from byte `offset` of its output, after starting `command` there if given. A
+    command whose spool exists was started before and is not started again; with a command, the offset is 0. Its
+    `forward_env` is ignored: the caller, who knows the worker's environment, has put it into `env`. If there are
+    `workspace_roots`, the command is started in or below one of these directories, or not at all.
+
     Entering attaches. Leaving detaches: the turn keeps running, and its host terminates it when its lease expires.
     Entering and iterating raise HostUnreachable after `patience.give_up_s` seconds without the host, and any other
     HostError at once. Waiting for a batch may be cancelled and restarted without loss. `detach` takes effect at
-    any time, even while entering; no batches follow.
+    any time, even while entering; no batches follow. Entering raises ValueError for a command that no shell could
+    run as intended.
     """
 
     def __init__(
         self,
         host: Host,
         spool: Spool,
-        command: Command | None,
-        offset: int,
-        workspace_roots: tuple[str, ...],
-        lease: Lease,
-        patience: Patience,
-        max_line: int,
-        backoff: Backoff,
-        clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]],
+        command: Command | None = None,
+        *,
+        offset: int = 0,
+        workspace_roots: Sequence[str] = (),
+        lease: Lease = Lease(),
+        patience: Patience = Patience(),  # noqa: B008 - immutable
+        max_line: int = MAX_LINE_BYTES,
+        rng: Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        if command and offset:
+            raise ValueError("a start begins at offset 0; attach without a command to continue elsewhere")
         super().__init__()
         self.exit: Exit | None = None  # set with the last batch; None after a detach
         self.reattachments = 0  # how often it attached again after losing its channel
@@ -112,11 +92,11 @@ class Follower(InputSender):
         self._spool = spool
         self._command = command  # None once it has certainly started
         self._offset = offset
-        self._workspace_roots = workspace_roots
+        self._workspace_roots = tuple(workspace_roots)
         self._lease = lease
         self._patience = patience
         self._max_line = max_line
-        self._backoff = backoff
+        self._backoff = Backoff(patience, rng or Random(), clock)  # noqa: S311 - jitter is no secret
         self._clock = clock
         self._sleep = sleep
         self._name = secrets.token_hex(8)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from adapters.command import SessionFiles
 from remote.host import Host
-from remote.host_calls import ask
-from remote.run import Output, run_script
+from remote.run import Output, ask, run_script
 from remote.shell import library
 from remote.spool import Spool
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host import Channel, Host
-from remote.host_calls import answered, ask
 from remote.host_queries import probe
+from remote.run import answered, ask
 from remote.shell import library, program
 from remote.tar_stream import Entry, archive, archive_size
 

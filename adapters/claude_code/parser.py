@@ -1,43 +1,49 @@
 """Parser of Claude Code's `stream-json` output: lines in, events out.
 
 One line is one JSON object. Known types become events, unknown ones are signs of life, and a line that is not a
-JSON object or lacks a field of its type is `Malformed`. To read a new type: add a method, and its type to
-`_readers` or its subtype to `_system_readers`.
+JSON object or lacks a field of its type is `Malformed`. To read a new type: add a method, and its type or
+its subtype to the tables in `__init__`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from adapters import events as ev
 from adapters.claude_code.known import Version, read_version, tells_lost_answers
 from adapters.claude_code.report import read_report
 from adapters.claude_code.tokens import read_tokens
-from adapters.claude_code.tool_errors import tool_error_text, tool_output
 from adapters.toolkit.json_fields import count, integer, number, optional_string, string
-from adapters.toolkit.json_lines import decode, malformed
-from adapters.toolkit.truncate import MAX_SUMMARY, summary_of_call
+from adapters.toolkit.json_lines import HEARTBEATS, Events, LineParser, Record, elapsed_ms
+from adapters.toolkit.truncate import MAX_SUMMARY, beginning, shorten, strip_ansi, summary_of_call, texts_of
 from adapters.usage import ModelUsage, Tokens
 
 SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code creates itself, such as API errors
 
-_HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _STREAM_EVENT = b'{"type":"stream_event","event":{"type":"'
 _TYPE_AT = len(_STREAM_EVENT)
 _STREAM_USAGE = (b"message_start", b"message_delta")
 _INTERRUPTED = "[Request interrupted by user"
 _INTERRUPTED_TOOL = f"{_INTERRUPTED} for tool use"
+_ENVELOPE = re.compile(r"\A\s*<tool_use_error>(.*)</tool_use_error>\s*\Z", re.DOTALL)
 _SUMMARY_KEYS = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
-Record = dict[str, Any]  # a decoded line; every access below is checked or caught
-Events = tuple[ev.Event, ...]
 
-
-class ClaudeCodeParser:
+class ClaudeCodeParser(LineParser):
     """Parser of one attempt's output."""
 
     def __init__(self) -> None:
+        super().__init__(
+            {
+                "assistant": self._assistant,
+                "user": self._user,
+                "result": self._result,
+                "system": self._system,
+                "stream_event": self._stream_event,
+                "rate_limit_event": self._rate_limit,
+            }
+        )
         self._version: Version | None = None  # None: not reported
         self._counted: set[str] = set()  # ids of the messages whose tokens were reported
         self._open: dict[str | None, tuple[str, Tokens]] = {}  # messages being streamed: model, tokens so far
@@ -46,14 +52,6 @@ class ClaudeCodeParser:
         self._reported: Mapping[str, ModelUsage] = {}  # usage in the results so far
         self._results: set[str] = set()  # their ids: each has the usage since the last, so count it only once
         self._asked_at: dict[str | None, float] = {}  # requests to the model, by the Agent call they serve
-        self._readers: dict[object, Callable[[Record, float | None], Events]] = {
-            "assistant": self._assistant,
-            "user": self._user,
-            "result": self._result,
-            "system": self._system,
-            "stream_event": self._stream_event,
-            "rate_limit_event": self._rate_limit,
-        }
         self._system_readers: dict[object, Callable[[Record], ev.Event]] = {
             "init": _session_started,
             "api_retry": _api_retry,
@@ -69,13 +67,8 @@ class ClaudeCodeParser:
         """Return the events of one line; never raises."""
         # Most lines of a stream with partial messages are text deltas, which we do not need.
         if line.startswith(_STREAM_EVENT) and line.endswith(b"}") and not line.startswith(_STREAM_USAGE, _TYPE_AT):
-            return _HEARTBEATS
-        try:
-            record = decode(line)
-            reader = self._readers.get(record.get("type"))
-            return reader(record, at) if reader is not None else _HEARTBEATS
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return (malformed(line),) if line.strip() else _HEARTBEATS
+            return HEARTBEATS
+        return super().feed(line, at)
 
     # -- assistant messages: one line for each content block, all with the usage of `message_start`
 
@@ -96,7 +89,7 @@ class ClaudeCodeParser:
                 happened.append(ev.Thinking(string(block["thinking"]), subagent))
         if message["id"] not in self._counted:
             self._count(message, call, at, happened)
-        return tuple(happened) or _HEARTBEATS
+        return tuple(happened) or HEARTBEATS
 
     def _tool_use(self, block: Record, subagent: bool, at: float | None) -> ev.Event:
         call, tool = string(block["id"]), string(block["name"])
@@ -115,8 +108,7 @@ class ClaudeCodeParser:
         if whole and tells_lost_answers(self._version):
             happened.append(ev.AnswerLost())
         asked_at = self._asked_at.pop(call, None) if at is not None else None
-        duration = round((at - asked_at) * 1000) if at is not None and asked_at is not None else None
-        happened.append(ev.TokenUsage(model, tokens, whole, duration))
+        happened.append(ev.TokenUsage(model, tokens, whole, elapsed_ms(asked_at, at)))
 
     # -- the results of tools
 
@@ -125,7 +117,7 @@ class ClaudeCodeParser:
             self._asked_at[record.get("parent_tool_use_id")] = at
         content = record["message"]["content"]
         if type(content) is not list:
-            return _HEARTBEATS
+            return HEARTBEATS
         happened: list[ev.Event] = []
         for block in content:
             if block["type"] == "tool_result":
@@ -133,15 +125,15 @@ class ClaudeCodeParser:
             elif block["type"] == "text" and block["text"].startswith(_INTERRUPTED):
                 amid_tool = block["text"].startswith(_INTERRUPTED_TOOL) and not record.get("parent_tool_use_id")
                 happened.append(ev.Interrupted(amid_tool))
-        return tuple(happened) or _HEARTBEATS
+        return tuple(happened) or HEARTBEATS
 
     def _tool_result(self, block: Record, at: float | None) -> ev.Event:
         call = string(block["tool_use_id"])
         tool, started_at = self._tools.pop(call, ("", None))
-        duration = round((at - started_at) * 1000) if at is not None and started_at is not None else None
+        duration = elapsed_ms(started_at, at)
         if block.get("is_error"):
             return ev.ToolFinished(call, tool, duration, tool_error_text(block.get("content")))
-        return ev.ToolFinished(call, tool, duration, None, tool_output(block.get("content")))
+        return ev.ToolFinished(call, tool, duration, None, beginning(texts_of(block.get("content"))))
 
     # -- everything else
 
@@ -158,7 +150,7 @@ class ClaudeCodeParser:
             tokens = read_tokens(event.get("usage") or {}, known)  # cumulative
             self._open[call] = (model, tokens)
             happened.append(ev.TokenUsage(model, tokens - known, True))
-        return tuple(happened) or _HEARTBEATS
+        return tuple(happened) or HEARTBEATS
 
     def _system(self, record: Record, at: float | None) -> Events:
         subtype = record.get("subtype")
@@ -181,7 +173,7 @@ class ClaudeCodeParser:
     def _result(self, record: Record, _: float | None) -> Events:
         number = optional_string(record.get("uuid"))
         if number in self._results:
-            return _HEARTBEATS
+            return HEARTBEATS
         report = read_report(record, self._reported, self._version)
         self._reported = report.by_model
         if number is not None:
@@ -199,6 +191,17 @@ class ClaudeCodeParser:
                 number(info.get("utilization")),
             ),
         )
+
+
+def tool_error_text(content: object) -> str:
+    """Return the text of a failed call: unwrapped, without colours, at most 2048 bytes."""
+    return shorten(strip_ansi(strip_envelope(texts_of(content))))
+
+
+def strip_envelope(text: str) -> str:
+    """Return the text without an enclosing <tool_use_error> element."""
+    match = _ENVELOPE.match(text)
+    return match[1] if match else text
 
 
 def _session_started(record: Record) -> ev.Event:

@@ -14,7 +14,7 @@ from adapters.claude_code.known import Version, counts_by_process, tells_stop_re
 from adapters.claude_code.tokens import read_model_tokens, read_tokens
 from adapters.events import Report
 from adapters.toolkit.json_fields import integer, number, optional_string
-from adapters.usage import ModelUsage, Tokens
+from adapters.usage import ModelUsage, Tokens, sum_by_model
 
 _NEWS = "model_usage_since_last_result"
 OWN_TOKENS = "usage"  # the main agent's own
@@ -33,7 +33,7 @@ def read_report(record: dict[str, Any], before: Mapping[str, ModelUsage], versio
     has_news = record.get(_NEWS) is not None
     by_model = _by_model(record, _NEWS if has_news else "modelUsage", unread)
     if has_news or not by_model:
-        by_model = _sum(before, by_model)
+        by_model = sum_by_model([*before.items(), *by_model.items()])
     num_turns = integer(record.get("num_turns"))
     return Report(
         subtype=_subtype(record, unread),
@@ -103,11 +103,6 @@ def _own_tokens(record: dict[str, Any], unread: list[str]) -> Tokens:
             return read_tokens(usage)
     unread.append(OWN_TOKENS)
     return Tokens()
-
-
-def _sum(first: Mapping[str, ModelUsage], second: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
-    models = dict.fromkeys([*first, *second])
-    return {m: first[m] + second[m] if m in first and m in second else first.get(m) or second[m] for m in models}
 
 
 def _contradict(own: Tokens, by_model: Mapping[str, ModelUsage]) -> bool:

@@ -17,7 +17,7 @@ from adapters.claude_code.tools import ASKING
 from adapters.command import SessionFiles
 from adapters.toolkit.json_lines import decode
 from adapters.turn_state import TurnState
-from adapters.usage import ModelUsage, Usage, UsageSource
+from adapters.usage import ModelUsage, Usage, UsageSource, sum_by_model
 
 _SYNTHETIC = "<synthetic>"
 
@@ -58,10 +58,7 @@ def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
         if b'"assistant"' in line:
             _collect(line, messages)
         shortened |= b'"compact_boundary"' in line and _shortens(line)
-    by_model: dict[str, ModelUsage] = {}
-    for message in messages.values():
-        before = by_model.get(message.model)
-        by_model[message.model] = message.billed if before is None else before + message.billed
+    by_model = sum_by_model((message.model, message.billed) for message in messages.values())
     usage = Usage(_priced(by_model, state), UsageSource.SESSION_FILES)
     whole = all(message.finished for message in messages.values())
     cut = state.awaits_answer or state.answer_lost or any(report.contradictory for report in state.reports)

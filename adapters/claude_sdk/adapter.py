@@ -9,11 +9,10 @@ from typing import cast
 import orjson
 from pydantic import JsonValue
 
-from adapters.claude_code.adapter import ClaudeCode, prompt_text, turn_flags
+from adapters.claude_code.adapter import VERSIONS, ClaudeCode, prompt_text, turn_flags
 from adapters.claude_sdk.opening import SERVER, opening
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.claude_sdk.parser import ClaudeSdkParser
-from adapters.claude_sdk.versions import VERSIONS
 from adapters.command import SPOOL, Command
 from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentNotFound
@@ -22,6 +21,8 @@ from adapters.protocol.request import TurnRequest
 from adapters.toolkit.tool_functions import Toolbox
 from adapters.turn_state import Parser
 
+# The versions of its recordings; the matrix of `make test-agents` has no live turns.
+_VERSIONS = replace(VERSIONS, proved=("2.1.197", "2.1.330"))
 _MCP_FILE = "mcp.json"
 _LIVE = {
     "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
@@ -34,7 +35,7 @@ class ClaudeSdk(ClaudeCode):
 
     name = "claude-sdk"
     _options_type = ClaudeSdkOptions
-    capabilities = replace(ClaudeCode.capabilities, live=True, versions=VERSIONS)
+    capabilities = replace(ClaudeCode.capabilities, live=True, versions=_VERSIONS)
 
     def __init__(self, config: AgentConfig = AgentConfig()) -> None:  # noqa: B008 - immutable
         """Raise InvalidRequest for invalid options."""
@@ -119,8 +120,3 @@ def _servers(options: ClaudeSdkOptions) -> dict[str, JsonValue]:
     if options.tools:
         servers[SERVER] = {"type": "sdk", "name": SERVER}
     return servers
-
-
-def create(config: AgentConfig) -> ClaudeSdk:
-    """Create the adapter from the operator's configuration. Raise InvalidRequest for invalid options."""
-    return ClaudeSdk(config)

@@ -11,26 +11,40 @@ from claude_agent_sdk import (
     AgentDefinition,
     ClaudeAgentOptions,
     ClaudeSDKClient,
+    ClaudeSDKError,
+    CLIConnectionError,
+    CLIJSONDecodeError,
+    CLINotFoundError,
     HookMatcher,
     PermissionResultAllow,
     PermissionResultDeny,
+    ProcessError,
     SdkMcpTool,
     ToolPermissionContext,
     create_sdk_mcp_server,
 )
 from pydantic import JsonValue
 
+from adapters import errors
 from adapters.claude_code.adapter import prompt_text
-from adapters.claude_sdk.faults import turn_error
 from adapters.claude_sdk.gates import HOOK_TIMEOUT, HOOKS, Answer, Gates
 from adapters.claude_sdk.opening import SERVER, Record, subagents, user_message
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.claude_sdk.transport import WireTransport
-from adapters.errors import InvalidRequest
+from adapters.errors import InvalidRequest, TurnError
 from adapters.live import Control, ControlRequest, Desk, Wire
 from adapters.protocol.request import TurnRequest
 from adapters.toolkit.tool_functions import ToolContext, ToolFunction
 
+# Exceptions of the SDK, most specific first. It does not run the agent's process here, but may still raise errors
+# about it.
+_FAULTS: tuple[tuple[type[Exception], type[TurnError]], ...] = (
+    (CLINotFoundError, errors.AgentNotFound),
+    (CLIConnectionError, errors.HostUnreachable),  # retried
+    (ProcessError, errors.AgentFailed),
+    (CLIJSONDecodeError, errors.AgentFailed),
+    (ClaudeSDKError, errors.AgentFailed),
+)
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto")
 
 
@@ -174,6 +188,21 @@ class ClaudeSdkConversation:
 
     def _context(self) -> ToolContext:
         return ToolContext(self._request.turn_id, self._request.deadline_at, self._desk.remaining_tokens())
+
+
+def turn_error(error: Exception, *, old: bool = False) -> TurnError:
+    """Return the error of the turn. `old`: in this version, a failing hook would not block a tool."""
+    if isinstance(error, TurnError):
+        return error
+    if old:
+        return errors.AgentFailed(
+            "this Claude Code is too old for the agent claude-sdk: a failing hook would not block a tool; "
+            "update it on the host"
+        )
+    for foreign, ours in _FAULTS:
+        if isinstance(error, foreign):
+            return ours(str(error)[:500])
+    return errors.AgentFailed(f"the Claude Agent SDK failed: {type(error).__name__}: {str(error)[:500]}")
 
 
 async def _say(client: ClaudeSDKClient, text: str) -> str:

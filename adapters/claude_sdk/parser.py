@@ -7,13 +7,13 @@ numbers.
 from __future__ import annotations
 
 from adapters import events as ev
-from adapters.claude_code.parser import ClaudeCodeParser, Events, Record
+from adapters.claude_code.parser import ClaudeCodeParser
 from adapters.toolkit.json_fields import string
+from adapters.toolkit.json_lines import HEARTBEATS, Events, Record
 
 _MOST_TEXT = 2000  # characters of one text in a tool's parameters or result
 _MOST_ITEMS = 50
 _DEEPEST = 6
-_HEARTBEATS: Events = (ev.HEARTBEAT,)
 
 
 class ClaudeSdkParser(ClaudeCodeParser):
@@ -29,7 +29,7 @@ class ClaudeSdkParser(ClaudeCodeParser):
         response = record["response"]
         if self._greeted:
             # Set model: Claude Code tests the name with a model request that it reports nowhere.
-            return (ev.AnswerLost(),) if set(response.get("response") or ()) == {"model"} else _HEARTBEATS
+            return (ev.AnswerLost(),) if set(response.get("response") or ()) == {"model"} else HEARTBEATS
         self._greeted = True
         if response.get("subtype") == "error":
             return (ev.AgentStatus("error", str(response.get("error") or "")[:_MOST_TEXT]),)
@@ -39,7 +39,7 @@ class ClaudeSdkParser(ClaudeCodeParser):
 def _control_request(record: Record, _: float | None) -> Events:
     request = record["request"]
     if request.get("subtype") != "hook_callback":
-        return _HEARTBEATS
+        return HEARTBEATS
     happened = request["input"]
     event = happened.get("hook_event_name")
     if event == "PostToolUse":
@@ -53,7 +53,7 @@ def _control_request(record: Record, _: float | None) -> Events:
         )
     if event == "Stop":
         return (ev.Notification("stop", str(happened.get("stopReason") or "end_turn")),)
-    return _HEARTBEATS
+    return HEARTBEATS
 
 
 def _cut(value: object, depth: int = 0) -> object:

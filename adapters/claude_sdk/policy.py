@@ -43,11 +43,8 @@ class Rule:
 
     def allows(self, tool: str, arguments: Mapping[str, JsonValue]) -> bool:
         """Return True if the rule matches the whole call."""
-        if not self._names(tool):
-            return False
-        if self.pattern is None:
-            return True
-        return all(self._covers(key, value) for key, value in _compared(arguments))
+        covered = (self._covers(key, value) for key, value in _compared(arguments))
+        return self._names(tool) and (self.pattern is None or all(covered))
 
     def _covers(self, key: str, value: str) -> bool:
         if key == "command" and _SHELL.search(value):
@@ -56,11 +53,8 @@ class Rule:
 
     def denies(self, tool: str, arguments: Mapping[str, JsonValue]) -> bool:
         """Return True if the rule matches the call or any command in it."""
-        if not self._names(tool):
-            return False
-        if self.pattern is None:
-            return True
-        return any(self._meets(key, value) for key, value in _compared(arguments))
+        met = (self._meets(key, value) for key, value in _compared(arguments))
+        return self._names(tool) and (self.pattern is None or any(met))
 
     def _meets(self, key: str, value: str) -> bool:
         if key == "command":

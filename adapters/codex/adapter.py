@@ -10,15 +10,15 @@ from adapters.codex.judge import judge
 from adapters.codex.options import CodexOptions, arguments, refuse_limits
 from adapters.codex.parser import CodexParser
 from adapters.codex.rollout import read_usage, session_files
-from adapters.codex.tools import TOOLS
-from adapters.codex.versions import VERSIONS
 from adapters.command import SPOOL, Command, Signal
 from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.protocol.request import TurnRequest
 from adapters.toolkit.error_mapping import health_by_version
 from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
+from adapters.versions import MATRIX, Versions
 
+_VERSIONS = Versions(("0.128.0", "0.140.0", "0.150.1", "0.169.0"), covers=MATRIX)
 # Codex reads OPENAI_API_KEY only where config.toml names it as the `env_key` of a provider.
 _LOGIN = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
 _SCHEMA = "output-schema.json"
@@ -38,12 +38,14 @@ class Codex:
         names_sessions=True,
         plans=True,
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
-        versions=VERSIONS,
+        versions=_VERSIONS,
         api_credentials=frozenset({"CODEX_API_KEY"}),
     )
-    tools = TOOLS
+    # By the type of their items in its stream (0.169.0). Tools of MCP servers can have any name.
+    tools = frozenset({"collab_tool_call", "command_execution", "file_change", "web_search"})
 
     def __init__(self, config: AgentConfig) -> None:
+        """Raise InvalidRequest for invalid options."""
         self.command = config.command or "codex"
         self.defaults = CodexOptions.parse(config.options)
         self.prices = config.prices
@@ -107,11 +109,6 @@ class Codex:
 
     def _options(self, request: TurnRequest) -> CodexOptions:
         return self.defaults.overridden(request.options)
-
-
-def create(config: AgentConfig) -> Codex:
-    """Create the adapter from the operator's configuration. Raise InvalidRequest for invalid options."""
-    return Codex(config)
 
 
 def _arguments(request: TurnRequest, options: CodexOptions, session: Session) -> list[str]:

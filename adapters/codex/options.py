@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from adapters.errors import InvalidRequest
-from adapters.toolkit.options import MAX_ARGUMENT_BYTES, AgentOptions
+from adapters.toolkit.options import MAX_ARGUMENT_BYTES, AgentOptions, printable
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 # Every user of a host can read arguments. Names of variables that contain secrets are allowed.
@@ -34,12 +34,6 @@ _FIXED = {
     "features.memories": _MEMORIES,
     "features.memory_tool": _MEMORIES,  # its older name
 }
-
-
-def _printable(text: str) -> str:
-    if any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise ValueError("contains a control character; remove it")
-    return text
 
 
 def _vetted(config: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -78,7 +72,7 @@ class CodexOptions(AgentOptions):
         "Codex cannot ask for more, so anything else fails. Use `danger-full-access` on hosts where Codex's "
         "sandbox cannot work (some containers) or is redundant.",
     )
-    model: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)] | None = Field(
+    model: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)] | None = Field(
         default=None, description="Model name, as for `codex -m`."
     )
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"] | None = Field(

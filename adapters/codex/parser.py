@@ -1,8 +1,8 @@
 """Parser of Codex's `exec --json` output: lines in, events out.
 
 One line is one JSON object. Known types become events, unknown ones are signs of life, and a line that is not a
-JSON object or lacks a field of its type is `Malformed`. To read a new type: add a method, and its type to
-`_readers` or the type of its item to `_items`.
+JSON object or lacks a field of its type is `Malformed`. To read a new type: add a method, and its type or
+the type of its item to the tables in `__init__`.
 
 The stream names no model and counts tokens over a thread's whole life: `rollout` reads the usage of a turn.
 """
@@ -20,11 +20,10 @@ from adapters.codex.faults import broke_off, status_of
 from adapters.codex.tokens import UNKNOWN_MODEL, read_tokens
 from adapters.protocol import nesting
 from adapters.toolkit.json_fields import optional_string, string
-from adapters.toolkit.json_lines import MAX_MALFORMED, decode, malformed
+from adapters.toolkit.json_lines import HEARTBEATS, MAX_MALFORMED, Events, LineParser, Record, elapsed_ms
 from adapters.toolkit.truncate import beginning, shorten, strip_ansi, summary, texts_of
 from adapters.usage import ModelUsage
 
-_HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")  # becomes part of a file name and of an argument
 _RETRY = re.compile(r"Reconnecting\.\.\. (?:(\d{1,9})/(\d{1,9})|waiting for network) ?(.*)", re.DOTALL)
 _FAILED = ("failed", "declined")
@@ -32,24 +31,23 @@ _FAILED = ("failed", "declined")
 # models about earlier sessions without recording the usage.
 _REMEMBERS = "[features].memory_tool"
 
-Record = dict[str, Any]  # a decoded line; every access below is checked or caught
-Events = tuple[ev.Event, ...]
 
-
-class CodexParser:
+class CodexParser(LineParser):
     """Parser of one attempt's output."""
 
     def __init__(self) -> None:
+        super().__init__(
+            {
+                "thread.started": _thread_started,
+                "item.started": self._item_started,
+                "item.completed": self._item_completed,
+                "turn.completed": self._completed,
+                "turn.failed": self._failed,
+                "error": _error,
+            }
+        )
         self._text = ""  # the model's latest text
         self._tools: dict[str, float | None] = {}  # start times of calls in flight
-        self._readers: dict[object, Callable[[Record, float | None], Events]] = {
-            "thread.started": _thread_started,
-            "item.started": self._item_started,
-            "item.completed": self._item_completed,
-            "turn.completed": self._completed,
-            "turn.failed": self._failed,
-            "error": _error,
-        }
         self._items: dict[object, Callable[[Record], ev.Event]] = {
             "agent_message": self._message,
             "reasoning": lambda item: ev.Thinking(string(item["text"])),
@@ -57,19 +55,10 @@ class CodexParser:
             "todo_list": _todo_list,
         }
 
-    def feed(self, line: bytes, at: float | None) -> Events:
-        """Return the events of one line; never raises."""
-        try:
-            record = decode(line)
-            reader = self._readers.get(record.get("type"))
-            return reader(record, at) if reader is not None else _HEARTBEATS
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return (malformed(line),) if line.strip() else _HEARTBEATS
-
     def _item_started(self, record: Record, at: float | None) -> Events:
         item = record["item"]
         tool = _TOOLS.get(item["type"])
-        return (self._start(item, tool, at),) if tool is not None else _HEARTBEATS
+        return (self._start(item, tool, at),) if tool is not None else HEARTBEATS
 
     def _item_completed(self, record: Record, at: float | None) -> Events:
         item = record["item"]
@@ -79,7 +68,7 @@ class CodexParser:
             return (ev.AnswerLost(), told) if kind == "error" and _REMEMBERS in item["message"] else (told,)
         tool = _TOOLS.get(kind)
         if tool is None:
-            return _HEARTBEATS
+            return HEARTBEATS
         call = string(item["id"])
         begun = () if call in self._tools else (self._start(item, tool, at),)
         return (*begun, self._finish(item, at))
@@ -93,11 +82,8 @@ class CodexParser:
     def _finish(self, item: Record, at: float | None) -> ev.Event:
         call = string(item["id"])
         error = _tool_error(item)
-        finished = ev.ToolFinished(call, _tool_name(item), error=error, output="" if error else _output(item))
-        since = self._tools.pop(call, None)
-        if at is not None and since is not None:
-            finished.duration_ms = round((at - since) * 1000)
-        return finished
+        name, output = _tool_name(item), "" if error else _output(item)
+        return ev.ToolFinished(call, name, elapsed_ms(self._tools.pop(call, None), at), error, output)
 
     def _message(self, item: Record) -> ev.Event:
         self._text = string(item["text"])

@@ -26,7 +26,7 @@ from adapters.prices import PriceTable
 from adapters.toolkit.json_fields import string
 from adapters.toolkit.json_lines import decode
 from adapters.turn_state import TurnState
-from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
+from adapters.usage import ModelUsage, Tokens, Usage, UsageSource, sum_by_model
 
 _THREAD = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # Only lines with one of these are decoded: a rollout may have megabytes.
@@ -65,13 +65,11 @@ def read_usage(lines: Iterable[bytes], state: TurnState, prices: PriceTable) -> 
     """Return the sum of all answers to the turn and its subagents; incomplete if one may have been in progress."""
     rollouts = _Rollouts(state.session_id or "", retried=state.answer_lost)
     rollouts.read(lines)
-    by_model: dict[str, ModelUsage] = {}
-    for model, tokens in rollouts.billed():
-        used = ModelUsage(tokens, prices.request_cost_usd(model, tokens))
-        by_model[model] = by_model[model] + used if model in by_model else used
+    priced = ((model, ModelUsage(used, prices.request_cost_usd(model, used))) for model, used in rollouts.billed())
     ended = _all_billed(rollouts, state) if rollouts.main in rollouts.recorded else _all_counted(rollouts, state)
     told = rollouts.kinds_told and not rollouts.subagent_lost and rollouts.subagents <= rollouts.threads
-    return Usage(by_model, UsageSource.SESSION_FILES, complete=ended and told and not state.answer_lost)
+    whole = ended and told and not state.answer_lost
+    return Usage(sum_by_model(priced), UsageSource.SESSION_FILES, complete=whole)
 
 
 def _all_billed(rollouts: _Rollouts, state: TurnState) -> bool:

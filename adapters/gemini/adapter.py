@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from adapters.command import Command, Signal
-from adapters.contract import Adapter, AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import InvalidRequest
 from adapters.gemini.judge import judge, told_usage
 from adapters.gemini.options import GeminiOptions, flags
 from adapters.gemini.parser import GeminiParser
-from adapters.gemini.prompt import MAX_BYTES, encoded
 from adapters.gemini.session_files import read_usage, session_files
 from adapters.gemini.tools import TOOLS
-from adapters.gemini.versions import VERSIONS
 from adapters.protocol.request import TurnRequest
 from adapters.toolkit.error_mapping import health_by_version
 from adapters.turn_state import Parser, TurnState
 from adapters.usage import Tokens, Usage
+from adapters.versions import MATRIX, Unsupported, Versions
 
+# Versions without a failing cell in the table of docs/adapters.md (`make test-agents`).
+_VERSIONS = Versions(
+    ("0.41.0", "0.45.2", "0.52.0", "0.61.0"),
+    covers=tuple(row for row in MATRIX if row != "structured output"),
+    # According to its --help, 0.39.0, 0.40.1 and older lack it, 0.41.0 has it.
+    unsupported=(Unsupported("it has no --session-id, so every turn fails", mended="0.41.0"),),
+)
 _LOGIN = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")
 # These switches select another login; only then does it get the worker's cloud credentials.
 _PROVIDERS: dict[str, tuple[str, ...]] = {
@@ -31,6 +38,10 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
     "GOOGLE_GENAI_USE_GCA": ("GOOGLE_CLOUD_ACCESS_TOKEN", "GOOGLE_CLOUD_PROJECT"),
     "GEMINI_CLI_USE_COMPUTE_ADC": ("GOOGLE_CLOUD_PROJECT",),
 }
+_MAX_BYTES = 8 * 1024 * 1024  # it truncates its standard input there (0.61.0)
+# A reference to a file, a resource or a subagent: an @ without a backslash, followed by a path. If there is no
+# such file, it searches the workspace for one with a similar name.
+_REFERENCE = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.[^ \t\n\r])")
 _ENVIRONMENT = {
     "GEMINI_CLI_TRUST_WORKSPACE": "true",  # headless, it refuses to start in an untrusted workspace
     "GEMINI_CLI_NO_RELAUNCH": "true",  # otherwise a parent process swallows our signals
@@ -48,13 +59,14 @@ class Gemini:
         live_output_tokens=False,
         plans=True,
         billing=frozenset(Billing),
-        versions=VERSIONS,
+        versions=_VERSIONS,
         api_credentials=frozenset({"GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"}),
         max_context_tokens=1_048_576,
     )
     tools = TOOLS
 
     def __init__(self, config: AgentConfig) -> None:
+        """Raise InvalidRequest for invalid options."""
         self.command = config.command or "gemini"
         self.defaults = GeminiOptions.parse(config.options)
         self._prices = config.prices
@@ -73,9 +85,9 @@ class Gemini:
         if request.output_schema is not None:
             raise InvalidRequest("the Gemini CLI does not support structured output", field="output_schema")
         size = len(_prompt(request, options))
-        if size > MAX_BYTES:
+        if size > _MAX_BYTES:
             raise InvalidRequest(
-                f"is {size:,} bytes long; the Gemini CLI reads {MAX_BYTES:,}; put it in a file", field="prompt"
+                f"is {size:,} bytes long; the Gemini CLI reads {_MAX_BYTES:,}; put it in a file", field="prompt"
             )
 
     def build(self, request: TurnRequest, session: Session) -> Command:
@@ -126,10 +138,14 @@ class Gemini:
         return self.defaults.overridden(request.options)
 
 
-def create(config: AgentConfig) -> Adapter:
-    """Create the adapter from the operator's configuration. Raise InvalidRequest for invalid options."""
-    return Gemini(config)
-
-
 def _prompt(request: TurnRequest, options: GeminiOptions) -> bytes:
     return encoded(request.prompt, slash_command=options.slash_command, file_references=options.file_references)
+
+
+def encoded(prompt: str, *, slash_command: bool, file_references: bool) -> bytes:
+    """Return the prompt for standard input, escaped so that the Gemini CLI treats it as plain text."""
+    if not file_references:
+        prompt = _REFERENCE.sub(r"\\@", prompt)
+    if prompt.startswith("/") and not slash_command:
+        prompt = "\n" + prompt
+    return prompt.encode()

@@ -10,13 +10,13 @@ To recognize another failure: use `_PHRASES` for texts of the result or stderr, 
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
 from adapters import errors
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.events import Report
-from adapters.gemini.refusal import Refusal, last_refusal
 from adapters.gemini.report import ERROR, SUCCESS
 from adapters.prices import PriceTable
 from adapters.toolkit.error_mapping import (
@@ -61,9 +61,24 @@ _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
     ("already exists", errors.SessionInUse, Retry.BACKOFF),
 )
 _API_ERROR = "[API Error:"
+# On stderr. Measured: 0.45.2 and 0.52.0 report an unknown error and exit with 1 if the API limits the rate, is
+# overloaded or does not have the model; 0.41.0 and 0.61.0 name the failure, but not always its status. All four
+# write the error and its status to stderr.
+_REFUSAL = "Error when talking to Gemini API"
+_ERROR = re.compile(r"\b[A-Za-z]*Error: (.+)")
+_STATUS = re.compile(r"^\s*(?:cause: \{ )?(?:code|status): ([45]\d\d)\b", re.MULTILINE)
+_LONGEST = 300  # characters of a refusal's message
 _LOOP = "Loop detected"  # it broke off an answer and left it out of its report
 # Irrelevant lines on stderr.
 _NOISE = ("YOLO mode", "Warning:", "Ripgrep is not", "[STARTUP]", "Loaded cached credentials")
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """The API's answer to the last request."""
+
+    message: str  # blank: unreadable
+    status: int | None  # HTTP
 
 
 def judge(state: TurnState, end: Exit, prices: PriceTable) -> Judgement:
@@ -88,7 +103,7 @@ def told_usage(state: TurnState, end: Exit, prices: PriceTable) -> Usage:
         model for model, used in by_model.items() if used.cost_usd != prices.request_cost_usd(model, used.tokens)
     }
     by_model |= {model: replace(by_model[model], cost_usd=None) for model in unclear}
-    refused = _status(report, end) is not None  # an HTTP error status means no answer
+    refused = _status_of(report, end) is not None  # an HTTP error status means no answer
     broke_off = isinstance(_error(state, end), errors.ApiUnreachable) and not refused
     known = not report.unread and report.subtype in (SUCCESS, ERROR)
     whole = known and not broke_off and not any(_LOOP in text for text in report.errors)
@@ -122,21 +137,24 @@ def _reported(report: Report, end: Exit) -> TurnError:
     for phrase, kind in _PHRASES:
         if phrase in text:
             return kind(text)
-    status = _status(report, end)
+    status = _status_of(report, end)
     if status is None:
         return errors.AgentFailed(text)
     return kind_of_status(status)(text)
 
 
-def _status(report: Report, end: Exit) -> int | None:
+def _status_of(report: Report, end: Exit) -> int | None:
     """Return the HTTP status of the API's refusal, from any source."""
     return report.api_status or _STATUS_OF_EXIT.get(end.code or 0) or _refusal(report, end).status
 
 
-def _refusal(report: Report, end: Exit) -> Refusal:
-    """Return the API's refusal from stderr, if the report names the API as the cause."""
+def _refusal(report: Report, end: Exit) -> _Refusal:
+    """Return the API's last refusal, as far as stderr has it, if the report names the API as the cause."""
     of_api = any(_API_ERROR in text for text in report.errors)
-    return last_refusal(end.stderr if of_api else "")
+    _, _, said = (end.stderr if of_api else "").rpartition(_REFUSAL)
+    first, _, rest = said.partition("\n")
+    message, status = _ERROR.search(first), _STATUS.search(rest)
+    return _Refusal(message[1][:_LONGEST] if message else "", int(status[1]) if status else None)
 
 
 # -- the agent exited without a report

@@ -3,62 +3,51 @@
 One line is one JSON object. Known types become events; a line that is not a JSON object or lacks a field of its
 type is `Malformed`. A line of an unknown type may be the answer in another version's form and counts as its
 beginning: an attempt that may have been answered is not repeated. An answer arrives in pieces and becomes one
-event when something else follows. To read a new type: add a method, and its type to `_readers`.
+event when something else follows. To read a new type: add a method, and its type to the table in `__init__`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from adapters import events as ev
 from adapters.gemini.report import SUCCESS, read_report
 from adapters.toolkit.json_fields import string
-from adapters.toolkit.json_lines import decode, malformed
+from adapters.toolkit.json_lines import HEARTBEATS, Events, LineParser, Record, elapsed_ms
 from adapters.toolkit.truncate import MAX_SUMMARY, beginning, shorten, strip_ansi, summary_of_call, texts_of
 
-_HEARTBEATS: tuple[ev.Event, ...] = (ev.HEARTBEAT,)
 _SUMMARY_KEYS = ("command", "file_path", "absolute_path", "path", "dir_path", "pattern", "query", "prompt", "url",
                  "agent_name", "title", "description")  # fmt: skip
 
-Record = dict[str, Any]  # a decoded line; every access below is checked or caught
-Events = tuple[ev.Event, ...]
 
-
-class GeminiParser:
+class GeminiParser(LineParser):
     """Parser of one attempt's output."""
 
     def __init__(self) -> None:
+        super().__init__(
+            {
+                "init": self._init,
+                "tool_use": self._tool_use,
+                "tool_result": self._tool_result,
+                "error": self._error,
+                "result": self._result,
+            }
+        )
         self._answer: list[str] = []  # pieces of the current answer
         self._answering = False  # the model has written text since the last tool call
         self._stopped = ""  # why it gave up, unless it continues after all
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
-        self._readers: dict[object, Callable[[Record, float | None], Events]] = {
-            "init": self._init,
-            "tool_use": self._tool_use,
-            "tool_result": self._tool_result,
-            "error": self._error,
-            "result": self._result,
-        }
 
-    def feed(self, line: bytes, at: float | None) -> Events:
-        """Return the events of one line; never raises."""
-        try:
-            record = decode(line)
-            kind = record.get("type")
-            if kind == "message":
-                return self._message(record)
-            reader = self._readers.get(kind)
-            if reader is None:
-                return self._begun()
-            happened = reader(record, at)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return (malformed(line),) if line.strip() else _HEARTBEATS
+    def _read(self, record: Record, at: float | None) -> Events:
+        kind = record.get("type")
+        if kind == "message":
+            return self._message(record)
+        if kind not in self._readers:
+            return self._begun()
+        happened = super()._read(record, at)
         return (*self._answered(), *happened)
 
     def _message(self, record: Record) -> Events:
         if record["role"] == "user":
-            return _HEARTBEATS
+            return HEARTBEATS
         if record["role"] == "assistant":
             self._answer.append(string(record["content"]))
             self._stopped = ""
@@ -67,7 +56,7 @@ class GeminiParser:
     def _begun(self) -> Events:
         """Report once that an answer has begun, or may have."""
         if self._answering:
-            return _HEARTBEATS
+            return HEARTBEATS
         self._answering = True
         return (ev.AnswerBegun(),)
 
@@ -93,9 +82,8 @@ class GeminiParser:
         if record["status"] != "success":
             error = shorten(strip_ansi(_tool_error(record)))
         tool, started_at = self._tools.pop(call, ("", None))
-        duration = round((at - started_at) * 1000) if at is not None and started_at is not None else None
         output = "" if error else beginning(texts_of(record.get("output")))
-        return (ev.ToolFinished(call, tool, duration, error, output),)
+        return (ev.ToolFinished(call, tool, elapsed_ms(started_at, at), error, output),)
 
     def _error(self, record: Record, _: float | None) -> Events:
         severity, message = string(record["severity"]), string(record["message"])

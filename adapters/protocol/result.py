@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from enum import StrEnum
 from typing import Self
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from adapters.errors import TurnError
 from adapters.protocol.plan import Plan
-from adapters.usage import Usage, UsageSource
+from adapters.usage import Tokens, Usage, UsageSource
 
 
 class Status(StrEnum):
@@ -44,6 +45,11 @@ class TokenCounts(BaseModel):
     output_tokens: int = 0
     cache_read_input_tokens: int = 0
     cache_creation_input_tokens: int = 0
+
+    @property
+    def tokens(self) -> Tokens:
+        """The same, to calculate with."""
+        return Tokens(**{field.name: getattr(self, field.name) for field in fields(Tokens)})
 
 
 class ModelBill(TokenCounts):
@@ -112,14 +118,7 @@ class TurnResult(BaseModel):
         words: list[str] = [self.status]
         if self.error:
             words.append(self.error.kind)
-        counts = self.usage
-        total = (
-            counts.input_tokens
-            + counts.output_tokens
-            + counts.cache_read_input_tokens
-            + counts.cache_creation_input_tokens
-        )
-        words.append(f"{total} tokens")
+        words.append(f"{self.usage.tokens.total} tokens")
         words.append("unpriced" if self.cost_usd is None else f"${self.cost_usd:.4f}")
         return f"<{' '.join(words)}>"
 
@@ -128,20 +127,7 @@ class TurnResult(BaseModel):
 
 def totals(usage: Usage) -> UsageTotals:
     """Return usage in the form of a result."""
-    sums = usage.tokens
-    return UsageTotals(
-        input_tokens=sums.input_tokens,
-        output_tokens=sums.output_tokens,
-        cache_read_input_tokens=sums.cache_read_input_tokens,
-        cache_creation_input_tokens=sums.cache_creation_input_tokens,
-        by_model={
-            model: ModelBill(
-                input_tokens=used.tokens.input_tokens,
-                output_tokens=used.tokens.output_tokens,
-                cache_read_input_tokens=used.tokens.cache_read_input_tokens,
-                cache_creation_input_tokens=used.tokens.cache_creation_input_tokens,
-                cost_usd=used.cost_usd,
-            )
-            for model, used in usage.by_model.items()
-        },
-    )
+    bills = {
+        model: ModelBill(**asdict(used.tokens), cost_usd=used.cost_usd) for model, used in usage.by_model.items()
+    }
+    return UsageTotals(**asdict(usage.tokens), by_model=bills)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from adapters.errors import TurnError
-from adapters.protocol.result import ErrorInfo, TokenCounts, TurnResult, UsageTotals, totals
-from adapters.usage import ModelUsage, Tokens, Usage, UsageSource, combine
+from adapters.protocol.result import ErrorInfo, TurnResult, UsageTotals, totals
+from adapters.usage import ModelUsage, Usage, UsageSource, combine
 
 
 class SessionStatus(StrEnum):
@@ -57,13 +56,8 @@ class Spent(BaseModel):
 
     def and_of(self, turn: TurnResult) -> Spent:
         """Return it with another turn's usage added."""
-        usage = combine(
-            (
-                _usage(self.usage, self.usage_source, self.usage_complete),
-                _usage(turn.usage, turn.usage_source, turn.usage_complete),
-            )
-        )
         theirs = _usage(turn.usage, turn.usage_source, turn.usage_complete)
+        usage = combine((_usage(self.usage, self.usage_source, self.usage_complete), theirs))
         return Spent(
             usage=totals(usage),
             usage_source=usage.source,
@@ -111,9 +105,5 @@ class SessionResult(BaseModel):
 
 
 def _usage(counts: UsageTotals, source: UsageSource, complete: bool) -> Usage:
-    by_model = {model: ModelUsage(_tokens(bill), bill.cost_usd) for model, bill in counts.by_model.items()}
+    by_model = {model: ModelUsage(bill.tokens, bill.cost_usd) for model, bill in counts.by_model.items()}
     return Usage(by_model, source, complete)
-
-
-def _tokens(bill: TokenCounts) -> Tokens:
-    return Tokens(**{field.name: getattr(bill, field.name) for field in fields(Tokens)})

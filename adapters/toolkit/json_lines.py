@@ -1,16 +1,45 @@
-"""Decoding of an agent's output lines."""
+"""Decoding of an agent's output lines, and the parser that agents' own ones extend."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from adapters.events import Malformed
+from adapters.events import HEARTBEAT, Event, Malformed
 from adapters.protocol import nesting
 
 MAX_MALFORMED = 500  # characters
+HEARTBEATS: tuple[Event, ...] = (HEARTBEAT,)
+
+Record = dict[str, Any]  # a decoded line; every access by a reader is checked, or its error is caught here
+Events = tuple[Event, ...]
+Readers = dict[object, Callable[[Record, float | None], Events]]
+
+
+class LineParser:
+    """Parser of lines that are JSON objects, each with a type. An unknown type is a sign of life."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers  # by type
+
+    def feed(self, line: bytes, at: float | None) -> Events:
+        """Return the events of one line; never raises."""
+        try:
+            return self._read(decode(line), at)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return (malformed(line),) if line.strip() else HEARTBEATS
+
+    def _read(self, record: Record, at: float | None) -> Events:
+        reader = self._readers.get(record.get("type"))
+        return reader(record, at) if reader is not None else HEARTBEATS
+
+
+def elapsed_ms(since: float | None, until: float | None) -> int | None:
+    """Return the milliseconds between two monotonic times in seconds, if both were seen live."""
+    return None if since is None or until is None else round((until - since) * 1000)
 
 
 def decode(line: bytes) -> Any:

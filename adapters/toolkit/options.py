@@ -20,6 +20,13 @@ def _fits_argv(text: str) -> str:
     return text
 
 
+def printable(text: str) -> str:
+    """Return the text. Raise ValueError if it contains a control character."""
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ValueError("contains a control character; remove it")
+    return text
+
+
 Text = Annotated[str, Field(min_length=1), AfterValidator(_fits_argv)]  # text that becomes an argument
 
 

@@ -10,12 +10,11 @@ from ops.ledger.accounting.periods import Period
 from ops.ledger.dead_letters import DeadLetter, DeadLetterRow
 from ops.ledger.events import Batch
 from ops.ledger.ledger import DeadLetterStore, Ledger
-from ops.ledger.models import Attempt, AttemptEnd, Claim, State, Waiter
-from ops.ledger.queue.admission import Asked
+from ops.ledger.models import Asked, Attempt, AttemptEnd, Claim, State, Waiter
 from ops.ledger.queue.claims import Renewal
 from ops.ledger.queue.host_slots import HostBusy
 from ops.ledger.queue.known_hosts import Seen
-from ops.ledger.queue.session_runs import AskedSession, SessionRun
+from ops.ledger.queue.session_runs import SessionRun
 from ops.ledger.queue.settlement import Busy, Settled
 from ops.ledger.reports.backlog import Backlog
 from ops.ledger.reports.costs import CostKey, CostRow, Spent
@@ -29,7 +28,6 @@ from ops.ledger.workspaces import MadeWorkspace
 
 __all__ = [
     "Asked",
-    "AskedSession",
     "Attempt",
     "AttemptEnd",
     "Backlog",

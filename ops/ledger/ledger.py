@@ -13,32 +13,22 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from adapters.protocol.request import TurnRequest
-from adapters.protocol.result import TurnResult
-from adapters.protocol.session_request import SessionRequest
-from adapters.protocol.session_result import SessionResult
 from ops.ledger import dead_letters, events, retention, sessions, transcripts, workspaces
 from ops.ledger.accounting import booking, budgets, late_usage
-from ops.ledger.accounting.budgets import Budget, BudgetKey
-from ops.ledger.accounting.money import nano
 from ops.ledger.database import Database
 from ops.ledger.migrate import upgrade
-from ops.ledger.models import Claim, Waiter
 from ops.ledger.queue import (
     admission,
+    cancellation,
     claims,
     host_slots,
     known_hosts,
     parking,
-    reachability,
     scheduling,
     session_runs,
     settlement,
     waiters,
 )
-from ops.ledger.queue.admission import Asked
-from ops.ledger.queue.session_runs import AskedSession
-from ops.ledger.queue.settlement import Busy
 from ops.ledger.reports import backlog, costs, live, totals
 from ops.ledger.reports import turns as turn_reports
 from ops.ledger.repository import Repository, reads, writes
@@ -51,117 +41,31 @@ class Queue(Repository):
     """Turns, from a producer's request to their result."""
 
     submit_many = writes(admission.submit_many)
-    cancel = writes(settlement.cancel)
+    admit = writes(admission.admit)
+    refuse = writes(settlement.refuse)
+    cancel = writes(cancellation.cancel)
     settle_unclaimed = writes(settlement.settle_unclaimed)
     settled = reads(settlement.settled)
 
     take = writes(scheduling.take)
+    route = writes(claims.route)
     renew = writes(claims.renew)
     standing = reads(claims.standing)
     release = writes(claims.release)
     begin_attempt = writes(claims.begin_attempt)
-    reached = writes(reachability.reached)
+    reached = writes(parking.reached)
     wait = writes(parking.wait)
     settle = writes(settlement.settle)
-
-    def admit(
-        self,
-        request: TurnRequest,
-        task_id: str,
-        now: float,
-        due_at: float | None = None,
-        *,
-        expires_at: float | None = None,
-        revoked: bool = False,
-        follows: str = "",
-        message: str | None = None,
-    ) -> Asked:
-        """Queue a turn that a Celery task requests, and record the task as waiting for the result.
-
-        If the result already exists, it is returned: report it to the task. A new turn may be taken from `due_at`
-        on (None: at once) and does not begin after `expires_at`, unless other tasks want it later. A `revoked`
-        turn is cancelled unless it is running. `message` is the part of the task's message that is kept until the
-        task has the result; a message with a different `follows` is kept in addition. Killed after: the worker
-        that settles the turn reports to the task, or a later one finds the turn in `unanswered`.
-        """
-        waiter = Waiter(request.turn_id, task_id, follows, message)
-        with self.database.write() as connection:
-            asked = admission.admit(connection, request, waiter, now, due_at, expires_at)
-            if revoked:
-                settlement.cancel(connection, request.turn_id, now, running=False)
-            return asked
-
-    def refuse(
-        self,
-        turn_id: str,
-        agent: str,
-        result: TurnResult,
-        task_id: str,
-        now: float,
-        *,
-        follows: str = "",
-        message: str | None = None,
-    ) -> Asked | Busy:
-        """Settle a turn whose request is invalid and was never submitted. The first result stands.
-
-        The requesting task is recorded as waiting for it. Busy: a valid request with that turn_id is in progress;
-        its result answers this one, too.
-        """
-        with self.database.write() as connection:
-            return settlement.refuse(connection, agent, result, Waiter(turn_id, task_id, follows, message), now)
-
-    def route(self, claim: Claim, agent: str, seq: int, line: bytes) -> Claim:
-        """Assign an agent to a turn whose request names none, and store the event saying so, numbered `seq`.
-
-        Return the claim with that agent. Raises StaleClaim.
-        """
-        with self.database.write() as connection:
-            events.append(connection, claim, seq, [line])
-            return claims.route(connection, claim, agent)
 
 
 class SessionRuns(Repository):
     """Sessions of turns."""
 
     submit = writes(session_runs.submit)
-    cancel = writes(settlement.cancel_session)
+    admit = writes(session_runs.admit)
+    refuse = writes(session_runs.refuse)
+    cancel = writes(session_runs.cancel)
     find = reads(session_runs.find)
-
-    def admit(
-        self,
-        request: SessionRequest,
-        task_id: str,
-        now: float,
-        due_at: float | None = None,
-        *,
-        expires_at: float | None = None,
-        revoked: bool = False,
-        follows: str = "",
-        message: str | None = None,
-    ) -> AskedSession:
-        """Queue a session of turns that a Celery task requests, and record the task as waiting for the result.
-
-        If the result already exists, it is returned: report it to the task. Arguments are as in `Queue.admit`.
-        """
-        waiter = Waiter(request.run_id, task_id, follows, message)
-        with self.database.write() as connection:
-            asked = session_runs.admit(connection, request, waiter, now, due_at, expires_at)
-            if revoked:
-                settlement.cancel_session(connection, request.run_id, now, running=False)
-            return asked
-
-    def refuse(
-        self,
-        result: SessionResult,
-        task_id: str,
-        now: float,
-        *,
-        follows: str = "",
-        message: str | None = None,
-    ) -> AskedSession:
-        """Settle a session of turns whose request is invalid. An existing session of that id stands."""
-        with self.database.write() as connection:
-            return session_runs.refuse(connection, result, Waiter(result.run_id, task_id, follows, message), now)
 
 
 class Waiters(Repository):
@@ -221,16 +125,8 @@ class Budgets(Repository):
     """Spending limits of turns by label."""
 
     all_of = reads(budgets.all_of)
+    put = writes(budgets.put)
     remove = writes(budgets.remove)
-
-    def put(self, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
-        """Set what turns with a label may cost in a period. Return the budget with its current sums.
-
-        A new budget counts what the current period has cost so far, and reserves `reserve_usd` for each open
-        attempt. A changed one keeps its sums.
-        """
-        with self.database.write() as connection:
-            return budgets.put(connection, key, nano(limit_usd), nano(reserve_usd), now)
 
 
 class Transcripts(Repository):

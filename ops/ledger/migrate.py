@@ -1,4 +1,4 @@
-"""Schema of a ledger, and its upgrade to the one that this runturn needs.
+"""Creation of a ledger, and its upgrade to the schema that this runturn needs.
 
 To change the schema: change `schema.py`, add a numbered revision under `migrations/versions`, raise `SCHEMA`.
 """
@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from ops.errors import LedgerTooNew, LedgerUnavailable
 from ops.ledger.database import BUSY_S, Database
+from ops.ledger.schema import metadata
 
 SCHEMA = "0001"  # the newest revision under migrations/versions
 
@@ -25,7 +26,10 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def upgrade(database: Database) -> None:
-    """Upgrade the ledger to `SCHEMA`. Raises LedgerTooNew, LedgerUnavailable. Only one process does the work."""
+    """Create the ledger, or upgrade it to `SCHEMA`. Only one process does the work.
+
+    Raises LedgerTooNew, LedgerUnavailable.
+    """
     with _alone(database):
         with database.read() as connection:
             found = _version(connection)
@@ -94,4 +98,8 @@ def _migrate(database: Database, connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")  # does nothing if already there
+    if _version(connection) is None:
+        metadata.create_all(connection, checkfirst=False)  # never adopt another application's tables
+        command.stamp(config, "head")
+    else:
+        command.upgrade(config, "head")  # does nothing if already there

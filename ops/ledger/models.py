@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from adapters.protocol.request import TurnRequest
+from adapters.protocol.result import TurnResult
+from adapters.protocol.session_result import SessionResult
 from adapters.usage import Usage
 
 
@@ -68,6 +70,14 @@ class Waiter:
     message: str | None = None  # JSON, what Celery needs to execute it; None: not received yet
     since: float | None = None  # when its result became available; None: not yet
     sent: frozenset[str] = frozenset()  # following tasks that were sent, if not all could be
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A turn, or a session of turns, requested by a task."""
+
+    result: TurnResult | SessionResult | None  # if it already has one
+    again: bool  # the task had requested it before, or it was settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The tables. `migrations/` creates them; a test keeps the two in sync.
+"""The tables, from which new ledgers are created. `migrations/` upgrades old ones; a test keeps the two in sync.
 
 Money is integer nano US dollars, NULL where the price is unknown. Times are Unix seconds. JSON is stored as text:
 it is only ever read whole.

@@ -6,10 +6,9 @@ To add a metric: add it to `WorkerMetrics` (`worker.py`) and observe it where it
 takes few values: never a prompt, a path or an id.
 """
 
-from ops.metrics.dependencies import Dependencies
 from ops.metrics.fleet import LedgerCollector, exported
 from ops.metrics.labels import OTHER, Vocabulary
-from ops.metrics.registry import Registered, new_registry
+from ops.metrics.registry import Dependencies, Registered, new_registry
 from ops.metrics.worker import TURN_BUCKETS_S, SettledTurn, WorkerMetrics
 
 __all__ = [

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from adapters.errors import KINDS, InvalidRequest, Retry
 from ops.ledger import BudgetKey
-from ops.metrics.dependencies import Dependencies
 from ops.metrics.labels import Vocabulary
+from ops.metrics.registry import Dependencies
 
 # Seconds. A turn takes from a second to hours, a tool at most as long as Claude Code waits for it.
 TURN_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)

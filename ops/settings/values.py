@@ -8,17 +8,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from adapters.protocol.request import Name
+from adapters.toolkit.options import printable
 from adapters.versions import is_version
 
 
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
-
-
-def _printable(text: str) -> str:
-    if any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise ValueError("contains a control character")
-    return text
 
 
 def _is_absolute(path: str) -> str:
@@ -40,7 +35,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Milliseconds = Annotated[int, Field(ge=1)]
-Printable = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+Printable = Annotated[str, Field(min_length=1), AfterValidator(printable)]
 Version = Annotated[str, AfterValidator(_is_version)]
 LocalPath = Annotated[Path, AfterValidator(_absolute)]  # on this machine
 HostPath = Annotated[Printable, AfterValidator(_is_absolute)]  # on the host that agents run on

@@ -13,11 +13,20 @@ import asyncssh
 
 from remote.errors import HostAuthFailed, HostKeyChanged
 from remote.ssh import host_key_errors
-from remote.ssh.algorithms import host_key_algorithms
 from remote.ssh.known_hosts import Known, KnownHostsFile, hashed, known_name, line_for, look_up
 from remote.ssh.known_hosts_writer import append, locked
 
 logger = logging.getLogger(__name__)
+
+# The defaults of OpenSSH's client, in its order, without hardware keys (ssh_config(5), HostKeyAlgorithms).
+_PREFERRED = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+)
 
 
 class HostKeyPolicy(StrEnum):
@@ -120,7 +129,7 @@ class HostKeyCheck:
         return {
             "client_factory": lambda: _Client(self),
             "known_hosts": ([], authorities, revoked),  # so it asks us about every plain key except revoked ones
-            "server_host_key_algs": host_key_algorithms(self._known),
+            "server_host_key_algs": _algorithms(self._known),
             "host_key_alias": self._host,  # the name that certificates must be for
         }
 
@@ -181,3 +190,15 @@ class _Client(asyncssh.SSHClient):
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, asyncssh.HostKeyNotVerifiable):
             self._check.failed(exc)
+
+
+def _algorithms(known: Known) -> list[str]:
+    """Return all algorithms, in order of preference: certificates that may be valid, known keys, then the rest."""
+    kinds = {entry.key.get_algorithm() for entry in known.keys}
+    plain = sorted(_PREFERRED, key=lambda algorithm: _kind(algorithm) not in kinds)
+    certificates = [f"{algorithm}-cert-v01@openssh.com" for algorithm in _PREFERRED if known.authorities]
+    return certificates + plain
+
+
+def _kind(algorithm: str) -> str:
+    return "ssh-rsa" if algorithm.startswith("rsa-") else algorithm

@@ -15,7 +15,7 @@ import pytest
 
 from adapters.protocol.result import Status, TurnResult
 from ops.ledger import State
-from remote.follower import follow
+from remote.follower import Follower
 from tests.integration.turns.test_ends import FOR_EVER, hanging
 from tests.support.fleets.site import Killed, Site
 from tests.support.processes import of_turns
@@ -166,7 +166,7 @@ def test_command_that_no_shell_could_run_is_refused(
 def test_agent_whose_output_cannot_be_read_is_ended(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, max_line=100_000))
+    monkeypatch.setattr("workers.turn.attempt.Follower", partial(Follower, max_line=100_000))
     endless = tmp_path / "endless.jsonl"
     endless.write_text("y" * 200_000 + f"\n{FOR_EVER}\n")
     turn_id = site.queue(options={"recording": str(endless)}, max_attempts=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 
@@ -13,7 +14,6 @@ from adapters.registry import BUILT_IN, GROUP, Registry, discover
 from adapters.suggestions import meant
 from ops.errors import SettingsError
 from ops.settings import AgentTable, Settings
-from workers.agents.prices import price_table
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,23 @@ def report_failed(registry: Registry) -> None:
     """Log the agents that could not be loaded; turns of other agents are not affected."""
     for failed in registry.failed:
         log.warning("agent could not be loaded", agent=failed.name, source=failed.source, reason=failed.reason)
+
+
+def price_table(settings: Settings) -> PriceTable:
+    """Return the prices of the operator's file, or else those shipped with runturn. Raises SettingsError."""
+    if settings.prices_file is None:
+        return PriceTable.builtin(_today)
+    try:
+        return PriceTable.parse(settings.prices_file.read_text("utf-8"), _today)
+    except OSError as error:
+        text = f"{settings.prices_file} cannot be read: {error.strerror}"
+        raise SettingsError(text, field="prices_file", where="settings") from error
+    except ValueError as error:
+        raise SettingsError(f"{settings.prices_file}: {error}", field="prices_file", where="settings") from error
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
 
 
 def _installed() -> list[EntryPoint]:

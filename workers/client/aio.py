@@ -26,11 +26,10 @@ from workers.client.sync import Client
 from workers.client.waiting import ResultWaiter
 from workers.errors import ResultTimeout
 from workers.events.bus import Batch
-from workers.events.follow import following, is_last, stored
+from workers.events.follow import POLL_S, Reader, is_last
 from workers.events.subscriber import Subscriber
 from workers.live.messages import Said
 
-_POLL_S = 1.0  # how long the broker may be silent before we ask the ledger
 _MOST_WAITING = 1_000  # batches buffered for a slow reader of a turn; the ledger has any that are dropped
 _THREADS = 4
 
@@ -204,20 +203,18 @@ class AsyncClient:
                                 break
         return saying.answer()
 
-    async def _follow(self, live: _Live, turn_id: str, seen: int) -> AsyncGenerator[dict[str, Any], None]:
+    async def _follow(self, live: _Live, turn_id: str, after: int) -> AsyncGenerator[dict[str, Any], None]:
+        reader = Reader(self._ledger, turn_id, after)
         while True:
             settled = await self._ask(self._ledger.queue.settled, (turn_id,))
-            # read after that query, to include the last ones
-            for event in await self._ask(_stored, self._ledger, turn_id, seen):
-                seen = event["seq"]
+            for event in await self._ask(reader.stored):
                 yield event
             if settled:
                 return
-            while batches := await live.batches(_POLL_S):
-                for event in following(batches, seen):
-                    seen = event["seq"]
+            while batches := await live.batches(POLL_S):
+                for event in reader.live(batches):
                     yield event
-                if batches[-1].first_seq > seen + 1 or is_last(batches[-1]):
+                if reader.lags(batches):
                     break
 
     async def _send(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -230,10 +227,6 @@ class AsyncClient:
 
 async def _only(turn_id: str) -> AsyncGenerator[str, None]:
     yield turn_id
-
-
-def _stored(ledger: Ledger, turn_id: str, after: int) -> list[dict[str, Any]]:
-    return list(stored(ledger, turn_id, after))
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -21,7 +21,7 @@ from adapters.protocol.request import MAX_PROMPT_BYTES
 from ops.ledger import Ledger, State
 from workers.brokers.settings import connection_errors
 from workers.errors import BrokerUnavailable, ControlFailed, ControlRefused, ControlTimeout
-from workers.events.follow import stored
+from workers.events.follow import Reader
 from workers.events.model import AttemptEnded, ControlAnswered, PermissionAnswered, TurnSettled, own_fields
 from workers.live.messages import COMMAND, Reply, Said, encode
 
@@ -169,7 +169,7 @@ class TurnControl:
 
     def _past(self) -> Mapping[str, Any] | None:
         """Return the outcome recorded in the ledger, if any."""
-        found = (self._outcome_in(event) for event in stored(self._ledger, self._said.turn_id, 0))
+        found = (self._outcome_in(event) for event in Reader(self._ledger, self._said.turn_id, 0).stored())
         return next((outcome for outcome in found if outcome is not None), None)
 
     def _outcome_in(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -25,11 +25,10 @@ from workers.client.control import TIMEOUT_S, TurnControl, message
 from workers.client.publish import send
 from workers.errors import ResultTimeout
 from workers.events.bus import Subscription
-from workers.events.follow import follow, watch
+from workers.events.follow import POLL_S, follow, watch
 from workers.live.messages import Said
 from workers.results import refused
 
-_POLL_S = 1.0
 _TOGETHER = 100  # turns per transaction: others wait for it
 
 
@@ -75,7 +74,7 @@ class Client:
                 if left <= 0:
                     raise ResultTimeout(f"turn {turn_id} did not finish within {timeout_s} s; it is still running")
                 # Any event is a reason to check; the ledger decides, so a lost one costs a second.
-                list(subscription.batches(min(left, _POLL_S)))
+                subscription.batches(min(left, POLL_S))
         return stored
 
     def events(self, turn_id: str, after: int = 0) -> Generator[dict[str, Any], None, None]:

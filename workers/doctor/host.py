@@ -13,9 +13,8 @@ from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.settings import Settings
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from workers.agents.probe import look
+from workers.agents.probe import AgentReport, logins, look
 from workers.doctor import host_checks
-from workers.doctor.agent import checked
 from workers.doctor.check import LIMIT_S, Check, unanswered
 from workers.hosts.inventory import Hosts, TurnHost
 
@@ -68,7 +67,7 @@ class HostDoctor:
         yield "spools", partial(host_checks.spools, host, self.ledger)
 
     async def _agent(self, adapter: Adapter, needed: bool) -> Check:
-        return checked(await look(self.host, adapter, self.environ, self.settings), self.host, needed)
+        return _checked(await look(self.host, adapter, self.environ, self.settings), self.host, needed)
 
     async def _outcome(self, name: str, step: _Step) -> tuple[Check, bool]:
         """Return a step's check, and whether to continue with the next step."""
@@ -92,6 +91,27 @@ class HostDoctor:
         closing = asyncio.ensure_future(Hosts([self.host]).close())
         closing.add_done_callback(_forget)
         await asyncio.wait({closing}, timeout=_CLOSE_S)
+
+
+def _checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
+    """Return the report as a doctor's check. It fails only for an agent that is needed."""
+    name, health = f"agent {report.agent}", report.health
+    spared = "" if needed else "; only turns that ask for it need it"
+    if not health.healthy:
+        remedy = f"{health.problem}; if it is installed elsewhere, {_setting(host, report)}"
+        return Check(name, not needed, f"{report.program} is not usable{spared}", remedy)
+    words = report.verdict.words
+    if report.verdict.refused:
+        return Check(name, not needed, f"version {words}{spared}", report.version_remedy, warning=not needed)
+    found = f"version {health.version}" if health.version else "usable"
+    detail = "; ".join([found, *([words] if words else []), *logins(report)])
+    return Check(name, True, detail, warning=words is not None)
+
+
+def _setting(host: TurnHost, report: AgentReport) -> str:
+    if host.launcher != "local":
+        return f"set agents or path of {host.name} in ssh_hosts"
+    return f"set RUNTURN_AGENT__COMMAND, or command in the table {report.agent}"
 
 
 def _forget(task: asyncio.Future[Any]) -> None:

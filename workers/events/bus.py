@@ -10,13 +10,13 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import structlog
-from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu import Connection, Consumer, Exchange, Message, Producer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 
@@ -120,7 +120,10 @@ class _Sender:
 
 
 class Subscription:
-    """Receives one turn's batches from the moment it is entered; none while the broker is down."""
+    """Receives one turn's messages from the moment it is entered; none while the broker is down.
+
+    With `#` in place of a turn's id, it receives those of all turns. Belongs to one thread.
+    """
 
     def __init__(self, broker_url: str, turn_id: str) -> None:
         self._url = broker_url
@@ -133,7 +136,7 @@ class Subscription:
             durable=False,
         )
         self._connection: Connection | None = None  # None: not subscribed
-        self._received: list[Batch] = []
+        self._received: list[Message] = []
         broker = Connection(broker_url)
         self._faults = (OperationalError, OSError, *connection_errors(broker), *broker.channel_errors)
 
@@ -148,30 +151,36 @@ class Subscription:
         else:
             self._close()
 
-    def batches(self, timeout_s: float) -> Iterator[Batch]:
-        """Yield what arrives within `timeout_s`; stop after the first arrivals."""
+    def batches(self, timeout_s: float) -> list[Batch]:
+        """Return what arrives within `timeout_s`; stop after the first arrivals."""
+        try:
+            return [read_batch(message) for message in self.messages(timeout_s)]
+        except self._faults:
+            time.sleep(timeout_s)
+            return []
+
+    def messages(self, timeout_s: float) -> list[Message]:
+        """Return the same, undecoded. Raises the transport's errors; the next call reconnects."""
         try:
             connection = self._subscribed()
             with contextlib.suppress(TimeoutError):
                 connection.drain_events(timeout=timeout_s)
-        except self._faults:
-            self._close()  # the next call reconnects
-            time.sleep(timeout_s)
+        except Exception:
+            self._close()
+            raise
         received, self._received = self._received, []
-        yield from received
+        return received
 
     def _subscribed(self) -> Connection:
         if self._connection is None:
             connection = Connection(self._url, connect_timeout=5)
             try:
-                consumer = Consumer(
-                    connection.channel(), [self._queue], callbacks=[self._receive], accept=["json"], no_ack=True
-                )
+                consumer = Consumer(connection.channel(), [self._queue], on_message=self._receive, no_ack=True)
                 consumer.consume()
                 unlist(consumer, self._url)  # at once: one that is killed while listed stays on the list
                 with contextlib.suppress(TimeoutError):
                     connection.drain_events(timeout=_SUBSCRIBE_S)  # with Redis, this subscribes
-            except self._faults:
+            except Exception:
                 connection.close()
                 raise
             self._connection = connection
@@ -190,5 +199,10 @@ class Subscription:
         """
         self._connection = None
 
-    def _receive(self, body: dict[str, Any], _: object) -> None:
-        self._received.append(Batch(body["turn_id"], body["first_seq"], body["events"]))
+    def _receive(self, message: Message) -> None:
+        self._received.append(message)
+
+
+def read_batch(message: Message) -> Batch:
+    """Decode a message."""
+    return Batch(**orjson.loads(message.body))

@@ -11,15 +11,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-import orjson
 import structlog
-from kombu import Connection, Consumer, Message, Queue
-from kombu.utils.uuid import uuid
+from kombu import Message
 
-from workers.brokers.settings import events_exchange, unlist
-from workers.events.bus import Batch, routing_key
+from workers.events.bus import Batch, Subscription, read_batch, routing_key
 
-_ALL = routing_key("#")
 _DRAIN_S = 1.0  # how often to check whether to stop
 _RETRY_S = 1.0
 
@@ -37,9 +33,6 @@ class Subscriber:
 
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
-        self._queue = Queue(
-            uuid(), events_exchange(broker_url), _ALL, exclusive=True, auto_delete=True, durable=False
-        )
         self._listeners: defaultdict[str, list[Take]] = defaultdict(list)  # by routing key
         self._mutex = threading.Lock()
         self._stopping = threading.Event()
@@ -77,19 +70,15 @@ class Subscriber:
                 self._stopping.wait(_RETRY_S)
 
     def _receive(self) -> None:
-        with Connection(self._url, connect_timeout=5) as connection:
-            consumer = Consumer(connection.channel(), [self._queue], on_message=self._hand_out, no_ack=True)
-            consumer.consume()
-            unlist(consumer, self._url)
+        with Subscription(self._url, "#") as subscription:
             while not self._stopping.is_set():
-                with contextlib.suppress(TimeoutError):
-                    connection.drain_events(timeout=_DRAIN_S)
+                for message in subscription.messages(_DRAIN_S):
+                    self._hand_out(message)
 
     def _hand_out(self, message: Message) -> None:
         with self._mutex:
             takers = tuple(self._listeners.get(message.delivery_info["routing_key"], ()))
         if takers:
-            body = orjson.loads(message.body)
-            batch = Batch(body["turn_id"], body["first_seq"], body["events"])
+            batch = read_batch(message)
             for take in takers:
                 take(batch)

@@ -14,31 +14,39 @@ from remote.errors import HostAuthFailed, HostError, HostKeyChanged, LineTooLong
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
-_REFUSALS: dict[str, type[TurnError]] = {
-    "workspace_missing": errors.InvalidWorkspace,
-    "workspace_not_directory": errors.InvalidWorkspace,
-    "workspace_not_enterable": errors.InvalidWorkspace,
-    "workspace_not_allowed": errors.InvalidWorkspace,
-    "git_missing": errors.InvalidWorkspace,
-    "repository_missing": errors.InvalidWorkspace,
-    "ref_missing": errors.InvalidWorkspace,
-    "workspace_full": errors.SpoolUnwritable,
-    "workspace_unwritable": errors.SpoolUnwritable,
-    "agent_not_found": errors.AgentNotFound,
-    "agent_not_executable": errors.AgentNotFound,
-    "tool_missing": errors.AgentNotFound,
-    "spool_full": errors.SpoolUnwritable,
-    "spool_unwritable": errors.SpoolUnwritable,
-}
 _PROGRAM = (
     "command in the agent's own table, RUNTURN_AGENT__COMMAND if it is the default agent, or agents of the host"
 )
+# By code: the turn's error, and what to do, unless the message says so.
+_REFUSALS: dict[str, tuple[type[TurnError], str]] = {
+    "workspace_missing": (errors.InvalidWorkspace, "create it, or correct the field workspace"),
+    "workspace_not_directory": (errors.InvalidWorkspace, "the field workspace must name a directory"),
+    "workspace_not_enterable": (errors.InvalidWorkspace, ""),
+    "workspace_not_allowed": (errors.InvalidWorkspace, "choose one below the host's workspace_roots"),
+    "git_missing": (errors.InvalidWorkspace, "install it there, or bring files without a patch"),
+    "repository_missing": (errors.InvalidWorkspace, "create it, or correct the field worktree.repository"),
+    "ref_missing": (errors.InvalidWorkspace, "correct the field worktree.ref"),
+    "workspace_full": (errors.SpoolUnwritable, "free some space there"),
+    "workspace_unwritable": (
+        errors.SpoolUnwritable,
+        "make it writable, or set another: RUNTURN_STATE_DIR, workspaces_dir of the host",
+    ),
+    "agent_not_found": (errors.AgentNotFound, f"install it there, or set its path: {_PROGRAM}"),
+    "agent_not_executable": (errors.AgentNotFound, f"make it executable, or set another path: {_PROGRAM}"),
+    "tool_missing": (errors.AgentNotFound, ""),
+    "spool_full": (errors.SpoolUnwritable, "free some space there"),
+    "spool_unwritable": (
+        errors.SpoolUnwritable,
+        "make it writable, or set another: RUNTURN_STATE_DIR, spool_dir of the host",
+    ),
+}
 
 
 def turn_error(fault: HostError) -> TurnError:
     """Return the turn's error for a fault of its host."""
     if isinstance(fault, SpawnRefused):
-        return _REFUSALS.get(fault.code, errors.HostLost)(_advised(fault))
+        kind, advice = _REFUSALS.get(fault.code, (errors.HostLost, ""))
+        return kind(f"{fault}; {advice}" if advice else str(fault))
     if isinstance(fault, HostAuthFailed):
         return errors.HostAuthFailed(str(fault))
     if isinstance(fault, HostKeyChanged):
@@ -46,24 +54,6 @@ def turn_error(fault: HostError) -> TurnError:
     if isinstance(fault, LineTooLong):
         return errors.PortExit(str(fault), retry=errors.Retry.NEVER)
     return errors.HostUnreachable(str(fault))
-
-
-def _advised(fault: SpawnRefused) -> str:
-    advice = {
-        "workspace_missing": "create it, or correct the field workspace",
-        "workspace_not_directory": "the field workspace must name a directory",
-        "git_missing": "install it there, or bring files without a patch",
-        "repository_missing": "create it, or correct the field worktree.repository",
-        "ref_missing": "correct the field worktree.ref",
-        "workspace_full": "free some space there",
-        "workspace_unwritable": "make it writable, or set another: RUNTURN_STATE_DIR, workspaces_dir of the host",
-        "workspace_not_allowed": "choose one below the host's workspace_roots",
-        "agent_not_found": f"install it there, or set its path: {_PROGRAM}",
-        "agent_not_executable": f"make it executable, or set another path: {_PROGRAM}",
-        "spool_full": "free some space there",
-        "spool_unwritable": "make it writable, or set another: RUNTURN_STATE_DIR, spool_dir of the host",
-    }.get(fault.code)
-    return f"{fault}; {advice}" if advice else str(fault)
 
 
 async def tolerant(action: Awaitable[T], otherwise: T) -> T:

@@ -11,17 +11,30 @@ from ops.metrics import WorkerMetrics
 from ops.redaction import scrubbed
 from ops.settings import Settings, SshHostSettings
 from ops.settings.state_dir import StateDir
+from remote.errors import HostError
 from remote.local import LocalHost
 from remote.ssh.connector import Connector
-from remote.ssh.host import SshHost
+from remote.ssh.host import Observer, SshHost
 from remote.ssh.host_keys import HostKeyPolicy, HostKeys
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target, hops
+from workers.hosts.errors import turn_error
 from workers.hosts.inventory import Hosts, TurnHost
-from workers.hosts.observer import HostObserver
 
 # Read by ssh itself, and in addition to our own file.
 _KNOWN_HOSTS = (Path("~/.ssh/known_hosts"), Path("~/.ssh/known_hosts2"), Path("/etc/ssh/ssh_known_hosts"))
+
+
+class _HostObserver(Observer):
+    """Counts connections and refusals."""
+
+    def __init__(self, metrics: WorkerMetrics) -> None:
+        self._metrics = metrics
+
+    def connected(self, host: str, seconds: float) -> None:
+        self._metrics.host_connected(host, seconds)
+
+    def refused(self, host: str, error: HostError) -> None:
+        self._metrics.host_refused(host, turn_error(error).kind)
 
 
 def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics | None = None) -> Hosts:
@@ -41,8 +54,8 @@ def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics
     )
     this_machine = LocalHost(scrubbed(os.environ, keep=()), settings.host_name)
     local = TurnHost(this_machine, str(state.spool), workspaces_dir=str(state.workspaces))
-    observer = HostObserver(metrics) if metrics is not None else None
-    remote = [SshHost(target, Pool(target, connector, observer=observer)) for target in targets]
+    observer = _HostObserver(metrics) if metrics is not None else None
+    remote = [SshHost(target, connector, observer=observer) for target in targets]
     entries = [_ssh_host(host, given) for host, given in zip(remote, settings.ssh_hosts, strict=True)]
     if metrics is not None:
         metrics.watch_host(local.name, None, lambda: True)

@@ -17,10 +17,11 @@ from ops.errors import LedgerError
 from ops.ledger import SpoolRow
 from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host_queries import SpoolState, list_spools, remove_drafts, remove_spool
+from remote.workspaces import MadeState, list_workspaces, remove_workspace
 from workers.context import WorkerContext
+from workers.hosts.errors import tolerant
 from workers.hosts.inventory import TurnHost
 from workers.maintenance.late_usage import book_late_usage
-from workers.maintenance.workspaces import tidy_workspaces
 
 _SOON_S = 300.0
 _LATER_S = 3600.0
@@ -85,7 +86,7 @@ async def tidy(context: WorkerContext, host: TurnHost) -> None:
         if await _needless(context, host, state, rows.get(state.id)):
             await _remove(host, state)
     await remove_drafts(host.host, host.spool_root, round(_retention_s(context)))
-    await tidy_workspaces(context, host)
+    await _tidy_workspaces(context, host)
 
 
 async def _needless(context: WorkerContext, host: TurnHost, state: SpoolState, row: SpoolRow | None) -> bool:
@@ -132,6 +133,29 @@ async def _remove(host: TurnHost, state: SpoolState) -> None:
         await remove_spool(host.host, host.spool(state.id))
     except SpawnRefused as refusal:
         log.warning("cannot remove a spool", spool=state.id, error=str(refusal))
+
+
+async def _tidy_workspaces(context: WorkerContext, host: TurnHost) -> None:
+    """Remove turns' own workspaces that no turn needs any more. Raises HostError, LedgerError."""
+    for state in await list_workspaces(host.host, host.made("").root):
+        if await asyncio.to_thread(_is_needless, context, state):
+            await tolerant(remove_workspace(host.host, host.made(state.id)), None)
+            log.info("leftover workspace removed", turn_id=state.id, host=host.name)
+
+
+def _is_needless(context: WorkerContext, state: MadeState) -> bool:
+    """Return whether no turn needs the workspace. Raises LedgerError."""
+    settings, now = context.settings, context.clock()
+    row = context.ledger.workspaces.made(state.id)
+    if row is None:  # of another installation that shares the directory
+        return state.age_s is not None and state.age_s > _retention_s(context)
+    if row.settled_at is None or not row.kept or row.path is None:
+        return row.settled_at is not None
+    kept_since = now - settings.workspaces_retention_ms / 1000
+    if row.settled_at >= kept_since:
+        return False
+    used_at = context.ledger.workspaces.used_at(row.path)
+    return used_at is not None and used_at < kept_since
 
 
 def _retention_s(context: WorkerContext) -> float:

@@ -17,7 +17,7 @@ from adapters.usage import Usage, UsageSource
 from ops.ledger import Ledger, SpoolRow
 from remote.backoff import Patience
 from remote.errors import LineTooLong
-from remote.follower import follow
+from remote.follower import Follower
 from remote.host import Host
 from remote.spool import Spool
 from workers.context import WorkerContext
@@ -61,7 +61,7 @@ async def _read_usage(context: WorkerContext, host: TurnHost, spool_id: str, row
 async def _replay(adapter: Adapter, host: Host, spool: Spool, *, resumed: bool) -> tuple[TurnState, Exit, str]:
     """Fold what an agent printed. Attaching terminates what a killed supervisor left running."""
     parser, state = adapter.parser(), TurnState(resumed=resumed)
-    async with follow(host, spool, patience=_ONE_TRY) as turn:
+    async with Follower(host, spool, patience=_ONE_TRY) as turn:
         try:
             async for batch in turn:
                 fold(parser, state, [line for line in batch.lines if line])

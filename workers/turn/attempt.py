@@ -19,7 +19,7 @@ from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.backoff import Patience
 from remote.errors import LineTooLong, SpawnRefused
-from remote.follower import Follower, Lease, follow
+from remote.follower import Follower, Lease
 from remote.host_queries import STDERR_TAIL_BYTES, read_input, read_stderr_tail
 from remote.spool import Batch, Exit
 from workers.context import WorkerContext
@@ -138,7 +138,7 @@ class AttemptRun:
             self.recorder.tell([AgentStatus("provisioning")])
         self._metrics.launcher = host.launcher
         self._host, self._command = host, command
-        follower = self._follower = follow(
+        follower = self._follower = Follower(
             host.host,
             host.spool(self._attempt.spool_id),
             command,

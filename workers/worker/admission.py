@@ -17,7 +17,7 @@ from adapters.protocol.request import AUTO, TURN_ID, TurnRequest
 from adapters.protocol.session_request import RUN_ID, SessionRequest
 from adapters.protocol.session_result import SessionResult
 from ops.errors import LedgerUnavailable, UnknownTurn
-from ops.ledger import Asked, AskedSession, Busy
+from ops.ledger import Asked, Busy
 from workers.app import SESSION_TASK, TASK
 from workers.context import WorkerContext
 from workers.ledger_calls import LedgerCalls, WorkerStopping
@@ -64,7 +64,7 @@ class Unreadable:
 
 
 Outcome = Admitted | LeftAlone | Unreadable
-Recorded = Asked | AskedSession | Busy
+Recorded = Asked | Busy
 
 
 class Admission:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -18,7 +19,6 @@ from workers.tasks import celery_internals, definitions, maps
 from workers.tasks.execution import TaskExecutor
 from workers.tasks.hub import Hub
 from workers.worker import remote_control
-from workers.worker.gc_tuning import collect_seldom
 from workers.worker.pool import pool_of
 from workers.worker.queue_channels import QueueChannels
 from workers.worker.runtime import Runtime
@@ -26,6 +26,8 @@ from workers.worker.say_command import listen
 from workers.worker.strategy import Strategy
 
 _PATIENCE_S = 2.0  # for Celery, once asked to stop
+_YOUNG = 20_000  # new objects between collections of the youngest generation
+_RARELY = 50  # of these between collections of the next, and of those between collections of the oldest
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +88,7 @@ class CeleryWorker:
         warnings.simplefilter("ignore", SecurityWarning)
 
     def _start(self, **_: object) -> None:
-        collect_seldom()
+        _collect_seldom()
         # Only once its loop runs is it subscribed to broadcasts, including revokes and pings.
         self._hub.post(lambda: log.info("worker is ready"))
 
@@ -107,6 +109,17 @@ class CeleryWorker:
         self._runtime.close()
         log.warning("stopped without the broker's answer")
         os._exit(0)
+
+
+def _collect_seldom() -> None:
+    """Make garbage collection rare, and skip all that is loaded by now: a worker keeps it for good.
+
+    Reference counting frees nearly everything here. With a thousand running turns, a collection of the oldest
+    generation would scan everything they hold and stop every stream of the process for a third of a second.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, _RARELY, _RARELY)
 
 
 def _leaving(runtime: Runtime) -> type:

@@ -163,8 +163,13 @@ def correct(connection: Connection, turn_id: str, more_nano: int, ended_at: floa
         _store(connection, account.ended(ended_at, more_nano, 0))
 
 
-def put(connection: Connection, key: BudgetKey, limit_nano: int, reserve_nano: int, now: float) -> Budget:
-    """Set a budget; a new one counts what the current period has cost so far, and reserves for open attempts."""
+def put(connection: Connection, key: BudgetKey, limit_usd: float, reserve_usd: float, now: float) -> Budget:
+    """Set what turns with a label may cost in a period. Return the budget with its current sums.
+
+    A new budget counts what the current period has cost so far, and reserves `reserve_usd` for each open attempt.
+    A changed one keeps its sums.
+    """
+    limit_nano, reserve_nano = nano(limit_usd), nano(reserve_usd)
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
     changed = budgets.update().where(_is(key)).values(limit_nano=limit_nano, reserve_nano=reserve_nano)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from adapters.protocol.request import TurnRequest
-from adapters.protocol.result import TurnResult
 from ops.ledger import sessions
 from ops.ledger.database import insert_new
-from ops.ledger.models import State, Waiter
+from ops.ledger.models import Asked, State, Waiter
 from ops.ledger.queue import requirements, waiters
+from ops.ledger.queue.cancellation import cancel
 from ops.ledger.rows import as_stored, locked, stored_result
 from ops.ledger.schema import turn_labels, turns
 
@@ -22,14 +21,6 @@ from ops.ledger.schema import turn_labels, turns
 _EXPIRES = turns.update().where(turns.c.turn_id == sa.bindparam("this"))
 _FOR_EVER = _EXPIRES.where(turns.c.expires_at.is_not(None)).values(expires_at=None)
 _UNTIL = _EXPIRES.where(turns.c.expires_at < sa.bindparam("until")).values(expires_at=sa.bindparam("until"))
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A turn requested by a task."""
-
-    result: TurnResult | None  # if it already has one
-    again: bool  # the task had requested it before, or it was settled
 
 
 def submit(
@@ -82,18 +73,32 @@ def prolong(connection: Connection, turn_id: str, expires_at: float | None) -> N
 def admit(
     connection: Connection,
     request: TurnRequest,
-    waiter: Waiter,
+    task_id: str,
     now: float,
-    due_at: float | None,
-    expires_at: float | None,
+    due_at: float | None = None,
+    *,
+    expires_at: float | None = None,
+    revoked: bool = False,
+    follows: str = "",
+    message: str | None = None,
 ) -> Asked:
-    """Queue a turn that a task requests, and record the task."""
+    """Queue a turn that a Celery task requests, and record the task as waiting for the result.
+
+    If the result already exists, it is returned: report it to the task. A new turn may be taken from `due_at` on
+    (None: at once) and does not begin after `expires_at`, unless other tasks want it later. A `revoked` turn is
+    cancelled unless it is running. `message` is the part of the task's message that is kept until the task has the
+    result; a message with a different `follows` is kept in addition. Killed after: the worker that settles the
+    turn reports to the task, or a later one finds the turn in `unanswered`.
+    """
+    turn_id = request.turn_id
     submit(connection, request, now, due_at, expires_at=expires_at)
-    row = locked(connection, request.turn_id)  # so that it is not settled before the task is recorded
+    row = locked(connection, turn_id)  # so that it is not settled before the task is recorded
     settled = row["state"] == State.SETTLED
-    noted = waiters.add(connection, waiter, now if settled else None)
+    noted = waiters.add(connection, Waiter(turn_id, task_id, follows, message), now if settled else None)
+    if revoked:
+        cancel(connection, turn_id, now, running=False)
     if settled:
-        return Asked(stored_result(connection, request.turn_id), again=True)
+        return Asked(stored_result(connection, turn_id), again=True)
     return Asked(None, again=not noted)
 
 

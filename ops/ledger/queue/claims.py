@@ -59,9 +59,12 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
     )
 
 
-def route(connection: Connection, claim: Claim, agent: str) -> Claim:
-    """Assign an agent to a turn."""
-    held(connection, claim)
+def route(connection: Connection, claim: Claim, agent: str, seq: int, line: bytes) -> Claim:
+    """Assign an agent to a turn whose request names none, and store the event saying so, numbered `seq`.
+
+    Return the claim with that agent. Raises StaleClaim.
+    """
+    events.append(connection, claim, seq, [line])
     request = claim.request.model_copy(update={"agent": agent})
     change(connection, claim.turn_id, agent=agent, request=as_stored(request))
     return replace(claim, request=request)

@@ -1,13 +1,15 @@
-"""Parking of turns that wait for something."""
+"""Parking of turns that wait for something, such as an unreachable host."""
 
 from __future__ import annotations
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.accounting.booking import book
 from ops.ledger.models import AttemptEnd, Claim, State
-from ops.ledger.queue import reachability, requirements
+from ops.ledger.queue import requirements
 from ops.ledger.rows import change, held, open_attempt
+from ops.ledger.schema import attempts
 
 
 def wait(
@@ -36,13 +38,31 @@ def wait(
     if ended is not None:
         book(connection, claim.turn_id, row["agent"], ended, now)
     if unreachable_since is not None:
-        reachability.lost(connection, claim.turn_id, unreachable_since)
+        _lost(connection, claim.turn_id, unreachable_since)
     still_open = open_attempt(connection, claim.turn_id)
     change(
         connection, claim.turn_id, state=State.WAITING, owner=None, owner_expires=None,
         due_at=now if row["cancel_requested"] else due_at, wait_reason=reason,
         place=requirements.at(still_open.host) if still_open else _next(claim, host, row["cancel_requested"]),
     )  # fmt: skip
+
+
+def reached(connection: Connection, claim: Claim) -> None:
+    """Record that a worker has attached to the open attempt: its host is reachable. Raises StaleClaim.
+
+    Killed before: until it attaches, the successor considers the host unreachable for longer than it was.
+    """
+    held(connection, claim)
+    still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))
+    connection.execute(attempts.update().where(still_open).values(unreachable_since=None))
+
+
+def _lost(connection: Connection, turn_id: str, since: float) -> None:
+    """Record when a locked turn's host became unreachable, unless an earlier time is or no attempt is open."""
+    reachable = sa.and_(
+        attempts.c.turn_id == turn_id, attempts.c.ended_at.is_(None), attempts.c.unreachable_since.is_(None)
+    )
+    connection.execute(attempts.update().where(reachable).values(unreachable_since=since))
 
 
 def _next(claim: Claim, host: str | None, cancelled: bool) -> str:

@@ -19,8 +19,8 @@ from adapters.protocol.session_request import SessionRequest
 from adapters.protocol.session_result import Check, SessionResult
 from adapters.protocol.session_run import NextTurn, Progress, after_turn, first_turn, turn_id
 from ops.ledger.database import insert_new
-from ops.ledger.models import Waiter
-from ops.ledger.queue import admission, waiters
+from ops.ledger.models import Asked, State, Waiter
+from ops.ledger.queue import admission, cancellation, waiters
 from ops.ledger.schema import session_runs
 
 _THIS = session_runs.c.run_id == sa.bindparam("this")
@@ -28,14 +28,6 @@ _ROW = sa.select(session_runs).where(_THIS)
 _STANDS = sa.select(session_runs.c.turn, session_runs.c.settled_at).where(_THIS)
 _LOCKED = _ROW.with_for_update(key_share=True)
 _CHANGE = session_runs.update().where(_THIS)
-
-
-@dataclass(frozen=True, slots=True)
-class AskedSession:
-    """A session of turns requested by a task."""
-
-    result: SessionResult | None  # if it already has one
-    again: bool  # the task had requested it before, or it was over
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +77,36 @@ def submit(
 def admit(
     connection: Connection,
     request: SessionRequest,
-    waiter: Waiter,
+    task_id: str,
     now: float,
-    due_at: float | None,
-    expires_at: float | None,
-) -> AskedSession:
-    """Record a session that a task requests, and the task."""
+    due_at: float | None = None,
+    *,
+    expires_at: float | None = None,
+    revoked: bool = False,
+    follows: str = "",
+    message: str | None = None,
+) -> Asked:
+    """Queue a session of turns that a Celery task requests, and record the task as waiting for the result.
+
+    If the result already exists, it is returned: report it to the task. Arguments are as in `admission.admit`.
+    """
     submit(connection, request, now, due_at, expires_at)
-    return _note(connection, waiter, now)
+    asked = _note(connection, Waiter(request.run_id, task_id, follows, message), now)
+    if revoked:
+        cancel(connection, request.run_id, now, running=False)
+    return asked
 
 
-def refuse(connection: Connection, result: SessionResult, waiter: Waiter, now: float) -> AskedSession:
-    """Settle a session that was never submitted; an existing one of that id stands."""
+def refuse(
+    connection: Connection,
+    result: SessionResult,
+    task_id: str,
+    now: float,
+    *,
+    follows: str = "",
+    message: str | None = None,
+) -> Asked:
+    """Settle a session of turns whose request is invalid. An existing session of that id stands."""
     created = insert_new(
         connection,
         session_runs,
@@ -108,14 +118,14 @@ def refuse(connection: Connection, result: SessionResult, waiter: Waiter, now: f
     )
     if created:
         _conclude(connection, result, now)
-    return _note(connection, waiter, now)
+    return _note(connection, Waiter(result.run_id, task_id, follows, message), now)
 
 
-def _note(connection: Connection, waiter: Waiter, now: float) -> AskedSession:
+def _note(connection: Connection, waiter: Waiter, now: float) -> Asked:
     row = _locked(connection, waiter.turn_id)  # so that it does not end before the task is recorded
     settled = row["settled_at"] is not None
     noted = waiters.add(connection, waiter, now if settled else None)
-    return AskedSession(_result(row), again=not noted or settled)
+    return Asked(_result(row), again=not noted or settled)
 
 
 def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Sequence[Check], now: float) -> None:
@@ -136,13 +146,27 @@ def advance(connection: Connection, run_id: str, turn: TurnResult, checks: Seque
     _conclude(connection, step, now)
 
 
-def open_turn(connection: Connection, run_id: str) -> str | None:
+def cancel(connection: Connection, run_id: str, now: float, *, running: bool = True) -> str | None:
+    """Request cancellation of a session of turns and its open turn; of a running one only with `running`.
+
+    Return that turn's id; None if there is nothing left to cancel, or no session of that id.
+    """
+    while (open_turn := _open_turn(connection, run_id)) is not None:
+        state = cancellation.cancel(connection, open_turn, now, running=running)
+        if state is State.RUNNING and not running:
+            return open_turn
+        if _want_cancelled(connection, run_id, open_turn):
+            return open_turn
+    return None
+
+
+def _open_turn(connection: Connection, run_id: str) -> str | None:
     """Return the session's open turn; None if the session has ended or is not recorded."""
     row = connection.execute(_STANDS, {"this": run_id}).mappings().first()
     return None if row is None or row["settled_at"] is not None else turn_id(run_id, row["turn"])
 
 
-def want_cancelled(connection: Connection, run_id: str, at: str) -> bool:
+def _want_cancelled(connection: Connection, run_id: str, at: str) -> bool:
     """Let no turn follow the turn `at`, which the caller has locked. Return False if one already has."""
     row = _locked(connection, run_id)
     if row["settled_at"] is None and turn_id(run_id, row["turn"]) != at:

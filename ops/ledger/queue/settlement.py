@@ -15,9 +15,8 @@ from ops.errors import AttemptOpen
 from ops.ledger import sessions
 from ops.ledger.accounting.booking import book, count_outcome
 from ops.ledger.database import insert_new
-from ops.ledger.models import AttemptEnd, Claim, State, Waiter
+from ops.ledger.models import Asked, AttemptEnd, Claim, State, Waiter
 from ops.ledger.queue import requirements, session_runs, waiters
-from ops.ledger.queue.admission import Asked
 from ops.ledger.rows import change, fence, locked, open_attempt, stored_result
 from ops.ledger.schema import turns
 
@@ -84,9 +83,22 @@ def settle_unclaimed(connection: Connection, turn_id: str, result: TurnResult, n
     return Settled(result)
 
 
-def refuse(connection: Connection, agent: str, result: TurnResult, waiter: Waiter, now: float) -> Asked | Busy:
-    """Settle a turn that was never submitted."""
-    turn_id = waiter.turn_id
+def refuse(
+    connection: Connection,
+    turn_id: str,
+    agent: str,
+    result: TurnResult,
+    task_id: str,
+    now: float,
+    *,
+    follows: str = "",
+    message: str | None = None,
+) -> Asked | Busy:
+    """Settle a turn whose request is invalid and was never submitted. The first result stands.
+
+    The requesting task is recorded as waiting for it. Busy: a valid request with that turn_id is in progress; its
+    result answers this one, too.
+    """
     created = insert_new(
         connection,
         turns,
@@ -102,43 +114,13 @@ def refuse(connection: Connection, agent: str, result: TurnResult, waiter: Waite
         created_at=now,
     )
     row = locked(connection, turn_id)
+    waiter = Waiter(turn_id, task_id, follows, message)
     waiters.add(connection, waiter, now if row["state"] == State.SETTLED else None)
     if created:
         _conclude(connection, row, result, now)
     elif row["state"] != State.SETTLED:
         return Busy(turn_id, row["owner"], row["owner_expires"])
     return Asked(stored_result(connection, turn_id), again=not created)
-
-
-def cancel(connection: Connection, turn_id: str, now: float, *, running: bool = True) -> State:
-    """Request cancellation of a turn; of a running one only with `running`. Return its state.
-
-    Its owner learns of it with the next `renew`, the next owner with its claim. A waiting turn may be taken at
-    once. Raises UnknownTurn.
-    """
-    row = locked(connection, turn_id)
-    state = State(row["state"])
-    if state is State.RUNNING:
-        if running:
-            change(connection, turn_id, cancel_requested=True)
-    elif state is not State.SETTLED:
-        place = row["place"] if open_attempt(connection, turn_id) else requirements.NOWHERE
-        change(connection, turn_id, cancel_requested=True, due_at=now, place=place)
-    return state
-
-
-def cancel_session(connection: Connection, run_id: str, now: float, *, running: bool = True) -> str | None:
-    """Request cancellation of a session of turns and its open turn; of a running one only with `running`.
-
-    Return that turn's id; None if there is nothing left to cancel, or no session of that id.
-    """
-    while (turn_id := session_runs.open_turn(connection, run_id)) is not None:
-        state = cancel(connection, turn_id, now, running=running)
-        if state is State.RUNNING and not running:
-            return turn_id
-        if session_runs.want_cancelled(connection, run_id, turn_id):
-            return turn_id
-    return None
 
 
 def _conclude(

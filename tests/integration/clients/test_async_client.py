@@ -91,7 +91,7 @@ def test_many_turns_are_followed_at_once_without_gaps(fleet: Fleet, recording: P
 
 
 def test_events_and_results_are_live(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aio, "_POLL_S", 10 * WAIT_S)  # so that nothing but the broker brings news
+    monkeypatch.setattr(aio, "POLL_S", 10 * WAIT_S)  # so that nothing but the broker brings news
 
     async def main(fleet: LiveFleet) -> None:
         async with a_client(fleet) as client:

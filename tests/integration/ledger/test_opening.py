@@ -20,6 +20,7 @@ from ops.ledger import Ledger, database, migrate
 from ops.ledger.schema import metadata
 from tests.support.claiming import claim_turn
 from tests.support.ledger.accounts import a_request, a_usage, audit, completed
+from tests.support.ledger.first_schema import first_schema
 from tests.support.ledger.postgresql_server import PostgresqlServer
 from tests.support.ledger.processes import Crew
 
@@ -46,13 +47,17 @@ def file_of(url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
-def test_migrations_build_what_the_schema_says(ledger_url: str) -> None:
+@pytest.mark.parametrize("made", ["new", "upgraded"])
+def test_ledger_has_what_the_schema_says(ledger_url: str, made: str) -> None:
+    migrations = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
+    if made == "upgraded":
+        with engine_of(ledger_url).begin() as connection:
+            first_schema(connection, migrations)
     Ledger.open(ledger_url).close()
     with engine_of(ledger_url).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
         assert context.get_current_revision() == migrate.SCHEMA
-    migrations = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
     assert migrations.get_current_head() == migrate.SCHEMA
 
 

@@ -30,7 +30,7 @@ from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.ledger.schema import turns
 from ops.metrics import WorkerMetrics, new_registry
 from remote.errors import HostAuthFailed, HostError, HostUnreachable
-from remote.follower import Follower, follow
+from remote.follower import Follower
 from remote.host import Channel
 from tests.support.fleets.site import Killed, Site
 from tests.support.places import RECORDINGS
@@ -131,7 +131,7 @@ class Stage:
         """The start of an attempt's agent."""
         adapter = self._registry.get(claim.request.agent)
         command = adapter.build(claim.request, Session(attempt.session_id or "", attempt.resume))
-        return follow(self.host.host, self.host.spool(attempt.spool_id), command)
+        return Follower(self.host.host, self.host.spool(attempt.spool_id), command)
 
     async def play(self, claim: Claim, attempt: Attempt) -> None:
         """Let the agent run to its end, which nobody looks into."""
@@ -394,7 +394,7 @@ def test_agent_that_still_runs_is_untouched(stage: Stage) -> None:
 async def foreign(stage: Stage, spool_id: str) -> None:
     """A turn of another installation, which shares the host."""
     command = Command(("true",), str(stage.site.workspace))
-    async with follow(stage.host.host, stage.host.spool(spool_id), command) as turn:
+    async with Follower(stage.host.host, stage.host.spool(spool_id), command) as turn:
         async for _ in turn:
             pass
     until(lambda: (stage.site.spool / spool_id / "end").read_text().strip(), "the end to be noted")

@@ -11,7 +11,6 @@ from remote.errors import HostUnreachable
 from remote.host import Host
 from remote.run import Output, run_script
 from remote.spool import Spool
-from remote.ssh.host import SshHost
 from remote.test_command import end_checks, run_check
 from tests.support.ssh.laboratory import Lab, eventually
 from tests.support.ssh.ssh_laboratory import SshLab
@@ -122,8 +121,7 @@ async def test_command_that_ends_whoever_runs_it_is_given_up(any_lab: Lab) -> No
 async def test_commands_run_over_ssh_as_well(lab: Lab, site: SshLab, sshd: Sshd) -> None:
     spool = await ended_turn(lab)
     target = site.target(sshd)
-    async with site.pool(target) as pool:
-        host = SshHost(target, pool)
+    async with site.pool(target) as host:
         output = await checked(lab, spool, "pwd; sleep 600 & exit 4", host=host)
         assert (output.exit, output.stdout.decode()) == (4, f"{lab.workspace}\n")
         assert (await checked(lab, spool, "sleep 600", host=host, timeout_s=1)).exit == 137

@@ -9,7 +9,6 @@ import pytest
 
 from adapters.command import SPOOL, SessionFiles
 from remote.spool import Spool
-from remote.ssh.host import SshHost
 from tests.support.ssh.laboratory import Lab, drain
 from tests.support.ssh.ssh_laboratory import SshLab
 from tests.support.ssh.sshd import Sshd
@@ -37,9 +36,9 @@ async def test_arguments_name_the_spool_where_it_really_is(any_lab: Lab) -> None
 
 
 async def test_half_a_megabyte_of_files_arrives_over_ssh(lab: Lab, sshd: Sshd, site: SshLab) -> None:
-    async with site.pool(site.target(sshd)) as pool:
+    async with site.pool(site.target(sshd)) as host:
         command = lab.sh('wc -c <"$1"', f"{SPOOL}/large", files={"large": b"x" * 500_000})
-        output, _ = await lab.run(command, host=SshHost(site.target(sshd), pool))
+        output, _ = await lab.run(command, host=host)
     assert int(output) == 500_000
 
 

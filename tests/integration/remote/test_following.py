@@ -30,12 +30,13 @@ for number in range(int(sys.argv[1])):
 WORKER = """
 import asyncio, sys
 from adapters.command import Command
-from remote.follower import follow
+from remote.follower import Follower
 from remote.local import LocalHost
 from remote.spool import Spool
 
 async def main(root, id, workspace, *argv):
-    async with follow(LocalHost(env={"PATH": "/usr/bin:/bin"}), Spool(root, id), Command(argv, workspace)) as turn:
+    host = LocalHost(env={"PATH": "/usr/bin:/bin"})
+    async with Follower(host, Spool(root, id), Command(argv, workspace)) as turn:
         async for batch in turn:
             print(batch.end, flush=True)
 

@@ -18,7 +18,6 @@ from remote.follower import Follower, Lease
 from remote.host_queries import read_input
 from remote.input_buffer import MAX_INPUT_LINE_BYTES
 from remote.spool import Exit
-from remote.ssh.host import SshHost
 from tests.support.processes import gone
 from tests.support.ssh.laboratory import CuttableHost, Lab, drain, eventually, read_until
 from tests.support.ssh.ssh_laboratory import SshLab
@@ -289,8 +288,7 @@ async def test_the_word_to_end_lies_in_the_spool_of_any_turn_and_survives_a_cut(
 
 async def test_over_ssh_a_lost_connection_has_each_line_said_once(lab: Lab, sshd: Sshd, site: SshLab) -> None:
     spool, lines = lab.spool(), counted(range(60))
-    async with site.pool(site.target(sshd)) as pool:
-        host = SshHost(site.target(sshd), pool)
+    async with site.pool(site.target(sshd)) as host:
         async with lab.follow(spool, live(lab), host=host) as turn:
             talking = asyncio.create_task(talk_over(turn, lines, sshd))
             assert await drain(turn) == heard(*lines)

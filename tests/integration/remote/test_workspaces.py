@@ -14,7 +14,6 @@ import pytest
 
 from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host import Host
-from remote.ssh.host import SshHost
 from remote.tar_stream import Entry, SourceChanged, archive, archive_size
 from remote.workspaces import (
     Place,
@@ -173,8 +172,7 @@ async def test_large_file_is_carried_in_bounded_memory_over_ssh(sshd: Sshd, site
     with source.open("wb") as file:
         file.truncate(96 * 2**20)
     target = site.target(sshd)
-    async with site.pool(target) as pool:
-        host = SshHost(target, pool)
+    async with site.pool(target) as host:
         place = Place(str(tmp_path / "made"), "turn-1")
         tracemalloc.start()
         made = await make(host, place, [Entry("large", str(source), 96 * 2**20)])

@@ -18,7 +18,7 @@ import pytest
 
 from adapters.protocol.result import Status, TurnResult
 from ops.settings import AgentSettings, Settings
-from remote.follower import follow
+from remote.follower import Follower
 from remote.local import LocalHost
 from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.site import Killed, Site
@@ -57,7 +57,7 @@ class TwoHosts:
                 TurnHost(replace(local, name="elsewhere"), str(site.spool)),
             ]
         )
-        monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, clock=site.now, sleep=self._pause))
+        monkeypatch.setattr("workers.turn.attempt.Follower", partial(Follower, clock=site.now, sleep=self._pause))
 
     @property
     def fence_s(self) -> float:

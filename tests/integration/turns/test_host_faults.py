@@ -27,7 +27,7 @@ from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd
 from ops.redaction import Redactor
 from remote.errors import HostError
-from remote.follower import follow
+from remote.follower import Follower
 from remote.host import Channel
 from remote.local import LocalHost
 from tests.integration.turns.test_ends import hanging
@@ -176,8 +176,8 @@ def test_end_whose_usage_the_host_cannot_tell_is_booked_and_its_spool_kept(
 def test_output_that_cannot_be_read_is_kept_until_the_host_is_tidied(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, max_line=100_000))
-    monkeypatch.setattr("workers.maintenance.late_usage.follow", partial(follow, max_line=100_000))
+    monkeypatch.setattr("workers.turn.attempt.Follower", partial(Follower, max_line=100_000))
+    monkeypatch.setattr("workers.maintenance.late_usage.Follower", partial(Follower, max_line=100_000))
     endless = tmp_path / "endless.jsonl"
     endless.write_text("y" * 200_000 + "\n")
     turn_id = site.queue(options={"recording": str(endless)})
@@ -247,7 +247,7 @@ def test_turn_on_a_host_that_only_others_know_is_parked_at_once(
     async def wait(seconds: float) -> None:
         raise AssertionError(f"it waits {seconds} s")
 
-    monkeypatch.setattr("workers.turn.attempt.follow", partial(follow, sleep=wait))
+    monkeypatch.setattr("workers.turn.attempt.Follower", partial(Follower, sleep=wait))
     turn_id = begun(site, host="gone")
     outcome = asyncio.run(site.work(turn_id))
     assert isinstance(outcome, Parked)
@@ -467,13 +467,13 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
                 runs[0].cancel()
             return True
 
-        return follow(*args, lease=replace(lease, may_start=may_start), **kwargs)
+        return Follower(*args, lease=replace(lease, may_start=may_start), **kwargs)
 
     turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))})
 
     async def race() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("workers.turn.attempt.follow", racing)
+            patch.setattr("workers.turn.attempt.Follower", racing)
             runs.append(RunTurn(site.worker(), site.claim(turn_id)))
             site.ledger.queue.cancel(turn_id, site.now())
             outcome = await runs[0].drive()

@@ -11,7 +11,7 @@ import pytest
 
 from ops.ledger import Attempt
 from ops.settings import AgentSettings
-from remote.follower import follow
+from remote.follower import Follower
 from tests.support.fleets.site import Site
 from workers.turn.leases import AgentLease
 
@@ -54,9 +54,9 @@ def test_turn_is_held_with_the_lease_of_its_attempt(
     def spy(*args: Any, lease: Any, patience: Any, **kwargs: Any) -> Any:
         leases.append(lease)
         patiences.append(patience)
-        return follow(*args, lease=lease, patience=patience, **kwargs)
+        return Follower(*args, lease=lease, patience=patience, **kwargs)
 
-    monkeypatch.setattr("workers.turn.attempt.follow", partial(spy))
+    monkeypatch.setattr("workers.turn.attempt.Follower", partial(spy))
     site = Site(tmp_path)
     turn_id = site.queue(options={"recording": str(recording)})
     site.ledger.queue.begin_attempt(

@@ -19,7 +19,7 @@ from typing import Any
 from adapters.command import Command, Signal
 from remote.backoff import Patience
 from remote.errors import HostUnreachable
-from remote.follower import Follower, Lease, follow
+from remote.follower import Follower, Lease
 from remote.host import Channel
 from remote.local import LocalHost
 from remote.spool import Exit, Spool
@@ -132,7 +132,7 @@ class Lab:
 
     def follow(self, spool: Spool, command: Command | None = None, **options: Any) -> Follower:
         options = {"lease": Lease(30, 0.2), "patience": QUICK, "rng": Random(1)} | options
-        return follow(options.pop("host", self.host), spool, command, **options)
+        return Follower(options.pop("host", self.host), spool, command, **options)
 
     async def run(self, command: Command | None, spool: Spool | None = None, **options: Any) -> tuple[bytes, Exit]:
         """Follow a turn to its end; return its lines, each with a newline, and the end."""

@@ -16,8 +16,8 @@ from asyncssh import SSHClientConnection
 from remote.host import Channel
 from remote.shell import frame
 from remote.ssh.connector import Connector
+from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeys
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.support.ssh.accounts import own_account
 from tests.support.ssh.laboratory import eventually
@@ -43,9 +43,10 @@ class SshLab:
     @asynccontextmanager
     async def pool(
         self, target: Target, *others: Target, timeout_s: float = 60.0, **options: Any
-    ) -> AsyncIterator[Pool]:
+    ) -> AsyncIterator[SshHost]:
         """A pool for a target; the others are configured, too."""
-        async with opened(Pool(target, self.connector(target, *others, timeout_s=timeout_s), **options)) as pool:
+        connector = self.connector(target, *others, timeout_s=timeout_s)
+        async with opened(SshHost(target, connector, **options)) as pool:
             yield pool
 
 
@@ -67,7 +68,7 @@ class CountingConnector(Connector):
 
 
 @asynccontextmanager
-async def opened(pool: Pool) -> AsyncIterator[Pool]:
+async def opened(pool: SshHost) -> AsyncIterator[SshHost]:
     """Close the pool in the end."""
     try:
         yield pool
@@ -75,7 +76,7 @@ async def opened(pool: Pool) -> AsyncIterator[Pool]:
         await pool.close()
 
 
-async def connected(sshd: Sshd, pool: Pool, number: int) -> None:
+async def connected(sshd: Sshd, pool: SshHost, number: int) -> None:
     """See that both ends count so many connections; the kernel, asked amid changes, may count some twice."""
     assert pool.connections == number
     await eventually(lambda: sshd.connections() == number, sshd.connections)

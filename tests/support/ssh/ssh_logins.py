@@ -17,7 +17,6 @@ from adapters.protocol.request import TurnRequest
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeyPolicy, HostKeys
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.support.fleets.fleet import Fleet
 from tests.support.processes import look
@@ -74,7 +73,7 @@ class Login:
         own = self.account.name
         target = Target(self.name, self.sshd.host, own, self.sshd.port, identity=self.sshd.client_key)
         keys = HostKeys(self.sshd.known_hosts, policy=HostKeyPolicy.STRICT)
-        return SshHost(target, Pool(target, Connector([target], keys, config_file=Path(os.devnull))))
+        return SshHost(target, Connector([target], keys, config_file=Path(os.devnull)))
 
     def request(self, fleet: Fleet, prompt: str = "do it", **fields: Any) -> TurnRequest:
         """A request for a turn here."""

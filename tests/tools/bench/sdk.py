@@ -25,14 +25,13 @@ from adapters.command import Command
 from adapters.contract import AgentConfig, Session
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import Status
-from remote.follower import follow
+from remote.follower import Follower
 from remote.host import Host
 from remote.local import LocalHost
 from remote.spool import Spool
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeys
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.fakes.model_api import Reply, Script, Text, Usage, replies
 from tests.fakes.model_api.cli import claude_binary, claude_environment
@@ -89,7 +88,7 @@ def hook_round_trip() -> Rows:
 async def _round_trips(root: Path, program: str, sshd: Sshd) -> Rows:
     local = LocalHost({"PATH": "/usr/bin:/bin", "HOME": str(root)})
     target = Target("bench", sshd.host, port=sshd.port, identity=sshd.client_key)
-    far = SshHost(target, Pool(target, Connector([target], HostKeys(root / "known_hosts"))))
+    far = SshHost(target, Connector([target], HostKeys(root / "known_hosts")))
     try:
         rows = {
             "hook_round_trip_bare_sdk": _median(await _asked_by_bare(root, program)),
@@ -169,7 +168,7 @@ async def _asked_by_ours(host: Host, root: Path, program: str, name: str) -> lis
     office = Office(lambda: None, lambda: None, nobody, lambda _: None, failed.append, said)
     live = LiveTurn(adapter, request, office)
     printed: list[bytes] = []
-    async with follow(host, Spool(str(root / name), "turn"), command) as turn:
+    async with Follower(host, Spool(str(root / name), "turn"), command) as turn:
         live.begin(turn)
         async for batch in turn:
             printed += batch.lines

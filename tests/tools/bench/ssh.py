@@ -20,14 +20,13 @@ from pathlib import Path
 import psutil
 
 from adapters.command import Command
-from remote.follower import follow
+from remote.follower import Follower
 from remote.host import Channel
 from remote.shell import frame
 from remote.spool import Spool
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeys
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.support.ssh.sshd import Sshd
 from tests.tools.bench.rows import Rows, at_least, at_most, informs
@@ -135,7 +134,7 @@ class _Ours:
     """Our host, with a pool that has no connections yet."""
 
     def __init__(self, target: Target, folder: Path) -> None:
-        self.host = SshHost(target, Pool(target, Connector([target], HostKeys(folder / "known_hosts"))))
+        self.host = SshHost(target, Connector([target], HostKeys(folder / "known_hosts")))
         self._root = folder / "spools"
 
     async def shells(self, count: int) -> tuple[float, float, float]:
@@ -160,7 +159,7 @@ class _Ours:
 
         async def start() -> float:
             spool = Spool(str(self._root), f"t{time.monotonic_ns()}-{len(followers)}")
-            follower = follow(self.host, spool, Command(("sh", "-c", _PRINT), "/"))
+            follower = Follower(self.host, spool, Command(("sh", "-c", _PRINT), "/"))
             followers.append(follower)
             await follower.__aenter__()
             await anext(follower)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adapters.claude_code.adapter import ClaudeCode, create
+from adapters.claude_code.adapter import ClaudeCode
 from adapters.command import Command
 from adapters.contract import AgentConfig, Capabilities, Exit, Health, Judgement, Session
 from adapters.errors import AgentFailed, InvalidRequest, TurnError
@@ -233,7 +233,7 @@ def test_conversation_that_breaks_fails_the_turn(error: type[BaseException]) -> 
 
 # What stands for third parties' modules below.
 def good(config: AgentConfig) -> ClaudeCode:
-    return create(config)
+    return ClaudeCode(config)
 
 
 def called_otherwise(_: AgentConfig) -> Any:

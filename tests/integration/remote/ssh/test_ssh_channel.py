@@ -37,7 +37,7 @@ def sshd() -> Iterator[Sshd]:
 
 async def test_a_shell_runs_what_it_is_sent_and_its_end_is_the_end(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         assert await run(channel, "echo hello; cd /; pwd") == b"hello\n/\n"
         assert await channel.read() == b""
         await channel.close()
@@ -46,7 +46,7 @@ async def test_a_shell_runs_what_it_is_sent_and_its_end_is_the_end(site: SshLab,
 async def test_bytes_pass_unchanged_in_both_directions(site: SshLab, sshd: Sshd) -> None:
     every = bytes(range(256)) * 1000
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(f"exec head -c {len(every)}".encode()))
         await channel.write(every)
         assert await rest(channel) == every
@@ -55,7 +55,7 @@ async def test_bytes_pass_unchanged_in_both_directions(site: SshLab, sshd: Sshd)
 async def test_a_read_that_is_cancelled_loses_nothing(site: SshLab, sshd: Sshd) -> None:
     rng = Random(1)
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(b"i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done"))
         output, ended = b"", False
         while not ended:
@@ -72,7 +72,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(site: SshLab, sshd: Sshd) 
 @pytest.mark.parametrize("said", ["", "now"])
 async def test_a_read_beside_close_brings_the_next_bytes_or_none(site: SshLab, sshd: Sshd, said: str) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(f"echo first; read gate; echo {said}; cat".encode()))
         assert await line(channel) == "first"
         reading = asyncio.create_task(channel.read())
@@ -86,7 +86,7 @@ async def test_a_read_beside_close_brings_the_next_bytes_or_none(site: SshLab, s
 
 async def test_a_reader_gets_much_in_one_go_but_not_too_much(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(f"head -c {3 * MB} /dev/zero".encode()))
         sizes = []
         while chunk := await channel.read():
@@ -97,14 +97,14 @@ async def test_a_reader_gets_much_in_one_go_but_not_too_much(site: SshLab, sshd:
 
 async def test_complaints_of_the_shell_are_not_output_and_block_nothing(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         assert await run(channel, f"head -c {8 * MB} /dev/zero >&2; echo done") == b"done\n"
 
 
 async def test_two_hundred_megabytes_come_intact_to_a_reader_that_dawdles(site: SshLab, sshd: Sshd) -> None:
     size, pattern = 200 * MB, b"0123456789abcdef\n"
     async with site.pool(site.target(sshd)) as pool:
-        channel, other = await pool.open_shell(), await pool.open_shell()
+        channel, other = await pool.open_channel(), await pool.open_channel()
         tracemalloc.start()
         try:
             await channel.write(frame(f"yes {pattern.decode().strip()} | head -c {size}".encode()))
@@ -133,7 +133,7 @@ async def test_ten_megabytes_wait_for_a_reader_that_dawdles(site: SshLab, sshd: 
     data = os.urandom(10 * MB)
     gate = site.folder / "gate"
     async with site.pool(site.target(sshd)) as pool:
-        channel, other = await pool.open_shell(), await pool.open_shell()
+        channel, other = await pool.open_channel(), await pool.open_channel()
         script = f"until [ -e {gate} ]; do sleep 0.05; done; head -c {len(data)} | wc -c"
         await channel.write(frame(script.encode()))
         tracemalloc.start()
@@ -152,7 +152,7 @@ async def test_ten_megabytes_wait_for_a_reader_that_dawdles(site: SshLab, sshd: 
 
 async def test_a_write_can_be_cancelled_and_the_connection_goes_on(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        stalled, other = await pool.open_shell(), await pool.open_shell()
+        stalled, other = await pool.open_channel(), await pool.open_channel()
         await stalled.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(stalled))
         writing = asyncio.create_task(stalled.write(bytes(10 * MB)))
@@ -171,7 +171,7 @@ async def test_a_write_can_be_cancelled_and_the_connection_goes_on(site: SshLab,
 async def test_a_blocked_writer_hears_that_the_channel_has_ended(site: SshLab) -> None:
     with Sshd() as sshd:
         async with site.pool(site.target(sshd)) as pool:
-            channel = await pool.open_shell()
+            channel = await pool.open_channel()
             await channel.write(frame(b"echo $$; exec sleep 300"))
             sleeper = int(await line(channel))
             writing = asyncio.create_task(channel.write(bytes(10 * MB)))
@@ -184,7 +184,7 @@ async def test_a_blocked_writer_hears_that_the_channel_has_ended(site: SshLab) -
 
 async def test_a_blocked_writer_hears_that_the_channel_was_closed(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(channel))
         writing = asyncio.create_task(channel.write(bytes(10 * MB)))
@@ -198,7 +198,7 @@ async def test_a_blocked_writer_hears_that_the_channel_was_closed(site: SshLab, 
 
 async def test_nothing_can_be_written_after_the_end(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        ended, closed = await pool.open_shell(), await pool.open_shell()
+        ended, closed = await pool.open_channel(), await pool.open_channel()
         assert await run(ended, "exit") == b""
         await closed.close()
         for channel in (ended, closed):
@@ -208,7 +208,7 @@ async def test_nothing_can_be_written_after_the_end(site: SshLab, sshd: Sshd) ->
 
 async def test_close_may_be_repeated_and_cancelled_and_the_shell_still_ends(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channels = [await pool.open_shell() for _ in range(4)]
+        channels = [await pool.open_channel() for _ in range(4)]
         for channel in channels:
             await channel.write(frame(b"echo ready; cat"))
             assert await line(channel) == "ready"
@@ -229,7 +229,7 @@ async def test_what_was_written_arrives_before_the_end_of_the_input(site: SshLab
     copy = site.folder / "copy"
     data = os.urandom(MB)
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(f"cat >{copy}".encode()))
         await channel.write(data)
         await channel.close()
@@ -238,18 +238,18 @@ async def test_what_was_written_arrives_before_the_end_of_the_input(site: SshLab
 
 async def test_a_child_that_keeps_the_output_open_does_not_keep_the_channel(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(b"sleep 300 & echo $!"))
         sleeper = int(await line(channel))
         await channel.close()
         os.kill(sleeper, signal.SIGKILL)
-        assert await run(await pool.open_shell(), "echo here") == b"here\n"
+        assert await run(await pool.open_channel(), "echo here") == b"here\n"
         assert pool.connections == 1
 
 
 async def test_a_shell_that_prints_without_end_is_ended(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        channel = await pool.open_shell()
+        channel = await pool.open_channel()
         await channel.write(frame(b"yes"))
         assert await channel.read()
         await channel.close()
@@ -261,7 +261,7 @@ async def test_keys_are_agreed_on_anew_while_channels_go_on(site: SshLab) -> Non
     data = os.urandom(8 * MB)
     with Sshd("RekeyLimit 1M") as sshd:
         async with site.pool(site.target(sshd)) as pool:
-            channels = [await pool.open_shell() for _ in range(3)]
+            channels = [await pool.open_channel() for _ in range(3)]
             for channel in channels:
                 await channel.write(frame(f"exec head -c {len(data)}".encode()))
             writing = [asyncio.create_task(channel.write(data)) for channel in channels]
@@ -272,7 +272,7 @@ async def test_keys_are_agreed_on_anew_while_channels_go_on(site: SshLab) -> Non
 
 async def test_a_shell_that_does_not_end_is_left_behind_with_its_connection(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        stubborn, other = await pool.open_shell(), await pool.open_shell()
+        stubborn, other = await pool.open_channel(), await pool.open_channel()
         await stubborn.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(stubborn))
         reading = asyncio.create_task(stubborn.read())
@@ -282,7 +282,7 @@ async def test_a_shell_that_does_not_end_is_left_behind_with_its_connection(site
             assert reading.done()
             assert await reading == b""
             assert (pool.connections, pool.channels) == (1, 2)
-            elsewhere = await pool.open_shell()
+            elsewhere = await pool.open_channel()
             await connected(sshd, pool, 2)
             assert await run(other, "echo goes on") == b"goes on\n"
             await other.close()
@@ -295,7 +295,7 @@ async def test_a_shell_that_does_not_end_is_left_behind_with_its_connection(site
 
 async def test_a_stubborn_shell_that_ends_late_is_let_go(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        stubborn, other = await pool.open_shell(), await pool.open_shell()
+        stubborn, other = await pool.open_channel(), await pool.open_channel()
         await stubborn.write(frame(b"echo $$; exec sleep 300"))
         sleeper = int(await line(stubborn))
         await stubborn.close()
@@ -308,7 +308,7 @@ async def test_a_stubborn_shell_that_ends_late_is_let_go(site: SshLab, sshd: Ssh
 async def test_what_was_not_read_when_the_connection_died_does_no_harm(site: SshLab) -> None:
     with Sshd() as sshd:
         async with site.pool(site.target(sshd)) as pool:
-            channel, other = await pool.open_shell(), await pool.open_shell()
+            channel, other = await pool.open_channel(), await pool.open_channel()
             await channel.write(frame(f"head -c {2 * MB} /dev/zero; exec >&- 2>&-; read gate".encode()))
             await run(other, "sleep 1")  # meanwhile all of it comes, with the end of the output behind
             sshd.kill_sessions()
@@ -323,7 +323,7 @@ async def test_start_up_files_may_say_what_they_like(site: SshLab, sshd: Sshd, s
     with account(shell) as user:
         user.write_startup("echo noise; sh -c 'echo complaint >&2'\n")
         async with site.pool(site.target(sshd, user=user.name)) as pool:
-            channel = await pool.open_shell()
+            channel = await pool.open_channel()
             output = await run(channel, "printf 'ready:%s\\n' \"$(id -un)\"")
             assert output.endswith(f"ready:{user.name}\n".encode())
             assert b"complaint" not in output
@@ -337,7 +337,7 @@ async def test_asyncssh_never_logs_what_goes_over_a_channel(
     try:
         with caplog.at_level(logging.DEBUG, logger="asyncssh"):  # a worker in this process may have hushed it
             async with site.pool(site.target(sshd)) as pool:
-                channel = await pool.open_shell()
+                channel = await pool.open_channel()
                 await channel.write(frame(f"SECRET={secret}; read -r line; echo $SECRET$line".encode()))
                 await channel.write(f"{secret}\n".encode())
                 assert await line(channel) == 2 * secret

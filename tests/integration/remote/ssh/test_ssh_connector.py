@@ -16,9 +16,9 @@ import pytest
 
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
 from remote.ssh.connector import Connector
+from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeys
 from remote.ssh.login import prepare
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.support.needs import need
 from tests.support.ssh import keys
@@ -52,7 +52,7 @@ def third() -> Iterator[Sshd]:
 async def said(site: SshLab, target: Target, *others: Target, script: str = "echo $SSH_CONNECTION") -> str:
     """What a shell there prints."""
     async with site.pool(target, *others) as pool:
-        return (await run(await pool.open_shell(), script)).decode()
+        return (await run(await pool.open_channel(), script)).decode()
 
 
 async def port_of(site: SshLab, target: Target, *others: Target) -> int:
@@ -64,7 +64,7 @@ async def refusal(site: SshLab, target: Target, *others: Target, **options: Any)
     """The error with which a host is not reached."""
     async with site.pool(target, *others, **options) as pool:
         with pytest.raises(HostError) as refused:
-            await pool.open_shell()
+            await pool.open_channel()
     assert refused.value.host == target.name
     return refused.value
 
@@ -282,7 +282,7 @@ async def test_a_proxy_command_runs_in_a_shell_and_its_complaints_are_no_words_o
     complaints.write_text("until [ -e $0.end ]; do echo complaint; sleep 0.05; done\n")
     site.config.write_text(f"ProxyCommand sh -c 'sh {complaints} >&2 & exec {relay}' | cat\n")
     async with site.pool(site.target(sshd)) as pool:
-        assert await run(await pool.open_shell(), "sleep 0.5; echo hello") == b"hello\n"
+        assert await run(await pool.open_channel(), "sleep 0.5; echo hello") == b"hello\n"
         await eventually(lambda: other.connections() == 1)
     Path(f"{complaints}.end").touch()
     await eventually(lambda: other.connections() == sshd.connections() == 0)
@@ -457,8 +457,8 @@ async def test_the_users_own_ssh_config_counts_where_no_other_is_named(
     (site.folder / ".ssh" / "config").write_text(box + bastion + keys_of_both)
     monkeypatch.setenv("HOME", str(site.folder))
     target = Target("box", "box")
-    async with opened(Pool(target, Connector([target], HostKeys(site.known_hosts)))) as pool:
-        output = await run(await pool.open_shell(), "echo $SSH_CONNECTION")
+    async with opened(SshHost(target, Connector([target], HostKeys(site.known_hosts)))) as pool:
+        output = await run(await pool.open_channel(), "echo $SSH_CONNECTION")
     assert int(output.split()[3]) == sshd.port
     assert other.log().count("Connection from") == 1
 
@@ -469,8 +469,8 @@ async def test_many_connections_share_one_to_the_jump_host_which_ends_with_the_l
     bastion = named(site, "bastion", other)
     one, two = (site.target(sshd, name=name, jump="bastion") for name in ("one", "two"))
     connector = site.connector(one, two, bastion)
-    pools = [Pool(one, connector), Pool(two, connector)]
-    channels = await asyncio.gather(*(pool.open_shell() for pool in pools for _ in range(20)))
+    pools = [SshHost(one, connector), SshHost(two, connector)]
+    channels = await asyncio.gather(*(pool.open_channel() for pool in pools for _ in range(20)))
     await eventually(lambda: sshd.connections() == 6)
     await eventually(lambda: other.connections() == 1)
     await pools[0].close()
@@ -502,11 +502,11 @@ async def test_a_jump_host_that_dies_ends_the_channels_and_is_gone_through_again
     site: SshLab, sshd: Sshd, other: Sshd
 ) -> None:
     async with site.pool(site.target(sshd, jump="bastion"), named(site, "bastion", other)) as pool:
-        channels = await asyncio.gather(*(pool.open_shell() for _ in range(10)))
+        channels = await asyncio.gather(*(pool.open_channel() for _ in range(10)))
         other.kill_sessions()
         assert await asyncio.gather(*map(rest, channels)) == [b""] * 10
         await eventually(lambda: (pool.connections, pool.channels) == (0, 0))
-        assert await run(await pool.open_shell(), "echo again") == b"again\n"
+        assert await run(await pool.open_channel(), "echo again") == b"again\n"
         await eventually(lambda: other.connections() == 1)
 
 

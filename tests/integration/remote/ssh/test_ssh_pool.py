@@ -15,7 +15,6 @@ from remote.ssh import login
 from remote.ssh import multiplexed as link_module
 from remote.ssh.channel import SshChannel
 from remote.ssh.host import SshHost
-from remote.ssh.pool import Pool
 from tests.support.ssh import keys
 from tests.support.ssh.laboratory import eventually
 from tests.support.ssh.links import Link, need_links
@@ -25,9 +24,9 @@ from tests.support.ssh.sshd import Sshd
 quiet = pytest.fixture(autouse=True)(loop_complaints)
 
 
-async def open_shells(pool: Pool, number: int) -> list[SshChannel]:
+async def open_shells(pool: SshHost, number: int) -> list[SshChannel]:
     """Open so many shells at once, and see that each is one."""
-    channels = await asyncio.gather(*(pool.open_shell() for _ in range(number)))
+    channels = await asyncio.gather(*(pool.open_channel() for _ in range(number)))
     for channel in channels:
         await channel.write(frame(b"echo ready; cat"))
     for channel in channels:
@@ -58,7 +57,7 @@ async def test_a_hundred_shells_at_once_come_over_as_few_connections_as_they_nee
 ) -> None:
     target = site.target(sshd)
     connector = site.connector(target)
-    async with opened(Pool(target, connector)) as pool:
+    async with opened(SshHost(target, connector)) as pool:
         channels = await open_shells(pool, 100)
         assert pool.channels == 100
         await connected(sshd, pool, 13)
@@ -75,7 +74,7 @@ async def test_a_hundred_shells_at_once_come_over_as_few_connections_as_they_nee
 async def test_shells_one_after_another_share_a_connection(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
         for _ in range(20):
-            channel = await pool.open_shell()
+            channel = await pool.open_channel()
             assert await run(channel, "echo hello") == b"hello\n"
             await channel.close()
     assert sshd.log().count("Connection from") == 1
@@ -106,7 +105,7 @@ async def test_a_host_that_allows_fewer_sessions_gets_more_connections(
 async def test_a_host_that_allows_no_sessions_says_so_and_is_not_stormed(site: SshLab) -> None:
     with Sshd("MaxSessions 0") as sshd:
         async with site.pool(site.target(sshd)) as pool:
-            opening = [pool.open_shell() for _ in range(20)]
+            opening = [pool.open_channel() for _ in range(20)]
             outcomes = await asyncio.gather(*opening, return_exceptions=True)
             for outcome in outcomes:
                 assert isinstance(outcome, HostUnreachable)
@@ -131,9 +130,9 @@ async def test_a_host_that_lets_few_in_at_a_time_lets_all_in_and_is_not_stormed(
 async def test_while_no_connection_stands_only_one_is_made(site: SshLab, sshd: Sshd) -> None:
     target = site.target(sshd)
     connector = site.connector(target)
-    async with opened(Pool(target, connector)) as pool:
+    async with opened(SshHost(target, connector)) as pool:
         sshd.freeze()
-        opening = [asyncio.create_task(pool.open_shell()) for _ in range(20)]
+        opening = [asyncio.create_task(pool.open_channel()) for _ in range(20)]
         await eventually(lambda: connector.at_once == 1)
         await nap()
         assert connector.tries == pool.connections == 1
@@ -148,32 +147,32 @@ async def test_a_refused_login_is_tried_once_however_many_want_in(
     now = 0.0
     stranger = keys.new_key(site.folder / "stranger")
     target = site.target(sshd, identity=stranger)
-    async with opened(Pool(target, site.connector(target), clock=lambda: now)) as pool:
-        outcomes = await asyncio.gather(*(pool.open_shell() for _ in range(20)), return_exceptions=True)
+    async with opened(SshHost(target, site.connector(target), clock=lambda: now)) as pool:
+        outcomes = await asyncio.gather(*(pool.open_channel() for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {HostAuthFailed}
         assert "host box is left alone for 60 s" in caplog.text
         with pytest.raises(
             HostAuthFailed, match=r"left alone for 60 s more after 1 failed connect; the last: .*refuses"
         ):
-            await pool.open_shell()
+            await pool.open_channel()
         assert sshd.log().count("Connection from") == 1
         assert pool.rest_s == 60
         assert pool.failing
         now = 60.0
         assert pool.rest_s == 0
         sshd.authorized_keys.write_text(keys.public(stranger))
-        await pool.open_shell()
+        await pool.open_channel()
 
 
 async def test_a_changed_host_key_is_not_asked_for_again_at_once(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd)) as pool:
-        await pool.open_shell()
+        await pool.open_channel()
     sshd.restart(new_host_key=True)
     async with site.pool(site.target(sshd)) as pool:
-        outcomes = await asyncio.gather(*(pool.open_shell() for _ in range(20)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(pool.open_channel() for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {HostKeyChanged}
         with pytest.raises(HostKeyChanged, match=r"left alone .* its host key has changed"):
-            await pool.open_shell()
+            await pool.open_channel()
     assert sshd.log().count("Connection from") == 2
 
 
@@ -184,21 +183,21 @@ async def test_a_host_that_is_away_is_left_alone_after_a_while_and_found_when_it
     target = site.target(sshd)
     connector = site.connector(target)
     sshd.stop()
-    async with opened(Pool(target, connector, clock=lambda: now)) as pool:
+    async with opened(SshHost(target, connector, clock=lambda: now)) as pool:
         for _ in range(3):
             assert pool.rest_s == 0
             with pytest.raises(HostUnreachable, match="cannot be reached: Connection refused"):
-                await pool.open_shell()
+                await pool.open_channel()
             now += 1
         rest_s = pool.rest_s
         assert 0 < rest_s <= 5
         with pytest.raises(HostUnreachable, match=r"left alone .* after 3 failed connects"):
-            await pool.open_shell()
+            await pool.open_channel()
         assert pool.rest_s == rest_s
         assert connector.tries == 3
         now += pool.rest_s
         sshd.start()
-        await pool.open_shell()
+        await pool.open_channel()
         assert (pool.rest_s, pool.failing) == (0, False)
 
 
@@ -215,7 +214,7 @@ async def test_a_handshake_that_is_dropped_is_tried_again_with_growing_jitter(si
     slept, expected = Sleeps(), Random(1)
     async with server, site.pool(target, rng=Random(1), sleep=slept) as pool:
         with pytest.raises(HostUnreachable, match="hung up during the handshake"):
-            await pool.open_shell()
+            await pool.open_channel()
     assert knocks == 4
     assert slept.seconds == [expected.uniform(0, ceiling) for ceiling in (1, 2, 4)]
 
@@ -225,14 +224,14 @@ async def test_a_host_that_accepts_and_says_nothing_is_unreachable(site: SshLab,
         target = site.target(sshd, port=silent.getsockname()[1])
         async with site.pool(target, timeout_s=0.3) as pool:
             with pytest.raises(HostUnreachable, match="does not answer within the connect timeout"):
-                await pool.open_shell()
+                await pool.open_channel()
 
 
 async def test_a_host_that_is_frozen_is_unreachable(site: SshLab, sshd: Sshd) -> None:
     sshd.freeze()
     async with site.pool(site.target(sshd), timeout_s=0.3) as pool:
         with pytest.raises(HostUnreachable, match="does not answer within the connect timeout"):
-            await pool.open_shell()
+            await pool.open_channel()
         await eventually(lambda: (pool.connections, pool.channels) == (0, 0))
 
 
@@ -251,13 +250,13 @@ async def test_an_idle_connection_is_closed_and_one_in_use_is_not(site: SshLab, 
         await kept.close()
         await eventually(lambda: sshd.connections() == 0)
         assert pool.connections == 0
-        assert await run(await pool.open_shell(), "echo again") == b"again\n"
+        assert await run(await pool.open_channel(), "echo again") == b"again\n"
 
 
 async def test_a_connection_in_use_again_is_not_idle(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd), idle_s=0.5) as pool:
-        await (await pool.open_shell()).close()
-        channel = await pool.open_shell()
+        await (await pool.open_channel()).close()
+        channel = await pool.open_channel()
         assert await run(channel, "sleep 1; echo here") == b"here\n"
 
 
@@ -284,7 +283,7 @@ async def test_who_opens_a_channel_as_the_connection_dies_hears_of_it(site: SshL
     async with site.pool(site.target(sshd)) as pool:
         await open_shells(pool, 1)
         sshd.freeze()
-        opening = [asyncio.create_task(pool.open_shell()) for _ in range(5)]
+        opening = [asyncio.create_task(pool.open_channel()) for _ in range(5)]
         await nap()
         sshd.kill_sessions()
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
@@ -304,9 +303,9 @@ async def test_a_dead_connection_is_given_up_before_it_is_known_to_be_dead(
         frozen = sshd.sessions()
         sshd.freeze()
         with pytest.raises(HostUnreachable, match=r"it opened no channel within 0.3 s"):
-            await pool.open_shell()
+            await pool.open_channel()
         monkeypatch.undo()
-        opening = asyncio.create_task(pool.open_shell())
+        opening = asyncio.create_task(pool.open_channel())
         await eventually(lambda: pool.connections == 2)
         sshd.thaw()
         assert await run(await opening, "echo elsewhere") == b"elsewhere\n"
@@ -328,13 +327,13 @@ async def test_a_cut_link_ends_the_channels_and_a_mended_one_is_used_again(
             link.cut()
             assert await asyncio.gather(*map(rest, channels)) == [b""] * 3
             with pytest.raises(HostUnreachable, match="does not answer within the connect timeout"):
-                await pool.open_shell()
+                await pool.open_channel()
             link.mend()
             await eventually(lambda: pool.connections == 0)
     with Link() as link, Sshd(link=link) as sshd:
         async with site.pool(site.target(sshd)) as pool:
             link.cut()
-            opening = asyncio.create_task(pool.open_shell())
+            opening = asyncio.create_task(pool.open_channel())
             await nap()
             link.mend()
             assert await run(await opening, "echo there") == b"there\n"
@@ -346,7 +345,7 @@ async def test_a_cut_link_ends_the_channels_and_a_mended_one_is_used_again(
 async def test_opening_may_be_cancelled_before_the_connection_stands(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd), idle_s=0.2) as pool:
         sshd.freeze()
-        opening = [asyncio.create_task(pool.open_shell()) for _ in range(12)]
+        opening = [asyncio.create_task(pool.open_channel()) for _ in range(12)]
         await eventually(lambda: sshd.connections() == 1)
         for task in opening:
             task.cancel()
@@ -361,7 +360,7 @@ async def test_opening_may_be_cancelled_before_the_connection_stands(site: SshLa
 async def test_who_waits_for_the_first_connection_gets_it_though_others_leave(site: SshLab, sshd: Sshd) -> None:
     async with site.pool(site.target(sshd), idle_s=0.01) as pool:
         sshd.freeze()
-        opening = [asyncio.create_task(pool.open_shell()) for _ in range(12)]
+        opening = [asyncio.create_task(pool.open_channel()) for _ in range(12)]
         await eventually(lambda: sshd.connections() == 1)
         for task in opening[:8]:  # all that have a place on it
             task.cancel()
@@ -376,7 +375,7 @@ async def test_opening_may_be_cancelled_while_the_channel_opens(site: SshLab, ss
     async with site.pool(site.target(sshd)) as pool:
         (other,) = await open_shells(pool, 1)
         sshd.freeze()
-        opening = [asyncio.create_task(pool.open_shell()) for _ in range(7)]
+        opening = [asyncio.create_task(pool.open_channel()) for _ in range(7)]
         await nap()
         for task in opening:
             task.cancel()
@@ -394,7 +393,7 @@ async def test_openings_cancelled_at_any_moment_leak_nothing(site: SshLab, sshd:
     rng = Random(1)
     async with site.pool(site.target(sshd), idle_s=0.2) as pool:
         for _ in range(60):
-            opening = [asyncio.create_task(pool.open_shell()) for _ in range(3)]
+            opening = [asyncio.create_task(pool.open_channel()) for _ in range(3)]
             for _ in range(rng.randrange(40)):
                 await asyncio.sleep(rng.choice((0, 0, 0.001)))
             for task in opening:
@@ -414,7 +413,7 @@ async def test_closing_ends_all_channels_and_those_who_wait_for_one(site: SshLab
         channels = await open_shells(pool, 8)
         reading = [asyncio.create_task(rest(channel)) for channel in channels]
         sshd.freeze()
-        opening = [asyncio.create_task(pool.open_shell()) for _ in range(3)]
+        opening = [asyncio.create_task(pool.open_channel()) for _ in range(3)]
         await nap()
         assert pool.connections == 2
         await pool.close()
@@ -432,15 +431,15 @@ async def test_a_closed_pool_opens_nothing_and_may_be_closed_again(site: SshLab,
         (channel,) = await open_shells(pool, 1)
         await pool.close()
         with pytest.raises(HostUnreachable, match="closed by us"):
-            await pool.open_shell()
+            await pool.open_channel()
         await channel.close()
         await pool.close()
         assert (pool.connections, pool.channels) == (0, 0)
 
 
-async def test_a_host_is_its_target_and_its_pool(site: SshLab, sshd: Sshd) -> None:
+async def test_a_host_has_the_name_and_path_of_its_target(site: SshLab, sshd: Sshd) -> None:
     target = replace(site.target(sshd), path="/opt/bin:/opt/more")
-    host = SshHost(target, Pool(target, site.connector(target)))
+    host = SshHost(target, site.connector(target))
     assert (host.name, host.path, host.rest_s) == ("box", "/opt/bin:/opt/more", 0)
     channel = await host.open_channel()
     await channel.write(frame(b"echo hello"))

@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 
 from adapters.command import Command, Signal
 from remote.errors import SpawnRefused
-from remote.follower import Lease, follow
+from remote.follower import Follower, Lease
 from remote.host_queries import check_workspace, list_spools, read_stderr_tail, remove_spool
 from remote.run import Output, run_script
 from remote.spool import Exit, Spool
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeys
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.support.needs import need
 from tests.support.ssh.accounts import SHELLS, Account, account, own_account
@@ -119,7 +118,7 @@ class Login:
         self._runner = runner
         target = Target("box", sshd.host, who.name, sshd.port, sshd.client_key, path=path)
         connector = Connector([target], HostKeys(sshd.folder / "kept"), config_file=Path(os.devnull))
-        self.host = SshHost(target, Pool(target, connector))
+        self.host = SshHost(target, connector)
 
     def close(self) -> None:
         self.do(self.host.close())
@@ -147,7 +146,7 @@ class Login:
         return self.do(self._turn(command, spool or self.spool()))
 
     async def _turn(self, command: Command, spool: Spool) -> tuple[bytes, Exit]:
-        async with follow(self.host, spool, command) as turn:
+        async with Follower(self.host, spool, command) as turn:
             output = await drain(turn)
         assert turn.exit is not None
         return output, turn.exit
@@ -483,7 +482,7 @@ def test_a_turn_is_ended_although_a_start_up_file_has_all_signals_ignored(login:
 
     async def cancelled() -> tuple[int, Exit | None]:
         agent = Command(("sh", "-c", "echo $$; exec sleep 300"), "/", stop=STOP)
-        async with follow(login.host, login.spool(), agent, lease=Lease(6, 1.0)) as turn:
+        async with Follower(login.host, login.spool(), agent, lease=Lease(6, 1.0)) as turn:
             pid = int((await anext(turn)).lines[0])
             await turn.cancel()
             await drain(turn)

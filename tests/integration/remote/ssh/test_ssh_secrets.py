@@ -12,14 +12,13 @@ import asyncssh
 import pytest
 
 from adapters.command import Command
-from remote.follower import follow
+from remote.follower import Follower
 from remote.run import run_script
 from remote.shell import BOOT
 from remote.spool import Spool
 from remote.ssh.connector import Connector
 from remote.ssh.host import SshHost
 from remote.ssh.host_keys import HostKeys
-from remote.ssh.pool import Pool
 from remote.ssh.target import Target
 from tests.support.leaks import places
 from tests.support.needs import need
@@ -55,9 +54,9 @@ async def talk(sshd: Sshd) -> None:
     """Have a turn and a short command, and everything secret in them."""
     target = Target("box", sshd.host, port=sshd.port, identity=sshd.client_key)
     connector = Connector([target], HostKeys(sshd.folder / "kept"), config_file=Path(os.devnull))
-    host = SshHost(target, Pool(target, connector))
+    host = SshHost(target, connector)
     agent = Command(("wc", "-c"), "/", SECRETS["prompt"].encode(), {"TOKEN": SECRETS["environment"]})
-    async with follow(host, Spool("~/spools", "t1"), agent) as turn:
+    async with Follower(host, Spool("~/spools", "t1"), agent) as turn:
         assert await drain(turn) == b"24\n"
     output = await run_script(host, 'printf %s "$1" | wc -c', (SECRETS["argument"],))
     assert output.stdout == b"24\n"

@@ -20,9 +20,8 @@ from claude_agent_sdk import (
 )
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-from adapters.claude_sdk.adapter import ClaudeSdk, create
-from adapters.claude_sdk.conversation import ClaudeSdkConversation
-from adapters.claude_sdk.faults import turn_error
+from adapters.claude_sdk.adapter import ClaudeSdk
+from adapters.claude_sdk.conversation import ClaudeSdkConversation, turn_error
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.command import SPOOL
 from adapters.contract import AgentConfig, Session
@@ -250,7 +249,7 @@ def test_without_the_sdk_no_agent_starts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_its_factory_takes_defaults_and_tools() -> None:
-    adapter = create(AgentConfig("/opt/claude", {"model": "opus"}, tools=(f"{__name__}:add",)))
+    adapter = ClaudeSdk(AgentConfig("/opt/claude", {"model": "opus"}, tools=(f"{__name__}:add",)))
     adapter.check(request({"tools": ["add"]}))
     assert adapter.build(request(), NEW).argv[0] == "/opt/claude"
     assert "--model=opus" in adapter.build(request(), NEW).argv

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.claude_code.tool_errors import strip_envelope, tool_error_text
+from adapters.claude_code.parser import strip_envelope, tool_error_text
 from adapters.toolkit.truncate import MAX_ERROR_BYTES, shorten, strip_ansi
 
 

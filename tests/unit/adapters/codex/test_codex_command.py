@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from adapters.codex.adapter import create
+from adapters.codex.adapter import Codex
 from adapters.command import SPOOL, Command
 from adapters.contract import AgentConfig, Exit, Session
 from adapters.errors import InvalidRequest
@@ -23,7 +23,7 @@ def request(**fields: Any) -> TurnRequest:
 
 
 def command(session: Session = NEW, config: AgentConfig | None = None, **fields: Any) -> Command:
-    codex, asked = create(config or AgentConfig()), request(**fields)
+    codex, asked = Codex(config or AgentConfig()), request(**fields)
     codex.check(asked)
     return codex.build(asked, session)
 
@@ -137,11 +137,11 @@ def test_operators_defaults_hold_unless_the_request_says_otherwise() -> None:
     assert {"--sandbox=danger-full-access", '--config=model_reasoning_effort="max"'} <= set(built.argv)
     assert [rung.grace_s for rung in built.stop] == [2.0] * 3
     with pytest.raises(InvalidRequest, match=r"options\.sandbox"):
-        create(AgentConfig(options={"sandbox": "none"}))
+        Codex(AgentConfig(options={"sandbox": "none"}))
 
 
 def test_health_is_read_from_its_version() -> None:
-    codex = create(AgentConfig())
+    codex = Codex(AgentConfig())
     assert codex.probe() == ("codex", "--version")
     assert codex.health(Exit(0), "codex-cli 0.169.0\n").version == "0.169.0"
     assert "install Codex" in (codex.health(Exit(127), "").problem or "")

@@ -10,9 +10,8 @@ from adapters.billing import billing_modes
 from adapters.command import SessionFiles, Signal
 from adapters.contract import AgentConfig, Exit, Session
 from adapters.errors import InvalidRequest
-from adapters.gemini.adapter import create
+from adapters.gemini.adapter import Gemini, encoded
 from adapters.gemini.options import FLAGS, GeminiOptions
-from adapters.gemini.prompt import encoded
 from adapters.protocol.request import TurnRequest
 
 NEW = Session("11111111-2222-4333-8444-555555555555", resume=False)
@@ -23,7 +22,7 @@ def request(prompt: str = "do it", **fields: Any) -> TurnRequest:
 
 
 def test_plain_turn() -> None:
-    command = create(AgentConfig()).build(request(env=["TOKEN"]), NEW)
+    command = Gemini(AgentConfig()).build(request(env=["TOKEN"]), NEW)
     assert command.argv == (
         "gemini",
         "--output-format=stream-json",
@@ -44,12 +43,12 @@ def test_plain_turn() -> None:
 
 
 def test_resumed_turn() -> None:
-    command = create(AgentConfig(command="/opt/gemini")).build(request(), Session("abc", resume=True))
+    command = Gemini(AgentConfig(command="/opt/gemini")).build(request(), Session("abc", resume=True))
     assert command.argv[:3] == ("/opt/gemini", "--output-format=stream-json", "--resume=abc")
 
 
 def test_options_become_flags_and_those_of_a_request_win() -> None:
-    agent = create(AgentConfig(options={"model": "gemini-2.5-flash", "sandbox": True}))
+    agent = Gemini(AgentConfig(options={"model": "gemini-2.5-flash", "sandbox": True}))
     options = {
         "approval_mode": "auto_edit",
         "model": "gemini-2.5-pro",
@@ -77,7 +76,7 @@ def test_options_become_flags_and_those_of_a_request_win() -> None:
 
 def test_plan_turn_has_no_tools_that_change_anything() -> None:
     options = {"approval_mode": "yolo", "allowed_tools": "write_file"}
-    command = create(AgentConfig()).build(request(plan=True, options=options), NEW)
+    command = Gemini(AgentConfig()).build(request(plan=True, options=options), NEW)
     assert command.argv[3:] == ("--approval-mode=default",)
 
 
@@ -97,13 +96,13 @@ def test_every_option_reaches_the_agent() -> None:
 )
 def test_request_that_cannot_run_is_refused(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        create(AgentConfig()).check(request(**fields))
+        Gemini(AgentConfig()).check(request(**fields))
     assert refused.value.field == named
 
 
 def test_operators_options_are_checked() -> None:
     with pytest.raises(InvalidRequest, match="approval_mode"):
-        create(AgentConfig(options={"approval_mode": 1}))
+        Gemini(AgentConfig(options={"approval_mode": 1}))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ def test_operators_options_are_checked() -> None:
     ],
 )
 def test_text_stays_text(prompt: str, text: bytes) -> None:
-    assert create(AgentConfig()).build(request(prompt), NEW).stdin == text
+    assert Gemini(AgentConfig()).build(request(prompt), NEW).stdin == text
 
 
 def test_commands_and_references_when_they_are_wanted() -> None:
@@ -126,7 +125,7 @@ def test_commands_and_references_when_they_are_wanted() -> None:
 
 
 def test_credentials_are_those_of_its_login() -> None:
-    names = create(AgentConfig()).credentials
+    names = Gemini(AgentConfig()).credentials
     assert names({}) == ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")
     assert "GOOGLE_APPLICATION_CREDENTIALS" not in names({"GOOGLE_APPLICATION_CREDENTIALS": "/k.json"})
     assert {"GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"} <= set(
@@ -144,7 +143,7 @@ def test_credentials_are_those_of_its_login() -> None:
     ],
 )
 def test_billing_is_as_its_login_tells(credentials: list[str], first: str) -> None:
-    assert billing_modes(None, create(AgentConfig()).capabilities, credentials)[0] == first
+    assert billing_modes(None, Gemini(AgentConfig()).capabilities, credentials)[0] == first
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_billing_is_as_its_login_tells(credentials: list[str], first: str) -> No
     ],
 )
 def test_health(end: Exit, stdout: str, version: str | None, problem: str | None) -> None:
-    agent = create(AgentConfig())
+    agent = Gemini(AgentConfig())
     health = agent.health(end, stdout)
     assert (health.healthy, health.version) == (version is not None, version)
     assert (problem or "") in (health.problem or "")

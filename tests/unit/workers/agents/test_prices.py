@@ -9,7 +9,7 @@ import pytest
 from adapters.usage import Tokens
 from ops.errors import SettingsError
 from ops.settings import Settings
-from workers.agents.prices import price_table
+from workers.agents.registry import price_table
 
 ONE = '[[price]]\nmodel = "ours"\ninput = 2.0\nsource = "the contract"\nchecked = 2026-11-22\n'
 
