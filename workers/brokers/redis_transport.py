@@ -28,6 +28,7 @@ from kombu.transport import redis as kombu_redis
 from kombu.utils.encoding import bytes_to_str
 
 from workers.brokers.settings import connection_errors
+from workers.brokers.shared_keys import recover_shared_keys
 
 ALIVE: Final = (
     "runturn.transit"  # sorted set: lists of messages in transit, by when their consumers were last alive
@@ -84,6 +85,8 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._looked_at = 0.0  # on the monotonic clock
+        # Twice: what a worker killed just before held counts as abandoned only after the visibility timeout.
+        self._recover_at = [0.0, time.monotonic() + 1.5 * self.visibility_timeout]
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Record a message that is being delivered. Raises GivenBack."""
@@ -114,6 +117,9 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
             self.channel.stay(client)
             if given := client.eval(_GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
                 log.warning("messages in transit to a lost worker were returned to their queue", messages=given)
+            while self._recover_at and now >= self._recover_at[0]:
+                del self._recover_at[0]
+                recover_shared_keys(client, self.channel.acked_queues, time.time() - self.visibility_timeout)
         super().restore_visible(start=start, num=num, interval=1)
 
 
@@ -130,7 +136,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         self._transit: str | None = None  # the list that we wait on
         self._pooled: Any = None  # a client of the pool
         self._arrived = False  # the server has answered the first of the two commands
-        self._acked_queues: set[str] = set()  # consumed with acknowledgements
+        self.acked_queues: set[str] = set()  # consumed with acknowledgements
         super().__init__(*args, **kwargs)
 
     def stay(self, client: Any) -> None:
@@ -141,7 +147,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         """Consume from a queue."""
         if not no_ack:
-            self._acked_queues.add(queue)
+            self.acked_queues.add(queue)
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def close(self) -> None:
@@ -196,7 +202,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Request the next message without waiting for it."""
         active = set(self.active_queues)
-        if len(active) != 1 or not active <= self._acked_queues:
+        if len(active) != 1 or not active <= self.acked_queues:
             self._transit = None
             super()._brpop_start(timeout)
             return

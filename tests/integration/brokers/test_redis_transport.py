@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -185,6 +186,30 @@ def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroke
             other.drain(0.1)
         assert (holder.bodies, other.bodies) == (["held"], [])
         holder.messages[0].ack()
+
+
+def test_what_an_earlier_version_has_abandoned_under_common_keys_is_brought_along(
+    broker: EmbeddedBroker, client: redis.Redis
+) -> None:
+    held = {}
+    for tag, body in enumerate(("abandoned", "held", "acknowledged", "foreign")):
+        send(broker, body)
+        note = [json.loads(client.rpop(QUEUE)), "", "another" if body == "foreign" else QUEUE]
+        if body != "acknowledged":
+            held[str(tag)] = json.dumps(note)
+        client.zadd("unacked_index", {str(tag): time.time() if body == "held" else 0})
+    client.hset("unacked", mapping={**held, "4": "nobody can read this"})
+    client.zadd("unacked_index", {"4": 0})
+    with consuming(broker.url) as one, consuming(broker.url) as other:
+        until(lambda: [c.drain(0.2) for c in (one, other)] and one.bodies + other.bodies, "the message")
+        one.drain(0.5, 2)
+        assert one.bodies + other.bodies == ["abandoned"]
+        (message,) = one.messages + other.messages
+        assert message.delivery_info["redelivered"]
+        message.ack()
+    assert client.hkeys("unacked") == [b"1", b"3", b"4"]
+    assert client.zrange("unacked_index", 0, -1) == [b"2", b"3", b"4", b"1"]
+    assert not client.hlen(UNACKED) + client.llen(QUEUE)
 
 
 def test_message_is_there_at_once_and_an_idle_consumer_asks_rarely(
