@@ -49,16 +49,19 @@ def _room(module: str) -> str:
 
 def _reduced(edges: Graph) -> Graph:
     """Return the graph without the edges that longer paths imply."""
-    below: Graph = {}
-
-    def reach(room: str, path: frozenset[str] = frozenset()) -> set[str]:
-        if room not in below and room not in path:
-            below[room] = set(edges[room]).union(*(reach(each, path | {room}) for each in edges[room]))
-        return below.get(room, set())
-
-    for room in edges:
-        reach(room)
+    below = {room: _reached(edges, room) for room in edges}
     return {
         room: direct - set(chain.from_iterable(below[each] for each in direct if room not in below[each]))
         for room, direct in edges.items()
     }
+
+
+def _reached(edges: Graph, room: str) -> set[str]:
+    """Return all rooms that a room imports, itself or through others; there are circles."""
+    found: set[str] = set()
+    ahead = [room]
+    while ahead:
+        new = edges[ahead.pop()] - found
+        found |= new
+        ahead += new
+    return found
