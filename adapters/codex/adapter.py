@@ -13,7 +13,16 @@ from adapters.codex.rollout import read_usage, session_files
 from adapters.codex.tools import TOOLS
 from adapters.codex.versions import VERSIONS
 from adapters.command import SPOOL, Command, Signal
-from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import (
+    AgentConfig,
+    Billing,
+    Capabilities,
+    Exit,
+    Health,
+    Judgement,
+    LoginCheck,
+    Session,
+)
 from adapters.protocol.request import TurnRequest
 from adapters.toolkit.error_mapping import health_by_version
 from adapters.turn_state import Parser, TurnState
@@ -40,6 +49,9 @@ class Codex:
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
         versions=VERSIONS,
         api_credentials=frozenset({"CODEX_API_KEY"}),
+        login=LoginCheck(
+            ("login", "status"), since="0.128.0", remedy="run `codex login` there, or set CODEX_API_KEY"
+        ),
     )
     tools = TOOLS
 

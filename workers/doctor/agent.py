@@ -18,6 +18,10 @@ def checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
     if report.verdict.refused:
         return Check(name, not needed, f"version {words}{spared}", report.version_remedy, warning=not needed)
     found = f"version {health.version}" if health.version else "usable"
+    if report.obstacle is not None:
+        return Check(
+            name, not needed, f"{found}, but no turn can start{spared}", report.obstacle, warning=not needed
+        )
     detail = "; ".join([found, *([words] if words else []), *logins(report)])
     return Check(name, True, detail, warning=words is not None)
 

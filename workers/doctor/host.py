@@ -13,7 +13,7 @@ from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.settings import Settings
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from workers.agents.probe import look
+from workers.agents.probe import look_closely
 from workers.doctor import host_checks
 from workers.doctor.agent import checked
 from workers.doctor.check import LIMIT_S, Check, unanswered
@@ -68,7 +68,7 @@ class HostDoctor:
         yield "spools", partial(host_checks.spools, host, self.ledger)
 
     async def _agent(self, adapter: Adapter, needed: bool) -> Check:
-        return checked(await look(self.host, adapter, self.environ, self.settings), self.host, needed)
+        return checked(await look_closely(self.host, adapter, self.environ, self.settings), self.host, needed)
 
     async def _outcome(self, name: str, step: _Step) -> tuple[Check, bool]:
         """Return a step's check, and whether to continue with the next step."""
