@@ -13,7 +13,8 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /src
 COPY requirements.lock requirements-dev.lock ./
 RUN python -m venv --without-pip /opt/runturn \
-    && pip --python /opt/runturn install --require-hashes --only-binary :all: -r requirements.lock
+    && pip --python /opt/runturn install --require-hashes --only-binary :all: -r requirements.lock \
+    && rm -rf /opt/runturn/lib/python3.*/site-packages/claude_agent_sdk/_bundled  # agents are not for every image
 RUN awk '/^[a-z]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } wanted' \
         requirements-dev.lock > build.lock \
     && pip install --require-hashes --only-binary :all: -r build.lock

@@ -73,6 +73,15 @@ class Billing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LoginCheck:
+    """An agent's own command, free of charge, that tells whether it is logged in: exit status 0, or 1 if not."""
+
+    arguments: tuple[str, ...]  # of the agent's program
+    since: str  # the first version with this command; an older one may take it for a prompt
+    remedy: str  # how to log in
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """Capabilities of an agent, for routing and early refusal."""
 
@@ -89,6 +98,8 @@ class Capabilities:
     languages: frozenset[str] = frozenset({"*"})  # *: any
     versions: Versions | None = None  # None: the agent has no versions and is never probed for one
     api_credentials: frozenset[str] = frozenset()  # those of its `credentials` that bill an API account
+    login: LoginCheck | None = None  # None: it cannot tell
+    root_variable: str | None = None  # the variable without which it refuses to run as root
 
 
 @dataclass(frozen=True, slots=True)

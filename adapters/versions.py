@@ -93,6 +93,11 @@ def verdict_on(version: str | None, known: Versions, allowed: Collection[str] = 
     return Verdict(Standing.UNSUPPORTED, f"{version} is known not to work: {fault.reason}")
 
 
+def reaches(version: str | None, first: str) -> bool:
+    """Return True if a version is known to be `first` or newer."""
+    return version is not None and _within(version, Unsupported("", first=first))
+
+
 def find_version(text: str) -> str | None:
     """Return the first version in a program's version text, such as `codex-cli 0.169.0`."""
     found = _VERSION.search(text)

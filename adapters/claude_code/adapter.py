@@ -17,7 +17,16 @@ from adapters.claude_code.soft_stop import SETTINGS, stop_file
 from adapters.claude_code.subagents import all_answered
 from adapters.claude_code.tools import TOOLS
 from adapters.command import Command, Signal
-from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import (
+    AgentConfig,
+    Billing,
+    Capabilities,
+    Exit,
+    Health,
+    Judgement,
+    LoginCheck,
+    Session,
+)
 from adapters.errors import InvalidRequest
 from adapters.protocol.request import TurnRequest
 from adapters.toolkit.error_mapping import health_by_version
@@ -70,6 +79,10 @@ class ClaudeCode:
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
         versions=VERSIONS,
         api_credentials=frozenset({"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", *_PROVIDERS}),
+        login=LoginCheck(
+            ("auth", "status"), since="2.1.40", remedy="run `claude auth login` there, or set ANTHROPIC_API_KEY"
+        ),
+        root_variable="IS_SANDBOX",  # in the permission mode bypassPermissions, the default
     )
     tools = TOOLS
 

@@ -11,7 +11,16 @@ from adapters.codex.options import CodexOptions, arguments, refuse_limits
 from adapters.codex.parser import CodexParser
 from adapters.codex.rollout import read_usage, session_files
 from adapters.command import SPOOL, Command, Signal
-from adapters.contract import AgentConfig, Billing, Capabilities, Exit, Health, Judgement, Session
+from adapters.contract import (
+    AgentConfig,
+    Billing,
+    Capabilities,
+    Exit,
+    Health,
+    Judgement,
+    LoginCheck,
+    Session,
+)
 from adapters.protocol.request import TurnRequest
 from adapters.toolkit.error_mapping import health_by_version
 from adapters.turn_state import Parser, TurnState
@@ -40,6 +49,9 @@ class Codex:
         billing=frozenset({Billing.API, Billing.SUBSCRIPTION}),
         versions=_VERSIONS,
         api_credentials=frozenset({"CODEX_API_KEY"}),
+        login=LoginCheck(
+            ("login", "status"), since="0.128.0", remedy="run `codex login` there, or set CODEX_API_KEY"
+        ),
     )
     # By the type of their items in its stream (0.169.0). Tools of MCP servers can have any name.
     tools = frozenset({"collab_tool_call", "command_execution", "file_change", "web_search"})

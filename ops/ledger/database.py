@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,7 +50,7 @@ class Database:
         parsed = _parse(url)
         name = parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
         if parsed.get_backend_name() == "postgresql":
-            return cls(_postgresql(parsed), name, None)
+            return cls(_postgresql(parsed, name), name, None)
         return cls(_sqlite(parsed), name, Path(parsed.database or ""))
 
     def close(self) -> None:
@@ -119,9 +119,9 @@ def _unusable(advice: str) -> SettingsError:
     return SettingsError(advice, field="ledger_url", where="RUNTURN_LEDGER_URL")
 
 
-def _postgresql(url: sa.URL) -> Engine:
+def _postgresql(url: sa.URL, name: str) -> Engine:
     try:
-        return sa.create_engine(
+        engine = sa.create_engine(
             url,
             # The default, but a server may be configured otherwise. After waiting for a lock, a transaction must
             # see what the lock's former holder wrote.
@@ -132,6 +132,18 @@ def _postgresql(url: sa.URL) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise _unusable("PostgreSQL needs its driver: pip install 'runturn[postgresql]'") from error
+    sa.event.listen(
+        engine, "connect", partial(_require_utf8, name), insert=True
+    )  # before SQLAlchemy reads anything
+    return engine
+
+
+def _require_utf8(name: str, connection: Any, _: object) -> None:
+    """Refuse a database that cannot store every text, and whose driver may return bytes."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        remedy = "create one with: createdb --encoding=UTF8 --template=template0"
+        raise LedgerUnavailable(f"ledger {name}: the encoding of this database is {encoding}, not UTF8; {remedy}")
 
 
 def _sqlite(url: sa.URL) -> Engine:

@@ -109,7 +109,7 @@ def test_secrets_come_from_files_which_one_command_makes(tmp_path: Path) -> None
     assert set().union(*map(_secrets, SERVICES)) == COMPOSE["secrets"].keys()
     assert (made / "anthropic_api_key").read_text() == "sk-ant-of-a-test"
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(file.stat().st_mode) for file in made.iterdir()} == {0o444}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in made.iterdir()} == {0o644}
     assert _public(made / "ssh_client_key") == (made / "ssh_client_key.pub").read_text().split()[:2]
     before = {file: file.read_bytes() for file in made.iterdir()}
     assert all(before.values())
@@ -183,6 +183,10 @@ def test_the_images_run_as_nobody_special_and_hold_no_compiler() -> None:
         assert users and users[-1] not in ("0:0", "root"), stage
     assert not re.search(r"\b(gcc|build-essential|make|curl|ADD)\b", DOCKERFILE)
     assert set(OURS.values()) <= _stages().keys()
+
+
+def test_image_without_agents_leaves_out_the_program_in_the_sdk() -> None:
+    assert "rm -rf /opt/runturn/lib/python3.*/site-packages/claude_agent_sdk/_bundled" in _stages()["built"]
 
 
 def test_every_package_in_the_images_is_locked_by_its_hash() -> None:

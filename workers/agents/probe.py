@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from adapters.billing import billing_modes
 from adapters.contract import Adapter, Billing, Capabilities, Exit, Health
 from adapters.errors import TurnError
-from adapters.versions import NO_VERDICT, Verdict, listed, verdict_on
+from adapters.versions import NO_VERDICT, Verdict, listed, reaches, verdict_on
 from ops.settings import AgentTable, Settings
 from remote.errors import HostError
 from remote.host_queries import environment_names, probe
@@ -17,6 +17,7 @@ from workers.hosts.inventory import TurnHost
 
 LIMIT_S = 10.0  # for one complete probe
 _PROBE_S = 8.0
+_NO_CREDENTIALS = "no credentials in its environment, so it must be logged in already"
 # Prints the path of a program, as the host would find it.
 _WHERE = ("sh", "-c", 'command -v -- "$1"', "sh")
 
@@ -50,16 +51,18 @@ class AgentReport:
     verdict: Verdict = NO_VERDICT  # on its version
     credentials: Credentials = field(default_factory=Credentials)
     billing: tuple[Billing, ...] = ()  # the modes it supports, the one in effect first
+    logged_in: bool | None = None  # as the agent itself says; None: it was not asked, or cannot tell
+    obstacle: str | None = None  # what else keeps it from starting turns, and what to do
 
     @property
     def usable(self) -> bool:
         """True if turns can run with it."""
-        return self.health.healthy and not self.verdict.refused
+        return self.health.healthy and not self.verdict.refused and self.obstacle is None
 
     @property
     def problem(self) -> str | None:
         """The reason it cannot be used, and what to do; None: it can."""
-        return self.health.problem or self.refusal
+        return self.health.problem or self.refusal or self.obstacle
 
     @property
     def refusal(self) -> str | None:
@@ -75,6 +78,9 @@ class AgentReport:
         better = f"a tested version ({listed(proved)})" if proved else "another version"
         allowing = f'allow_versions = ["{self.health.version}"] in the table {self.agent}'
         return f"install {better} on {self.host}, or allow this one: {allowing}"
+
+
+Look = Callable[[TurnHost, Adapter, Mapping[str, str], Settings], Awaitable[AgentReport]]
 
 
 async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings) -> AgentReport:
@@ -100,8 +106,32 @@ async def look(host: TurnHost, adapter: Adapter, environ: Mapping[str, str], set
     )
 
 
+async def look_closely(
+    host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings
+) -> AgentReport:
+    """Probe an agent like `look`, and also its account: whether it is logged in, and may run as this user."""
+    report, wants = await look(host, adapter, environ, settings), adapter.capabilities
+    if not report.usable:
+        return report
+    if wants.root_variable is not None and await _is_barred_root(host, wants.root_variable, environ):
+        remedy = f"use another account, or set {wants.root_variable}=1 for it, in a container"
+        return replace(report, obstacle=f"it refuses to run as root: {remedy}")
+    login = wants.login
+    if login is None or report.credentials.found or not reaches(report.health.version, login.since):
+        return report
+    end = await probe(host.host, (report.program, *login.arguments), _PROBE_S)
+    if end.exit == 1:
+        return replace(report, logged_in=False, obstacle=f"it is not logged in: {login.remedy}")
+    return replace(report, logged_in=True if end.exit == 0 else None)
+
+
 async def look_safely(
-    host: TurnHost, adapter: Adapter, environ: Mapping[str, str], settings: Settings, timeout_s: float = LIMIT_S
+    host: TurnHost,
+    adapter: Adapter,
+    environ: Mapping[str, str],
+    settings: Settings,
+    look: Look = look,
+    timeout_s: float = LIMIT_S,
 ) -> AgentReport:
     """Probe without raising or exceeding `timeout_s`: report any failure as the agent's problem."""
     reached = True
@@ -129,8 +159,16 @@ def logins(report: AgentReport) -> list[str]:
     }
     said = [f"{where}: {', '.join(names)}" for where, names in groups.items() if names]
     if credentials.known and not credentials.found:
-        said.append("no credentials in its environment, so it must be logged in already")
+        said.append("logged in" if report.logged_in else _NO_CREDENTIALS)
     return said
+
+
+async def _is_barred_root(host: TurnHost, variable: str, environ: Mapping[str, str]) -> bool:
+    """Return True if agents run as root on the host, without the variable that would let them."""
+    if variable in host.forward_env and variable in environ:
+        return False
+    there, user = await asyncio.gather(environment_names(host.host), probe(host.host, ("id", "-u")))
+    return user.stdout.strip() == b"0" and variable not in there
 
 
 def _credentials(

@@ -14,7 +14,7 @@ from adapters.errors import InvalidRequest
 from ops.settings import secret_files
 from ops.settings.state_dir import StateDir
 from remote.daemon_threads import DaemonExecutor
-from workers.agents.probe import AgentReport, logins, look_safely
+from workers.agents.probe import AgentReport, logins, look_closely, look_safely
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
 from workers.cli.output import print_json, print_mark, printable
@@ -68,7 +68,7 @@ async def _look(context: Context, hosts: Iterable[TurnHost]) -> list[AgentReport
     try:
         return await asyncio.gather(
             *(
-                look_safely(place, adapter, os.environ, context.settings)
+                look_safely(place, adapter, os.environ, context.settings, look_closely)
                 for place in places
                 for adapter in sorted(context.registry, key=lambda adapter: adapter.name)
             )

@@ -26,7 +26,8 @@ from workers.cli.exit_codes import COMPLETED, FAILED
 from workers.cli.options import json_option
 from workers.cli.output import print_json, print_mark, printable
 from workers.doctor.check import Check
-from workers.doctor.installation import examine
+from workers.doctor.installation import examine, examine_hosts
+from workers.doctor.workers import serve
 from workers.worker.bootstrap import build_worker
 from workers.worker.consumer import install
 from workers.worker.dead_letters import DeadLetters
@@ -125,15 +126,17 @@ def exporter(context: Context) -> int:
 def doctor(context: Context, host: str | None, as_json: bool) -> int:
     """Check everything a turn needs.
 
-    Reports what is missing, here and on all hosts, and how to fix it. Exits with 0 only if nothing is missing.
+    Reports what is missing, here and on all hosts, and how to fix it. Running workers examine their hosts
+    themselves; without one, hosts are examined from here. Exits with 0 only if nothing is missing.
     """
     os.environ.update(secret_files.variables(os.environ))
     logging.getLogger("remote").addHandler(logging.NullHandler())  # the checks show these errors, with remedies
     checks: list[Check] = []
     for check in examine(context, host):
         if not as_json:
-            if check.host is not None and check.host not in {earlier.host for earlier in checks}:
-                click.echo(f"host {check.host}")
+            where = (check.host, check.workers)
+            if check.host is not None and where not in {(earlier.host, earlier.workers) for earlier in checks}:
+                click.echo(f"host {check.host}{_seen_by(check.workers)}")
             _print_check(check)
         checks.append(check)
     healthy = all(check.ok for check in checks)
@@ -150,6 +153,7 @@ def _work(
     _log_to_stderr(settings)
     redact, app = _redactor(settings).text, context.app
     include(app, settings.include, redact)
+    serve(lambda only, over_ssh: examine_hosts(context, only, over_ssh=over_ssh), redact)
     health = Health(redact)
     health.need(Dependency("broker", BrokerProbe(app.conf.broker_url).ask))
     health.need(ledger := Dependency("ledger", context.ledger.ping))
@@ -186,6 +190,14 @@ def _redactor(settings: Settings) -> Redactor:
 def _log_to_stderr(settings: Settings) -> None:
     configure_logging(_redactor(settings), level=settings.log_level, form=settings.log_format)
     log_uncaught()
+
+
+def _seen_by(workers: tuple[str, ...]) -> str:
+    """Return whose examination it was, in words."""
+    if not workers:
+        return ""
+    more = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
+    return f" (examined by {workers[0]}{more})"
 
 
 def _print_check(check: Check) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from remote.daemon_threads import DaemonExecutor
 
@@ -21,10 +22,16 @@ class Check:
     remedy: str = ""  # what to do, unless the detail says so
     host: str | None = None  # None: it is about the installation itself
     warning: bool = False  # it passes, with a reservation that the detail gives
+    workers: tuple[str, ...] = ()  # those whose examination this is; empty: this process's own
 
     def document(self) -> dict[str, object]:
         """Return the fields, ready for JSON."""
         return asdict(self)
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], workers: tuple[str, ...]) -> Check:
+        """Return the check that a worker sent as a document. Raises TypeError if it is none."""
+        return cls(**{**document, "workers": workers})
 
 
 def unanswered(

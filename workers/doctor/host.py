@@ -13,7 +13,7 @@ from adapters.registry import Registry
 from ops.ledger import Ledger
 from ops.settings import Settings
 from remote.errors import HostAuthFailed, HostError, HostKeyChanged, HostUnreachable
-from workers.agents.probe import AgentReport, logins, look
+from workers.agents.probe import AgentReport, logins, look_closely
 from workers.doctor import host_checks
 from workers.doctor.check import LIMIT_S, Check, unanswered
 from workers.hosts.inventory import Hosts, TurnHost
@@ -67,7 +67,7 @@ class HostDoctor:
         yield "spools", partial(host_checks.spools, host, self.ledger)
 
     async def _agent(self, adapter: Adapter, needed: bool) -> Check:
-        return _checked(await look(self.host, adapter, self.environ, self.settings), self.host, needed)
+        return _checked(await look_closely(self.host, adapter, self.environ, self.settings), self.host, needed)
 
     async def _outcome(self, name: str, step: _Step) -> tuple[Check, bool]:
         """Return a step's check, and whether to continue with the next step."""
@@ -104,6 +104,9 @@ def _checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
     if report.verdict.refused:
         return Check(name, not needed, f"version {words}{spared}", report.version_remedy, warning=not needed)
     found = f"version {health.version}" if health.version else "usable"
+    if report.obstacle is not None:
+        words = f"{found}, but no turn can start{spared}"
+        return Check(name, not needed, words, report.obstacle, warning=not needed)
     detail = "; ".join([found, *([words] if words else []), *logins(report)])
     return Check(name, True, detail, warning=words is not None)
 

@@ -27,10 +27,12 @@ from workers.brokers.ping import roll_call
 from workers.brokers.settings import queue_names, speaks_redis
 from workers.doctor.check import Check, bounded
 from workers.doctor.host import HostDoctor
+from workers.doctor.workers import ask
 from workers.hosts.from_settings import configured_hosts
 from workers.hosts.inventory import Hosts, TurnHost
 
 _PING_S = 5.0
+_ROLL_CALL_S = 2.0  # for the others, once one has answered
 _OVERDUE_S = 600.0  # of a transcript
 _MANY = 1_000
 
@@ -66,20 +68,28 @@ class Installation(Protocol):
 def examine(installation: Installation, only: str | None = None) -> Iterator[Check]:
     """Yield all checks, in the order in which to fix things. Skip those that need something broken.
 
-    `only` names a host; all others are skipped, and so is the installation itself. Raise InvalidRequest if there
-    is no such host, before yielding any check.
+    Workers examine their hosts themselves, if any answers: only they see what their agents see. `only` names a
+    host; all others are skipped, and so is the installation itself. Raise InvalidRequest if there is no such host,
+    before yielding any check.
     """
     configuration = bounded("configuration", partial(_configuration, installation))
     if only is None or not configuration.ok:
         yield configuration
     if not configuration.ok:
         return
+    _chosen(installation, only)
+    able: list[str] = []  # workers to ask
     if only is None:
-        yield from _own(installation)
-    yield from _of_hosts(installation, only)
+        yield from _own(installation, able)
+    elif bounded("broker", partial(_broker, installation)).ok:
+        bounded("worker", partial(_worker, installation, able))
+    if able:
+        yield from ask(installation.app, able, only)
+    else:
+        yield from examine_hosts(installation, only)
 
 
-def _own(installation: Installation) -> Iterator[Check]:
+def _own(installation: Installation, able: list[str]) -> Iterator[Check]:
     if installation.registry.failed:
         yield _unloadable(installation.registry)
     if installation.settings.tools:
@@ -96,19 +106,28 @@ def _own(installation: Installation) -> Iterator[Check]:
             yield bounded("transcripts", partial(_transcripts, installation))
     yield (broker := bounded("broker", partial(_broker, installation)))
     if broker.ok:
-        yield bounded("worker", partial(_worker, installation))
+        yield bounded("worker", partial(_worker, installation, able))
 
 
-def _of_hosts(installation: Installation, only: str | None) -> Iterator[Check]:
+def examine_hosts(installation: Installation, only: str | None, *, over_ssh: bool = True) -> Iterator[Check]:
+    """Yield all checks of this process's hosts, in its environment; of `only` one, if given.
+
+    `over_ssh`: also of hosts that every worker reaches alike. Raise InvalidRequest if there is no such host.
+    """
+    chosen = [host for host in _chosen(installation, only) if over_ssh or host.launcher == "local"]
+    with asyncio.Runner() as runner:  # one for all: hosts may share a jump host's connection
+        runner.get_loop().set_default_executor(DaemonExecutor())  # a hanging call must not delay the exit
+        for host in chosen:
+            yield from _host_doctor(installation, host, only).examine(runner)
+
+
+def _chosen(installation: Installation, only: str | None) -> list[TurnHost]:
     hosts = _hosts(installation)
     chosen = [host for host in hosts if only in (None, host.name)]
     if not chosen:
         known = ", ".join(sorted(host.name for host in hosts))
         raise InvalidRequest(f"there is no host {only!r}; known: {known}", field="host")
-    with asyncio.Runner() as runner:  # one for all: hosts may share a jump host's connection
-        runner.get_loop().set_default_executor(DaemonExecutor())  # a hanging call must not delay the exit
-        for host in chosen:
-            yield from _host_doctor(installation, host, only).examine(runner)
+    return chosen
 
 
 def _host_doctor(installation: Installation, host: TurnHost, only: str | None) -> HostDoctor:
@@ -159,13 +178,14 @@ def _broker(installation: Installation) -> Check:
     return Check("broker", not problem, f"{detail}: {problem}" if problem else detail, remedy)
 
 
-def _worker(installation: Installation) -> Check:
+def _worker(installation: Installation, able: list[str]) -> Check:
+    """Check that a worker consumes our queue; add all such workers to `able`."""
     app = installation.app
     own = queue_names(app)[0]
     heard = roll_call(app, _PING_S, limit=1)
-    if any(own not in queues for queues in heard.values()):
-        heard = roll_call(app, _PING_S)  # the first one may be another fleet's
-    able = sorted(name for name, queues in heard.items() if own in queues)
+    if heard:
+        heard |= roll_call(app, _ROLL_CALL_S)
+    able += sorted(name for name, queues in heard.items() if own in queues)
     if able:
         return Check("worker", True, ", ".join(able))
     if not heard:

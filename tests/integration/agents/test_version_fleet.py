@@ -93,7 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             "TINKER_KEY": "sk-tinker-0123456789",
         }  # fmt: skip
         agents = json.dumps({"elder": tables, "kept": {**tables, "allow_versions": [OLD]}})
-        with Fleet(root, environment, agents=agents, ssh_hosts=ssh_hosts(there)) as fleet:
+        with Fleet(root, environment, agent__kind="elder", agents=agents, ssh_hosts=ssh_hosts(there)) as fleet:
             place = Place(fleet, fleet.start_worker(), programs)
             place.install(OLD)
             yield place
@@ -133,8 +133,7 @@ def test_agents_and_doctor_tell_it_before_any_turn_does(place: Place) -> None:
         assert "it loses its end; install a tested version (1.1)" in elder["problem"]
         assert (kept["healthy"], kept["version_standing"]) == (True, "allowed")
         assert "known not to work: it loses its end" in kept["warning"]
-    default = {**place.fleet.environment, "RUNTURN_AGENT__KIND": "elder"}
-    said = place.fleet.command("doctor", "--host", "h1", cwd=ROOT, env=default)
+    said = place.fleet.command("doctor", "--host", "h1", cwd=ROOT)
     assert said.returncode == 1
     assert "✗ agent elder       version 0.9 is known not to work: it loses its end\n" in said.stdout
     assert "→ install a tested version (1.1) on h1, or allow this one: allow_" in said.stdout

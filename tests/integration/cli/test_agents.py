@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def _agents(cli: Cli, *arguments: str) -> dict[str, Any]:
 def no_credentials(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("IS_SANDBOX", "1")  # else Claude Code refuses to run as root
 
 
 def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
@@ -39,7 +41,7 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
 ) -> None:
     program = _claude(tmp_path / "bin" / "claude", "echo '2.1.330 (Claude Code)'")
     monkeypatch.setenv("RUNTURN_AGENTS", json.dumps({"claude-code": {"command": str(program)}}))
-    assert "no credentials in its environment, so it must be logged in already" in cli("agents").out
+    assert "    logged in\n" in cli("agents").out
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret-secret-secret")
     agent = _agents(cli)["claude-code"]
     assert (agent["healthy"], agent["version"], agent["warning"]) == (True, "2.1.330", None)
@@ -54,6 +56,48 @@ def test_agent_is_described_with_its_program_its_logins_and_its_abilities(
     assert "2.1.330" in said.out
     assert "billed: api" in said.out
     assert "sk-ant" not in said.out + cli("agents", "--json").out
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "healthy", "words"),
+    [
+        ("2.1.40", 0, True, "    logged in\n"),
+        ("2.1.40", 1, False, "it is not logged in: run `claude auth login` there, or set ANTHROPIC_API_KEY"),
+        ("2.1.40", 3, True, "it must be logged in already"),  # it could not tell
+        ("2.1.36", 1, True, "it must be logged in already"),  # without this command: it would be a prompt
+    ],
+)
+def test_agent_is_asked_whether_it_is_logged_in(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, status: int, healthy: bool, words: str
+) -> None:
+    says = (
+        f'case "$*" in --version) echo {version} ;; "auth status") touch {tmp_path}/asked; exit {status} ;; esac'
+    )
+    monkeypatch.setenv("RUNTURN_AGENT__COMMAND", str(_claude(tmp_path / "bin" / "claude", says)))
+    assert _agents(cli)["claude-code"]["healthy"] is healthy
+    assert words in cli("agents").out
+    assert (tmp_path / "asked").exists() is (version != "2.1.36")
+    (tmp_path / "asked").unlink(missing_ok=True)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x" * 20)
+    assert _agents(cli)["claude-code"]["healthy"] is True
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(("user", "sandbox", "healthy"), [(0, None, False), (0, "1", True), (1000, None, True)])
+def test_agent_that_refuses_root_is_told(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: int, sandbox: str | None, healthy: bool
+) -> None:
+    program = _claude(tmp_path / "bin" / "claude", "echo 2.1.330")
+    (tmp_path / "bin" / "id").write_text(f"#!/bin/sh\necho {user}\n")
+    (tmp_path / "bin" / "id").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("RUNTURN_AGENT__COMMAND", str(program))
+    monkeypatch.delenv("IS_SANDBOX")
+    if sandbox is not None:
+        monkeypatch.setenv("IS_SANDBOX", sandbox)
+    agent = _agents(cli)["claude-code"]
+    assert agent["healthy"] is healthy
+    assert healthy or "set IS_SANDBOX=1" in agent["problem"]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,17 @@ def test_fleet_in_order(fleet_cli: Cli) -> None:
     assert checks["spools"]["detail"] == "0 running, 0 left over"
     assert checks["broker"]["detail"].startswith("redis+socket://")
     assert checks["worker"]["detail"].startswith("runturn@")
+    assert checks["tools"]["workers"] == [checks["worker"]["detail"]]
+    assert f"host local (examined by {checks['worker']['detail']})\n" in fleet_cli("doctor").out
+
+
+@pytest.mark.parametrize("arguments", [(), ("--host", "local")])
+def test_worker_examines_its_host_in_its_own_environment(
+    fleet_cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # no turn could run in the caller's
+    said = fleet_cli("doctor", "--json", *arguments)
+    assert (said.status, _checks(said.document)["tools"]["ok"]) == (0, True)
 
 
 def test_fresh_machine_is_told_what_to_do_and_nothing_is_started(cli: Cli, tmp_path: Path) -> None:

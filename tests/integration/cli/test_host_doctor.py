@@ -252,7 +252,9 @@ def test_credentials_are_told_by_name_and_place(
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "secret-that-stays")
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
     monkeypatch.delenv("CLAUDE_CODE_OAUTH_TOKEN", raising=False)
-    with Sshd("SetEnv CLAUDE_CODE_USE_BEDROCK=1 AWS_PROFILE=secret-of-the-host ANTHROPIC_BASE_URL=") as sshd:
+    with Sshd(
+        "SetEnv CLAUDE_CODE_USE_BEDROCK=1 AWS_PROFILE=secret-of-the-host ANTHROPIC_BASE_URL= IS_SANDBOX=1"
+    ) as sshd:
         configure(_host(sshd, path=[str(claude.parent)], env=["ANTHROPIC_API_KEY", "TERM"]))
         said = cli("doctor", "--host", "h1", "--json")
     assert _of(said)["agent claude-code"]["detail"].split("; ") == [

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -140,6 +141,18 @@ def test_unreachable_server_is_named_without_its_password(tmp_path: Path) -> Non
 def test_missing_database_is_said_so(postgresql: PostgresqlServer) -> None:
     with pytest.raises(LedgerUnavailable, match='database "nowhere" does not exist'):
         Ledger.open(postgresql.url("nowhere"))
+
+
+def test_database_in_another_encoding_is_refused_with_the_remedy(postgresql: PostgresqlServer) -> None:
+    with psycopg.connect(postgresql.url("postgres"), autocommit=True) as admin:
+        admin.execute("CREATE DATABASE of_bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        try:
+            with pytest.raises(
+                LedgerUnavailable, match=r"encoding of this database is SQL_ASCII, not UTF8; create "
+            ):
+                Ledger.open(postgresql.url("of_bytes"))
+        finally:
+            admin.execute("DROP DATABASE of_bytes WITH (FORCE)")
 
 
 def test_ledger_locked_by_another_process_is_unavailable(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

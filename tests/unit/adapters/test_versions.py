@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.contract import AgentConfig
 from adapters.registry import BUILT_IN
-from adapters.versions import Standing, Unsupported, Versions, find_version, is_version, verdict_on
+from adapters.versions import Standing, Unsupported, Versions, find_version, is_version, reaches, verdict_on
 
 KNOWN = Versions(
     proved=("1.0.9", "2.1.197", "2.1.330"),
@@ -94,6 +94,13 @@ def test_versions_are_ordered_by_their_numbers_and_prereleases_come_first(ordere
         assert [verdict_on(version, known).refused for version in ordered] == [
             place < number for place in range(len(ordered))
         ]
+
+
+@pytest.mark.parametrize(
+    ("version", "reached"), [("2.1.39", False), ("2.1.40", True), ("2.1.330", True), ("dev", False), (None, False)]
+)
+def test_version_is_reached_only_if_it_is_known(version: str | None, reached: bool) -> None:
+    assert reaches(version, "2.1.40") is reached
 
 
 @given(st.text(), st.text(), st.text())
