@@ -39,7 +39,7 @@ from ops.ledger.queue import (
 from ops.ledger.queue.admission import Asked
 from ops.ledger.queue.session_runs import AskedSession
 from ops.ledger.queue.settlement import Busy
-from ops.ledger.reports import backlog, costs, live, totals
+from ops.ledger.reports import backlog, costs, live, prefixes, totals
 from ops.ledger.reports import turns as turn_reports
 from ops.ledger.repository import Repository, reads, writes
 from ops.ledger.schema import turns
@@ -255,6 +255,7 @@ class Reports(Repository):
     request = reads(turn_reports.request)
     result = reads(turn_reports.result)
     history = reads(turn_reports.history)
+    starting_with = reads(prefixes.starting_with)
     cost = reads(costs.cost)
     queue_depths = reads(backlog.queue_depths)
     backlog = reads(backlog.backlog)

@@ -14,6 +14,7 @@ from kombu.exceptions import OperationalError
 from adapters.errors import InvalidRequest
 from adapters.registry import Registry
 from adapters.usage import Tokens
+from ops.errors import UnknownTurn
 from ops.ledger import Ledger
 from ops.settings import Settings, load_settings
 from ops.settings.state_dir import StateDir
@@ -26,6 +27,8 @@ from workers.client.sync import Client
 from workers.configured_app import configured_app
 from workers.errors import BrokerUnavailable, NoWorker
 
+_LEAST = 4  # characters of an id
+_LISTED = 5  # ids that a shortened one may stand for
 _CONNECT_S = 4.0
 _PING_S = 5.0
 
@@ -83,6 +86,31 @@ class Context:
     def client(self) -> Client:
         """Return the client that producers use."""
         return Client(self.app, self.ledger)
+
+    def turn_id(self, given: str) -> str:
+        """Return the id of the one turn, or session of turns, that starts with the text. An equal id always wins.
+
+        Return the text itself if none does. Raise UsageError if several do.
+        """
+        try:
+            given.encode()
+        except UnicodeEncodeError:  # bytes of an argument that are not UTF-8
+            raise UnknownTurn(ascii(given)) from None
+        found = self.ledger.reports.starting_with(given, _LISTED + 1)
+        if given in found or not found:
+            return given
+        if len(given) < _LEAST:
+            raise click.UsageError(f"{given!r} is too short: give at least {_LEAST} characters of the id")
+        if len(found) > 1:
+            listed = ", ".join(found[:_LISTED]) + (", …" if len(found) > _LISTED else "")
+            raise click.UsageError(f"several turns start with {given!r}: {listed}; give more characters")
+        return found[0]
+
+    def single_turn_id(self, given: str) -> str:
+        """Return the same, but the current or last turn of a session of turns."""
+        turn_id = self.turn_id(given)
+        session = self.ledger.session_runs.find(turn_id)
+        return turn_id if session is None else session.turn or turn_id
 
     def require_worker(self) -> None:
         """Raise NoWorker unless a worker answers."""

@@ -13,11 +13,12 @@ from ops.ledger import State
 from ops.transcripts import Archive, read_lines
 from workers.cli.context import Context, pass_context
 from workers.cli.live_view import show_past
+from workers.cli.options import single_turn_argument
 from workers.cli.output import print_events
 
 
 @click.command()
-@click.argument("turn_id")
+@single_turn_argument
 @click.option("--raw", is_flag=True, help="Print it as stored: one JSON object per line.")
 @click.option("--markdown", is_flag=True, help="Print it as Markdown for a chat thread or a log.")
 @pass_context
