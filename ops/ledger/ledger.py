@@ -39,7 +39,7 @@ from ops.ledger.queue import (
 from ops.ledger.queue.admission import Asked
 from ops.ledger.queue.session_runs import AskedSession
 from ops.ledger.queue.settlement import Busy
-from ops.ledger.reports import backlog, costs, live, prefixes, totals
+from ops.ledger.reports import backlog, costs, descriptions, live, prefixes, totals
 from ops.ledger.reports import turns as turn_reports
 from ops.ledger.repository import Repository, reads, writes
 from ops.ledger.schema import turns
@@ -256,7 +256,10 @@ class Reports(Repository):
     result = reads(turn_reports.result)
     history = reads(turn_reports.history)
     starting_with = reads(prefixes.starting_with)
+    labels = reads(descriptions.labels)
+    prompts = reads(descriptions.prompts)
     cost = reads(costs.cost)
+    total_cost = reads(costs.total)
     queue_depths = reads(backlog.queue_depths)
     backlog = reads(backlog.backlog)
     running = reads(live.running)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import click
@@ -16,7 +17,8 @@ from adapters.registry import Registry
 from adapters.usage import Tokens
 from ops.errors import UnknownTurn
 from ops.ledger import Ledger
-from ops.settings import Settings, load_settings
+from ops.redaction import Redactor
+from ops.settings import Settings, load_settings, secret_files
 from ops.settings.state_dir import StateDir
 from workers.agents.registry import build_registry
 from workers.brokers.embedded import EmbeddedBroker
@@ -26,6 +28,7 @@ from workers.cli.wait_reason import reason_to_wait
 from workers.client.sync import Client
 from workers.configured_app import configured_app
 from workers.errors import BrokerUnavailable, NoWorker
+from workers.redacted_request import beginning
 
 _LEAST = 4  # characters of an id
 _LISTED = 5  # ids that a shortened one may stand for
@@ -86,6 +89,18 @@ class Context:
     def client(self) -> Client:
         """Return the client that producers use."""
         return Client(self.app, self.ledger)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Return the redactor of the secrets known here. Raise SettingsError if a secret file is unusable."""
+        return Redactor.of_environment({
+            **self.settings.secrets, **secret_files.variables(os.environ), **os.environ
+        })  # fmt: skip
+
+    def beginnings(self, turn_ids: Sequence[str]) -> dict[str, str]:
+        """Return the beginnings of these turns' prompts, redacted; those removed since are missing."""
+        prompts = self.ledger.reports.prompts(turn_ids)
+        return {turn_id: beginning(prompt, self.redactor) for turn_id, prompt in prompts.items()}
 
     def turn_id(self, given: str) -> str:
         """Return the id of the one turn, or session of turns, that starts with the text. An equal id always wins.
