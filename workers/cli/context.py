@@ -165,3 +165,9 @@ class Context:
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)
+turn_argument = click.argument(
+    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).turn_id(given)
+)
+single_turn_argument = click.argument(
+    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).single_turn_id(given)
+)

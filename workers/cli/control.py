@@ -10,8 +10,8 @@ import click
 
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
-from workers.cli.context import Context, pass_context
-from workers.cli.options import json_option, single_turn_argument
+from workers.cli.context import Context, pass_context, single_turn_argument
+from workers.cli.options import json_option
 from workers.cli.output import print_json, printable
 from workers.client.control import TIMEOUT_S
 

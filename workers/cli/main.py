@@ -118,7 +118,7 @@ class Commands(click.Group):
 
 
 def _import(name: str) -> ModuleType:
-    """Import a module, and keep the garbage collector from what it defines: looking there takes a third of the time."""
+    """Import a module, and keep the garbage collector from it: looking there takes a third of the time."""
     gc.disable()
     try:
         return import_module(name)

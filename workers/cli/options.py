@@ -15,16 +15,9 @@ from adapters.protocol.request import AUTO, TurnRequest
 from adapters.protocol.session_request import SessionRequest
 from ops.settings import Settings
 from workers.agents.registry import build_registry
-from workers.cli.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-turn_argument = click.argument(
-    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).turn_id(given)
-)
-single_turn_argument = click.argument(
-    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).single_turn_id(given)
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 
 _REQUEST = (

@@ -11,9 +11,8 @@ from rich.console import Console
 from ops.errors import NoTranscript, UnknownTurn
 from ops.ledger import State
 from ops.transcripts import Archive, read_lines
-from workers.cli.context import Context, pass_context
+from workers.cli.context import Context, pass_context, single_turn_argument
 from workers.cli.live_view import show_past
-from workers.cli.options import single_turn_argument
 from workers.cli.output import print_events
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from workers.cli.context import Context, pass_context
+from workers.cli.context import Context, pass_context, turn_argument
 from workers.cli.exit_codes import INTERRUPTED
 from workers.cli.live_view import show_live
-from workers.cli.options import build_request, json_option, request_options, turn_argument
+from workers.cli.options import build_request, json_option, request_options
 from workers.cli.output import exit_status, print_events, print_json, print_result
 from workers.cli.session import follow_session, session_status, show_session
 
