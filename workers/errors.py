@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from adapters.protocol.result import TurnResult
-from adapters.protocol.session_result import SessionResult
+if TYPE_CHECKING:
+    from adapters.protocol.result import TurnResult
+    from adapters.protocol.session_result import SessionResult
 
 
 class RunturnError(Exception):

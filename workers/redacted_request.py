@@ -1,6 +1,7 @@
 """The view of a requested turn for monitors: one short line without anything that looks like a secret.
 
-It appears in Celery's events, and so in Flower, where Celery itself would show the whole request.
+It appears in Celery's events, and so in Flower, where Celery itself would show the whole request; the beginning of
+the prompt, also in lists of turns.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def described(asked: object, redactor: Redactor | None = None) -> str:
     task = given.get("task")
     prompt = task.get("description") if isinstance(task, Mapping) else given.get("prompt")
     if redactor is not None and isinstance(prompt, str):
-        text += f": {_beginning(prompt, redactor)}"
+        text += f": {beginning(prompt, redactor)}"
     known = redactor.text(text) if redactor is not None else text
     return f"({_cut(without_keys(known), _MOST)})"
 
@@ -57,7 +58,8 @@ def _place(given: Mapping[object, object]) -> str:
     return f"a host with {', '.join(pairs)}{', …' if len(labels) > _LABELS else ''}"
 
 
-def _beginning(prompt: str, redactor: Redactor) -> str:
+def beginning(prompt: str, redactor: Redactor) -> str:
+    """Return the beginning of a prompt as one short line without secrets. Its first 2,001 characters suffice."""
     head = without_keys(redactor.text(prompt[:_HEAD]))
     if len(prompt) > _HEAD:
         # A secret cut in two here goes unrecognised, and redaction may have moved it into the part shown.

@@ -29,7 +29,7 @@ from ops.ledger.queue import (
     settlement,
     waiters,
 )
-from ops.ledger.reports import backlog, costs, live, totals
+from ops.ledger.reports import backlog, costs, descriptions, live, prefixes, totals
 from ops.ledger.reports import turns as turn_reports
 from ops.ledger.repository import Repository, reads, writes
 from ops.ledger.schema import turns
@@ -151,7 +151,11 @@ class Reports(Repository):
     request = reads(turn_reports.request)
     result = reads(turn_reports.result)
     history = reads(turn_reports.history)
+    starting_with = reads(prefixes.starting_with)
+    labels = reads(descriptions.labels)
+    prompts = reads(descriptions.prompts)
     cost = reads(costs.cost)
+    total_cost = reads(costs.total)
     queue_depths = reads(backlog.queue_depths)
     backlog = reads(backlog.backlog)
     running = reads(live.running)

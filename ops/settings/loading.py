@@ -6,6 +6,7 @@ import contextlib
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError as Unreadable
 
 from adapters.protocol.validation_errors import UNKNOWN
+from adapters.registry import BUILT_IN, GROUP
 from adapters.suggestions import meant, meant_field
 from ops.errors import SettingsError
 from ops.settings import secret_files
 from ops.settings.settings import PREFIX, Settings
 
 FILE = "runturn.toml"
+_OWN = Settings.model_fields.keys() - {"agents"}  # of the file; each other table is an agent's
 # Not settings: file locations, and variables that hosts set for agents, which may call runturn themselves.
 RESERVED = frozenset(
     {"RUNTURN_CONFIG", "RUNTURN_SPOOL", "RUNTURN_SCRIPT", "RUNTURN_ENVIRONMENT", secret_files.DIRECTORY}
@@ -33,13 +36,24 @@ def load_settings() -> Settings:
     secrets = secret_files.directory(os.environ)
     _refuse_unknown([*os.environ, *(secret_files.settings_in(secrets, PREFIX) if secrets else ())])
     try:
-        return Settings(**document)
+        settings = Settings(**document)
     except ValidationError as error:
         raise _explained(error, document, path) from None
     except Unreadable as error:  # only its text names the field, in quotes
         field = str(error).split('"')[1]
         text = "is not JSON; expected an object or a list"
         raise SettingsError(text, field=field, where=PREFIX + field.upper()) from None
+    for name in sorted(settings.agents.keys() - {entry.name for entry in BUILT_IN}):
+        _refuse_unless_installed(name, str(path) if name in document.get("agents", ()) else f"{PREFIX}AGENTS")
+    return settings
+
+
+def _refuse_unless_installed(agent: str, where: str) -> None:
+    """Raise SettingsError if no package provides an agent of that name: its table may be a mistyped one."""
+    agents = {entry.name for entry in (*BUILT_IN, *entry_points(group=GROUP))}
+    if agent not in agents:
+        near = meant(agent, [*agents, *_OWN]) or f"; agents: {', '.join(sorted(agents))}"
+        raise SettingsError(f"there is no such agent or setting{near}", field=agent, where=where)
 
 
 def _path() -> Path | None:
@@ -57,8 +71,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingsError(f"cannot be read: {error.strerror}", field="RUNTURN_CONFIG", where=str(path)) from None
     except ValueError as error:  # not TOML, not UTF-8
         raise SettingsError(f"is not TOML: {error}", field="file", where=str(path)) from None
-    own = Settings.model_fields.keys() - {"agents"}
-    agents = {key: table for key, table in document.items() if key not in own and isinstance(table, dict)}
+    agents = {key: table for key, table in document.items() if key not in _OWN and isinstance(table, dict)}
     return {key: value for key, value in document.items() if key not in agents} | {"agents": agents}
 
 

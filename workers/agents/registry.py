@@ -11,7 +11,6 @@ import structlog
 from adapters.contract import AgentConfig
 from adapters.prices import PriceTable
 from adapters.registry import BUILT_IN, GROUP, Registry, discover
-from adapters.suggestions import meant
 from ops.errors import SettingsError
 from ops.settings import AgentTable, Settings
 
@@ -27,7 +26,7 @@ def build_registry(settings: Settings) -> Registry:
             raise SettingsError(failed.reason.removeprefix("options."), field=failed.name, where="settings")
     broken = {failed.name for failed in registry.failed}
     for name in settings.agents.keys() - broken:
-        _check_table(settings, registry, name)
+        _check_billing(settings, registry, name)
     return registry
 
 
@@ -70,11 +69,8 @@ def _config(settings: Settings, prices: PriceTable, name: str) -> AgentConfig:
     )
 
 
-def _check_table(settings: Settings, registry: Registry, name: str) -> None:
-    """Raise SettingsError if a table belongs to no agent, or its agent does not support the billing mode."""
-    if name not in registry.names:
-        near = meant(name, [*registry.names, *Settings.model_fields]) or f"; agents: {', '.join(registry.names)}"
-        raise SettingsError(f"there is no such agent or setting{near}", field=name, where="settings")
+def _check_billing(settings: Settings, registry: Registry, name: str) -> None:
+    """Raise SettingsError if an agent does not support the billing mode of its table."""
     billing, possible = settings.agents[name].billing, registry.get(name).capabilities.billing
     if billing is not None and billing not in possible:
         text = f"agent {name} supports only {', '.join(sorted(possible))}"

@@ -15,9 +15,15 @@ from adapters.protocol.validation_errors import invalid
 from ops.ledger import Budget, BudgetKey, Period
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair
-from workers.cli.output import print_json, print_table
+from workers.cli.output import Column, print_json, print_table
 from workers.turn.budget_messages import PER, moment, usd
 
+_BUDGETS = (
+    Column("budget"),
+    Column("per"),
+    *(Column(name, right=True) for name in ("limit", "spent", "reserved", "left")),
+    Column("resets"),
+)
 _RESERVE_USD = 1.0  # default; a lower limit caps it
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -67,12 +73,10 @@ def set_budget(context: Context, label: str, amount: float, period: str, reserve
     limit = _checked(_LIMIT, amount, "USD")
     each = min(_RESERVE_USD, limit) if reserve is None else _checked(_RESERVE, reserve, "reserve")
     if each > limit:
-        raise InvalidRequest(f"exceeds the whole budget of {usd(limit)}", field="reserve")
+        raise InvalidRequest(f"exceeds the whole budget of {usd(limit)[0]}", field="reserve")
     now = context.ledger.budgets.put(key, limit, each, time.time())
-    click.echo(
-        f"{_name(now)}: {usd(now.limit_usd)} {PER[now.period]}, "
-        f"{usd(now.spent_usd)} spent, {usd(now.reserved_usd)} reserved"
-    )
+    allowed, spent, reserved = usd(now.limit_usd, now.spent_usd, now.reserved_usd)
+    click.echo(f"{_name(now)}: {allowed} {PER[now.period]}, {spent} spent, {reserved} reserved")
     return 0
 
 
@@ -85,8 +89,7 @@ def list_budgets(context: Context, as_json: bool) -> int:
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
-    columns = ("budget", "per", "limit", "spent", "reserved", "left", "resets")
-    print_table(columns, (_row(row) for row in rows), right=("limit", "spent", "reserved", "left"))
+    print_table(_BUDGETS, map(_row, rows), "no budgets")
     return 0
 
 

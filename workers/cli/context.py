@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import click
@@ -14,8 +15,10 @@ from kombu.exceptions import OperationalError
 from adapters.errors import InvalidRequest
 from adapters.registry import Registry
 from adapters.usage import Tokens
+from ops.errors import UnknownTurn
 from ops.ledger import Ledger
-from ops.settings import Settings, load_settings
+from ops.redaction import Redactor
+from ops.settings import Settings, load_settings, secret_files
 from ops.settings.state_dir import StateDir
 from workers.agents.registry import build_registry
 from workers.brokers.embedded import EmbeddedBroker
@@ -25,7 +28,10 @@ from workers.cli.wait_reason import reason_to_wait
 from workers.client.sync import Client
 from workers.configured_app import configured_app
 from workers.errors import BrokerUnavailable, NoWorker
+from workers.redacted_request import beginning
 
+_LEAST = 4  # characters of an id
+_LISTED = 5  # ids that a shortened one may stand for
 _CONNECT_S = 4.0
 _PING_S = 5.0
 
@@ -84,6 +90,43 @@ class Context:
         """Return the client that producers use."""
         return Client(self.app, self.ledger)
 
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Return the redactor of the secrets known here. Raise SettingsError if a secret file is unusable."""
+        return Redactor.of_environment({
+            **self.settings.secrets, **secret_files.variables(os.environ), **os.environ
+        })  # fmt: skip
+
+    def beginnings(self, turn_ids: Sequence[str]) -> dict[str, str]:
+        """Return the beginnings of these turns' prompts, redacted; those removed since are missing."""
+        prompts = self.ledger.reports.prompts(turn_ids)
+        return {turn_id: beginning(prompt, self.redactor) for turn_id, prompt in prompts.items()}
+
+    def turn_id(self, given: str) -> str:
+        """Return the id of the one turn, or session of turns, that starts with the text. An equal id always wins.
+
+        Return the text itself if none does. Raise UsageError if several do.
+        """
+        try:
+            given.encode()
+        except UnicodeEncodeError:  # bytes of an argument that are not UTF-8
+            raise UnknownTurn(ascii(given)) from None
+        found = self.ledger.reports.starting_with(given, _LISTED + 1)
+        if given in found or not found:
+            return given
+        if len(given) < _LEAST:
+            raise click.UsageError(f"{given!r} is too short: give at least {_LEAST} characters of the id")
+        if len(found) > 1:
+            listed = ", ".join(found[:_LISTED]) + (", …" if len(found) > _LISTED else "")
+            raise click.UsageError(f"several turns start with {given!r}: {listed}; give more characters")
+        return found[0]
+
+    def single_turn_id(self, given: str) -> str:
+        """Return the same, but the current or last turn of a session of turns."""
+        turn_id = self.turn_id(given)
+        session = self.ledger.session_runs.find(turn_id)
+        return turn_id if session is None else session.turn or turn_id
+
     def require_worker(self) -> None:
         """Raise NoWorker unless a worker answers."""
         if not self._worker_answers():
@@ -122,3 +165,9 @@ class Context:
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)
+turn_argument = click.argument(
+    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).turn_id(given)
+)
+single_turn_argument = click.argument(
+    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).single_turn_id(given)
+)

@@ -13,12 +13,14 @@ from kombu.exceptions import OperationalError
 from ops.ledger import DeadLetter, DeadLetterRow
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.output import number, print_json, print_table, printable
+from workers.cli.output import Column, counted, number, print_json, print_table, printable
 from workers.errors import BrokerUnavailable
+from workers.turn.budget_messages import moment
 from workers.worker.dead_letters import send_again
 
 _ALL = 10_000
 _SHOWN_BYTES = 4096
+_LETTERS = (Column("id"), Column("received"), Column("task"), Column("bytes", right=True), Column("reason"))
 
 _ids = click.argument("ids", nargs=-1, metavar="[ID]...")
 _all = click.option("--all", "every", is_flag=True, help="All dead letters.")
@@ -45,7 +47,7 @@ def list_(context: Context, limit: int, as_json: bool) -> int:
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
-    print_table(("id", "received", "task", "bytes", "reason"), (_cells(row) for row in rows), right=("bytes",))
+    print_table(_LETTERS, map(_cells, rows), "no dead letters")
     return 0
 
 
@@ -59,13 +61,13 @@ def show(context: Context, letter_id: str, as_json: bool) -> int:
     if as_json:
         print_json({**asdict(letter.row), **_body(letter)})
         return 0
-    for name, value in asdict(letter.row).items():
+    for name, value in (asdict(letter.row) | {"received_at": moment(letter.row.received_at)}).items():
         click.echo(printable(f"{name:<17} {'' if value is None else value}"))
     click.echo()
     body = letter.body or b""
     click.echo(printable(body[:_SHOWN_BYTES].decode(errors="replace")))
     if len(body) > _SHOWN_BYTES:
-        click.echo(f"… and {number(len(body) - _SHOWN_BYTES)} more bytes; --json shows all", err=True)
+        click.echo(f"… and {counted(len(body) - _SHOWN_BYTES, 'more byte')}; --json shows all", err=True)
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import asdict
+from typing import Any
 
 import click
 from rich.text import Text
@@ -12,10 +14,34 @@ from adapters.protocol.result import Status
 from ops.ledger import CostKey, CostRow, Spent, State, TurnRow
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option, pair
-from workers.cli.output import STYLES, money, number, print_json, print_table, printable
+from workers.cli.output import (
+    STYLES,
+    Column,
+    labelled,
+    money,
+    number,
+    print_json,
+    print_table,
+    printable,
+    short_ids,
+)
 
 _DAY_S = 86_400
 _STATUSES = [*(state.value for state in State if state is not State.SETTLED), *(end.value for end in Status)]
+_HISTORY = (
+    Column("turn"),
+    Column("status"),
+    Column("reason", least=12),
+    Column("agent", spare=4),
+    Column("version", spare=1),
+    Column("host", spare=2),
+    Column("started", spare=7),
+    Column("took", right=True, spare=5),
+    Column("tokens", right=True, spare=3),
+    Column("cost", right=True, spare=6),
+    Column("labels", spare=8, least=10),
+    Column("prompt", least=20),
+)
 
 
 @click.command()
@@ -37,14 +63,20 @@ def history(
     label: str | None,
     as_json: bool,
 ) -> int:
-    """List turns, newest first."""
+    """List turns, newest first.
+
+    Shows the beginning of each prompt, without secrets. On a terminal, shortens ids and omits what does not fit.
+    """
     wanted = pair(label, "label") if label else None
     rows = context.ledger.reports.history(limit, status=status, agent=agent, host=host, label=wanted)
+    ids = [row.turn_id for row in rows]
+    prompts = context.beginnings(ids)
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json([_document(row, prompts.get(row.turn_id)) for row in rows])
         return 0
-    columns = ("turn", "state", "agent", "version", "host", "started", "took", "tokens", "cost")
-    print_table(columns, (_history_row(row) for row in rows), right=("took", "tokens", "cost"))
+    names = short_ids(ids) if sys.stdout.isatty() else {}
+    cells = (_history_row(row, names.get(row.turn_id), prompts.get(row.turn_id, "")) for row in rows)
+    print_table(_HISTORY, cells, "no turns")
     return 0
 
 
@@ -72,20 +104,26 @@ def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0
-    columns = (by, "turns", "input", "output", "cache read", "cache written", "cost", "unpriced", "estimated")
-    print_table(columns, (_cost_row(row) for row in rows), right=columns[1:])
+    sums = ("turns", "input", "output", "cache read", "cache written", "cost", "unpriced", "estimated")
+    columns = [Column(by), *(Column(name, right=True) for name in sums)]
+    total = context.ledger.reports.total_cost(since) if rows else []
+    print_table(columns, map(_cost_row, [*rows, *total]), "no usage")
     return 0
 
 
-def _history_row(row: TurnRow) -> tuple[str | Text, ...]:
-    waits = f"{row.state}: {row.wait_reason}" if row.wait_reason else row.state
-    state = row.error_kind or row.status or waits
-    started = time.strftime("%m-%d %H:%M:%S", time.localtime(row.started_at)) if row.started_at else ""
+def _document(row: TurnRow, prompt: str | None) -> dict[str, Any]:
+    fields = {name: value for name, value in asdict(row).items() if name != "state"}
+    return fields | {"status": row.status or row.state, "prompt": prompt}
+
+
+def _history_row(row: TurnRow, name: str | None, prompt: str) -> tuple[str | Text, ...]:
+    started = time.strftime("%m-%d %H:%M", time.localtime(row.started_at)) if row.started_at else ""
     took = f"{row.settled_at - row.started_at:.1f} s" if row.started_at and row.settled_at else ""
     used = row.spent.tokens.total
     return (
-        row.turn_id,
-        Text(state, style=STYLES.get(row.status or "", "")),
+        name or row.turn_id,
+        Text(row.status or row.state, style=STYLES.get(row.status or "", "")),
+        row.error_kind or row.wait_reason or "",
         row.agent,
         printable(row.agent_version or ""),
         row.host or "",
@@ -93,6 +131,8 @@ def _history_row(row: TurnRow) -> tuple[str | Text, ...]:
         took,
         number(used) if used else "",
         _price(row.spent) if used else "",
+        labelled(row.labels),
+        prompt,
     )
 
 

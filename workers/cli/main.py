@@ -118,11 +118,12 @@ class Commands(click.Group):
 
 
 def _import(name: str) -> ModuleType:
-    """Import a module with garbage collection off: there is no garbage, and looking takes a sixth of the time."""
+    """Import a module, and keep the garbage collector from it: looking there takes a third of the time."""
     gc.disable()
     try:
         return import_module(name)
     finally:
+        gc.freeze()
         gc.enable()
 
 

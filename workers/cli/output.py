@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import click
 import orjson
@@ -23,7 +25,9 @@ from workers.cli.exit_codes import BAD_INPUT, COMPLETED, FAILED
 
 STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow"}  # by status
 
-_UNLIMITED = 100_000  # columns: keeps a row wider than the terminal on one line, to copy or cut
+UNLIMITED = 100_000  # columns: keeps a row wider than the terminal on one line, to copy or cut
+_GAP = 2  # columns of a table
+_SHORT_ID = 8  # characters, at least
 _MARKS = {Status.COMPLETED: "✓", Status.FAILED: "✗", Status.CANCELLED: "✗"}
 _SOURCES = {
     UsageSource.SESSION_FILES: "from the agent's session files",
@@ -56,8 +60,8 @@ def print_session(result: SessionResult) -> None:
         console.print(Text(printable(result.text)), end="\n\n")
     done = result.status is SessionStatus.DONE
     known = result.usage_source is not UsageSource.NONE
-    used = f" · {number(_total(result.usage))} tokens · {money(result.cost_usd)}" if known else ""
-    line = f"{'✓' if done else '✗'} {result.status}: {result.reason} · {len(result.turns)} turns{used}"
+    used = f" · {counted(_total(result.usage), 'token')} · {money(result.cost_usd)}" if known else ""
+    line = f"{'✓' if done else '✗'} {result.status}: {result.reason} · {counted(len(result.turns), 'turn')}{used}"
     console.print(Text(line, style="green" if done else "red"))
     if result.error:
         console.print(Text(printable(f"  {result.error.kind}: {result.error.message}"), style="red"))
@@ -87,16 +91,70 @@ def print_events(events: Iterable[Mapping[str, Any]], form: str) -> None:
         sys.stdout.flush()
 
 
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Sequence[str] = ()
-) -> None:
-    """Print a table on stdout, one line per row."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    Console(width=_UNLIMITED).print(table)
+class Column(NamedTuple):
+    """Column of a table."""
+
+    name: str
+    right: bool = False
+    spare: int = 0  # 1, 2, …: in this order, columns are left out of a table that is too wide; 0: never
+    least: int = 0  # width to which it may be cut; 0: never
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], nothing: str) -> None:
+    """Print a table on stdout, one line per row; if there is none, say `nothing` on stderr."""
+    if not (cells := list(rows)):
+        click.echo(nothing, err=True)
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
+    Console(width=UNLIMITED).print(table(columns, cells, width))
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], width: int) -> Table:
+    """Return a table. If it is wider than `width`, leave out empty and spare columns, then cut the last ones."""
+    cells = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    filled = [max((row[at].cell_len for row in cells), default=0) for at in range(len(columns))]
+    widths = {at: max(len(column.name), filled[at]) for at, column in enumerate(columns)}
+    least = {at: min(widths[at], column.least or widths[at]) for at, column in enumerate(columns)}
+    for at in (at for at in range(len(columns)) if not filled[at]):
+        if _width(widths.values()) > width:
+            del widths[at]
+    for at in sorted((at for at in widths if columns[at].spare), key=lambda at: columns[at].spare):
+        if _width(least[each] for each in widths) > width:
+            del widths[at]
+    for at in reversed(widths):
+        widths[at] = max(least[at], widths[at] - max(0, _width(widths.values()) - width))
+    fitted = Table(box=None, pad_edge=False, header_style="bold")
+    for at, room in widths.items():
+        side: Literal["left", "right"] = "right" if columns[at].right else "left"
+        fitted.add_column(columns[at].name, justify=side, width=room, no_wrap=True, overflow="ellipsis")
+    for row in cells:
+        fitted.add_row(*(row[at] for at in widths))
+    return fitted
+
+
+def _width(widths: Iterable[int]) -> int:
+    each = list(widths)
+    return sum(each) + _GAP * (len(each) - 1)
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return the beginnings of these ids that tell them apart; a turn of a session keeps its number."""
+    parts = {each: each.rpartition(".") for each in ids}
+    parts = {each: part if part[2].isdecimal() else (each, "", "") for each, part in parts.items()}
+    heads = sorted({head for head, _, _ in parts.values()})
+    length = max([_SHORT_ID, *(_shared(*two) + 1 for two in pairwise(heads))])
+    return {each: head[:length] + dot + number for each, (head, dot, number) in parts.items()}
+
+
+def _shared(one: str, other: str) -> int:
+    """Return the length of the beginning that both have."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """Format labels for people."""
+    return printable(" ".join(f"{name}={value}" for name, value in labels.items()))
 
 
 def money(cost_usd: float | None) -> str:
@@ -113,6 +171,11 @@ def print_mark(*, ok: bool, warning: bool = False) -> None:
 def number(count: int) -> str:
     """Format a count for people."""
     return f"{count:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Format a count of things for people."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def printable(text: str) -> str:
@@ -152,7 +215,7 @@ def _summary(result: TurnResult) -> str:
     if result.attempts > 1:
         parts.append(f"after {result.attempts} attempts")
     if result.usage_source is not UsageSource.NONE:
-        parts += [f"{number(_total(result.usage))} tokens", money(result.cost_usd)]
+        parts += [counted(_total(result.usage), "token"), money(result.cost_usd)]
     return " · ".join(parts)
 
 
@@ -172,9 +235,9 @@ def _details(result: TurnResult) -> Iterator[str]:
 def _collected(collected: Collected) -> str:
     parts = []
     if collected.patch is not None:
-        parts.append(f"a patch of {number(len(collected.patch.splitlines()))} lines")
+        parts.append(f"a patch of {counted(len(collected.patch.splitlines()), 'line')}")
     if collected.files:
-        parts.append(f"{number(len(collected.files))} files")
+        parts.append(counted(len(collected.files), "file"))
     if collected.truncated:
         parts.append("truncated")
     if collected.problem:

@@ -10,9 +10,9 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -24,15 +24,39 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Spending
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
-from workers.cli.output import money, number, print_json, printable
+from workers.cli.output import (
+    UNLIMITED,
+    Column,
+    counted,
+    labelled,
+    money,
+    number,
+    print_json,
+    printable,
+    short_ids,
+    table,
+)
 from workers.cli.top_data import HostLine, Overview, Survey, TurnLine
 from workers.turn.budget_messages import usd
 
 _MOST = 100  # turns, without a screen to fill
 _FIXED_LINES = 8  # of the screen, other than hosts, budgets and turns
-_UNLIMITED = 100_000  # columns: without a terminal, no row is cut
-_SHORT_ID = 12  # characters, on a terminal; history and --json print full ids
 _SILENT_S = 60.0  # idle time from which a turn is highlighted
+_HOSTS = (Column("host"), Column("slots", right=True), Column("seen", right=True))
+_TURNS = (
+    Column("turn"),
+    Column("host", spare=4),
+    Column("agent", spare=3),
+    Column("producer", spare=2),
+    Column("age", right=True),
+    Column("try", right=True, spare=1),
+    Column("idle", right=True, spare=6),
+    Column("tokens", right=True, spare=5),
+    Column("cost", right=True),
+    Column("doing", least=16),
+    Column("labels", least=10),
+    Column("prompt", least=16),
+)
 
 
 @click.command()
@@ -54,11 +78,11 @@ def top(context: Context, interval: float, once: bool, as_json: bool) -> int:
     """
     slots = {host.name: host.max_concurrent_agents for host in context.settings.ssh_hosts}
     known = {name: count for name, count in slots.items() if count is not None}
-    survey = Survey(context.ledger, context.price, known)
+    survey = Survey(context.ledger, context.price, context.beginnings, known)
     if as_json:
         print_json(asdict(survey.look(time.time(), _MOST)))
     elif once or not sys.stdout.isatty():
-        Console(width=_UNLIMITED, highlight=False).print(_drawn(survey.look(time.time(), _MOST), short=False))
+        Console(width=UNLIMITED, highlight=False).print(_drawn(survey.look(time.time(), _MOST), UNLIMITED))
     else:
         _watch(survey, interval)
     return 0
@@ -74,7 +98,9 @@ def _watch(survey: Survey, interval: float) -> None:
     ):
         while True:
             try:
-                picture = _drawn(survey.look(time.time(), _room(survey)), short=True)
+                screen = shutil.get_terminal_size()
+                overview = _fitted(survey.look(time.time(), screen.lines), screen.lines)
+                picture = _drawn(overview, screen.columns)
                 live.update(picture, refresh=True)
             except LedgerUnavailable as error:
                 live.update(Group(Text(f"{error}", style="red"), picture), refresh=True)
@@ -82,9 +108,10 @@ def _watch(survey: Survey, interval: float) -> None:
                 return
 
 
-def _room(survey: Survey) -> int:
-    """Return how many turns fit on the screen next to the configured hosts."""
-    return max(5, shutil.get_terminal_size().lines - _FIXED_LINES - len(survey.slots))
+def _fitted(overview: Overview, lines: int) -> Overview:
+    """Return the overview with as many turns as fit on the screen below the hosts and budgets."""
+    room = max(5, lines - _FIXED_LINES - len(overview.hosts) - len(overview.budgets))
+    return replace(overview, turns=overview.turns[:room])
 
 
 @contextmanager
@@ -112,9 +139,9 @@ def _sleep(patience_s: float) -> str:
     return ""
 
 
-def _drawn(overview: Overview, *, short: bool) -> RenderableType:
+def _drawn(overview: Overview, width: int) -> RenderableType:
     return Group(
-        *_summary(overview), Text(""), _hosts(overview), Text(""), _turns(overview, short=short), _rest(overview)
+        *_summary(overview), Text(""), _hosts(overview), Text(""), _turns(overview, width), _rest(overview)
     )
 
 
@@ -132,10 +159,10 @@ def _summary(overview: Overview) -> Iterator[Text]:
     yield Text(f"last hour {_spent(overview.last_hour)} · today (UTC) {_spent(overview.today)}")
     for budget in overview.budgets:
         full = budget.spent_usd + budget.reserved_usd >= budget.limit_usd
-        reserved = f" + {usd(budget.reserved_usd)} reserved" if budget.reserved_usd else ""
+        spent, reserved, limit = usd(budget.spent_usd, budget.reserved_usd, budget.limit_usd)
+        held = f" + {reserved} reserved" if budget.reserved_usd else ""
         yield Text(
-            f"budget {budget.name}={budget.value}/{budget.period}: "
-            f"{usd(budget.spent_usd)}{reserved} of {usd(budget.limit_usd)}",
+            f"budget {budget.name}={budget.value}/{budget.period}: {spent}{held} of {limit}",
             style="red" if full else "",
         )
 
@@ -143,14 +170,12 @@ def _summary(overview: Overview) -> Iterator[Text]:
 def _spent(spending: Spending) -> str:
     unpriced = f" (excluding {number(spending.unpriced_tokens)} unpriced)" if spending.unpriced_tokens else ""
     cost = "$0" if not spending.tokens else money(spending.cost_usd)
-    return f"{cost}{unpriced}, {number(spending.tokens)} tokens"
+    return f"{cost}{unpriced}, {counted(spending.tokens, 'token')}"
 
 
 def _hosts(overview: Overview) -> Table:
-    table = _table(("host", "left"), ("slots", "right"), ("seen", "right"))
-    for host in overview.hosts:
-        table.add_row(host.name, _slots(host), "" if host.seen_s is None else f"{_span(host.seen_s)} ago")
-    return table
+    seen = {host.name: "" if host.seen_s is None else f"{_span(host.seen_s)} ago" for host in overview.hosts}
+    return table(_HOSTS, ((host.name, _slots(host), seen[host.name]) for host in overview.hosts), UNLIMITED)
 
 
 def _slots(host: HostLine) -> Text:
@@ -160,19 +185,14 @@ def _slots(host: HostLine) -> Text:
     return Text(f"{host.slots_in_use}/{host.slots}", style="yellow" if full else "")
 
 
-def _turns(overview: Overview, *, short: bool) -> Table:
-    table = _table(
-        ("turn", "left"), ("host", "left"), ("agent", "left"), ("producer", "left"), ("age", "right"),
-        ("try", "right"), ("idle", "right"), ("tokens", "right"), ("cost", "right"), ("doing", "left"),
-    )  # fmt: skip
-    for turn in overview.turns:
-        table.add_row(*_turn(turn, short=short))
-    return table
+def _turns(overview: Overview, width: int) -> Table:
+    names = short_ids(turn.turn_id for turn in overview.turns) if width < UNLIMITED else {}
+    return table(_TURNS, (list(_turn(turn, names)) for turn in overview.turns), width)
 
 
-def _turn(turn: TurnLine, *, short: bool) -> Iterator[Text]:
+def _turn(turn: TurnLine, names: Mapping[str, str]) -> Iterator[Text]:
     at_least = "" if turn.exact else "≥ "
-    yield Text(turn.turn_id[:_SHORT_ID] if short else turn.turn_id)
+    yield Text(names.get(turn.turn_id, turn.turn_id))
     yield Text(turn.host or "")
     yield Text(turn.agent)
     yield Text(printable(turn.producer))
@@ -186,18 +206,13 @@ def _turn(turn: TurnLine, *, short: bool) -> Iterator[Text]:
         yield Text(printable(turn.doing).replace("\n", " "))
     else:
         yield Text("no worker follows it", style="red")
+    yield Text(labelled(turn.labels))
+    yield Text(turn.prompt or "")
 
 
 def _rest(overview: Overview) -> Text:
     hidden = overview.running_turns - len(overview.turns)
     return Text(f"… and {number(hidden)} more" if hidden > 0 else "", style="dim")
-
-
-def _table(*columns: tuple[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, side in columns:
-        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=True)
-    return table
 
 
 def _span(seconds: float) -> str:

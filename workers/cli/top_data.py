@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ops.ledger import Budget, Ledger, Period, RunningTurn, Spending
@@ -34,6 +34,8 @@ class TurnLine:
     attempt: int
     age_s: float  # since its first attempt, or since it was queued
     doing: str
+    labels: Mapping[str, str]
+    prompt: str | None  # its beginning, without secrets; None: removed since
     idle_s: float | None  # since its last event; None: no event yet
     tokens: int
     cost_usd: float | None  # None: a model has no price
@@ -63,6 +65,8 @@ class _Followed:
     """View of one turn, and how far its events were read."""
 
     view: TurnView
+    labels: Mapping[str, str]
+    prompt: str | None
     seq: int = 0
     last_at: float | None = None
 
@@ -73,6 +77,7 @@ class Survey:
 
     ledger: Ledger
     price: Price
+    beginnings: Callable[[Sequence[str]], dict[str, str]]  # of these turns' prompts, without secrets
     slots: Mapping[str, int]  # of hosts with a configured limit
     _followed: dict[str, _Followed] = field(default_factory=dict)
     _spending: tuple[float, list[Spending]] | None = None
@@ -83,7 +88,7 @@ class Survey:
         backlog = self.ledger.reports.backlog(now)
         last_hour, today = self._spent(now)
         seen = self.ledger.hosts.known()
-        self._followed = {turn.turn_id: self._follow(turn.turn_id) for turn in running}
+        self._follow([turn.turn_id for turn in running])
         names = sorted({*seen, *backlog.open_attempts, *self.slots})
         return Overview(
             at=now,
@@ -112,13 +117,17 @@ class Survey:
             self._spending = now, self.ledger.reports.spending([now - _HOUR_S, Period.DAY.start(now)])
         return self._spending[1]
 
-    def _follow(self, turn_id: str) -> _Followed:
-        followed = self._followed.get(turn_id) or _Followed(TurnView(self.price))
-        for seq, line in self.ledger.events.after(turn_id, followed.seq):
-            event = json.loads(line)
-            followed.view.take(event)
-            followed.seq, followed.last_at = seq, event["at"]
-        return followed
+    def _follow(self, turn_ids: Sequence[str]) -> None:
+        known, new = self._followed, [turn_id for turn_id in turn_ids if turn_id not in self._followed]
+        labels, prompts = self.ledger.reports.labels(new), self.beginnings(new)
+        for turn_id in new:
+            known[turn_id] = _Followed(TurnView(self.price), labels.get(turn_id, {}), prompts.get(turn_id))
+        self._followed = {turn_id: known[turn_id] for turn_id in turn_ids}
+        for turn_id, followed in self._followed.items():
+            for seq, line in self.ledger.events.after(turn_id, followed.seq):
+                event = json.loads(line)
+                followed.view.take(event)
+                followed.seq, followed.last_at = seq, event["at"]
 
     def _line(self, turn: RunningTurn, now: float) -> TurnLine:
         followed = self._followed[turn.turn_id]
@@ -131,6 +140,8 @@ class Survey:
             attempt=turn.attempt,
             age_s=max(0.0, now - (turn.started_at or turn.created_at)),
             doing="cancelling" if turn.cancel_requested else followed.view.doing,
+            labels=followed.labels,
+            prompt=followed.prompt,
             idle_s=None if followed.last_at is None else max(0.0, now - followed.last_at),
             tokens=tokens,
             cost_usd=cost_usd,

@@ -99,7 +99,7 @@ def _checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
     spared = "" if needed else "; only turns that ask for it need it"
     if not health.healthy:
         remedy = f"{health.problem}; if it is installed elsewhere, {_setting(host, report)}"
-        return Check(name, not needed, f"{report.program} is not usable{spared}", remedy)
+        return Check(name, not needed, f"{report.program} is not usable{spared}", remedy, warning=not needed)
     words = report.verdict.words
     if report.verdict.refused:
         return Check(name, not needed, f"version {words}{spared}", report.version_remedy, warning=not needed)

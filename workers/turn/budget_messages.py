@@ -14,10 +14,10 @@ PER = {Period.DAY: "a day", Period.WEEK: "a week", Period.MONTH: "a month", Peri
 def exceeded(over: OverBudget) -> BudgetExceeded:
     """Return the turn's error: which budget, its state, and what to do."""
     budget = over.budget
+    limit, spent, reserved, wanted = usd(budget.limit_usd, budget.spent_usd, budget.reserved_usd, over.wanted_usd)
     stand = (
-        f"budget {budget.name}={budget.value} allows {usd(budget.limit_usd)} {PER[budget.period]}: "
-        f"{usd(budget.spent_usd)} spent, {usd(budget.reserved_usd)} reserved by running turns, "
-        f"and this turn would reserve {usd(over.wanted_usd)}"
+        f"budget {budget.name}={budget.value} allows {limit} {PER[budget.period]}: {spent} spent, "
+        f"{reserved} reserved by running turns, and this turn would reserve {wanted}"
     )
     label = shlex.quote(f"{budget.name}={budget.value}")
     advice = f"raise the budget: runturn budget set {label} USD --per {budget.period}"
@@ -32,9 +32,10 @@ def _otherwise(budget: Budget, wanted_usd: float) -> str:
     return f"queue the turn again after {moment(budget.resets_at)}, when the next {budget.period} begins, or "
 
 
-def usd(amount: float) -> str:
-    """Format US dollars to the cent, or to four decimals if there is a fraction of a cent."""
-    return f"${amount:,.2f}" if round(amount, 2) == amount else f"${amount:,.4f}"
+def usd(*amounts: float) -> list[str]:
+    """Format US dollars to the cent, or all to four decimals if one has a fraction of a cent."""
+    places = 2 if all(round(amount, 2) == amount for amount in amounts) else 4
+    return [f"${amount:,.{places}f}" for amount in amounts]
 
 
 def moment(at: float) -> str:

@@ -8,11 +8,13 @@ from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping
+from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, Select
 
 from adapters.usage import NO_TOKENS, Tokens
 from ops.ledger.accounting.money import dollars
 from ops.ledger.schema import TOKEN_KINDS, attempts, turn_labels, turns, usage
+
+_COUNTED = sa.func.count(usage.c.turn_id.distinct()).label("turns")
 
 
 class CostKey(StrEnum):
@@ -63,12 +65,22 @@ def cost(connection: Connection, by: CostKey, since: float | None = None) -> lis
         CostKey.OUTCOME: attempts.c.outcome,
         CostKey.VERSION: turns.c.agent + " " + sa.func.coalesce(attempts.c.agent_version, "unknown"),
     }[by]
-    counted = sa.func.count(usage.c.turn_id.distinct()).label("turns")
-    query = sa.select(key.label("key"), counted, *_sums()).select_from(tables).group_by(key)
+    query = sa.select(key.label("key"), _COUNTED, *_sums()).select_from(tables).group_by(key)
+    return sorted(_bill(connection, query, since), key=lambda row: (-(row.spent.cost_usd or 0.0), row.key))
+
+
+def total(connection: Connection, since: float | None = None) -> list[CostRow]:
+    """Return the sum of the bill, in which each turn counts once; nothing if nothing was used."""
+    tables: FromClause = usage if since is None else usage.join(attempts)
+    query = sa.select(sa.literal("total").label("key"), _COUNTED, *_sums()).select_from(tables)
+    return _bill(connection, query, since)
+
+
+def _bill(connection: Connection, query: Select[Any], since: float | None) -> list[CostRow]:
     if since is not None:
         query = query.where(attempts.c.ended_at >= since)
-    rows = [CostRow(row["key"], row["turns"], _read_sums(row)) for row in connection.execute(query).mappings()]
-    return sorted(rows, key=lambda row: (-(row.spent.cost_usd or 0.0), row.key))
+    rows = connection.execute(query).mappings()
+    return [CostRow(row["key"], row["turns"], _read_sums(row)) for row in rows if row["turns"]]
 
 
 def by_turn(connection: Connection, ids: Sequence[str]) -> dict[str, Spent]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
 from ops.errors import UnknownTurn
 from ops.ledger.models import UNSETTLED, State
-from ops.ledger.reports import costs
+from ops.ledger.reports import costs, descriptions
 from ops.ledger.reports.costs import Spent
 from ops.ledger.schema import attempts, turn_labels, turns
 
@@ -99,7 +99,7 @@ def _rows(connection: Connection, condition: ColumnElement[bool], limit: int) ->
     query = query.where(condition).order_by(turns.c.created_at.desc(), turns.c.turn_id)
     found = connection.execute(query.limit(limit)).mappings().all()
     ids = [row["turn_id"] for row in found]
-    labels, spent = _labels(connection, ids), costs.by_turn(connection, ids)
+    labels, spent = descriptions.labels(connection, ids), costs.by_turn(connection, ids)
     return [
         TurnRow(
             **{name: row[name] for name in _LISTED},
@@ -111,11 +111,3 @@ def _rows(connection: Connection, condition: ColumnElement[bool], limit: int) ->
         )
         for row in found
     ]
-
-
-def _labels(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    query = sa.select(turn_labels).where(turn_labels.c.turn_id.in_(ids)).order_by(turn_labels.c.name)
-    labels: dict[str, dict[str, str]] = {}
-    for turn_id, name, value in connection.execute(query):
-        labels.setdefault(turn_id, {})[name] = value
-    return labels

@@ -172,7 +172,7 @@ def test_unknown_host_fails_the_turn_that_the_command_line_has_queued(fleet_cli:
     assert said.status == 2
     assert "invalid_request: host: there is no host 'moon'; known: local" in said.out
     listed = fleet_cli("history", "--limit", "1", "--json").document[0]
-    assert (listed["state"], listed["error_kind"], listed["attempts"]) == ("settled", "invalid_request", 0)
+    assert (listed["status"], listed["error_kind"], listed["attempts"]) == ("failed", "invalid_request", 0)
 
 
 def test_unknown_session_fails_the_turn(fleet_cli: Cli, recording: Path) -> None:

@@ -79,7 +79,7 @@ def test_turn_over_budget_fails_with_what_to_do(fleet_cli: Cli, recording: Path)
     assert fleet_cli(*turn).status == 0  # it reserved the whole budget, and cost more
     said = fleet_cli(*turn)
     assert said.status == 1
-    assert f"budget_exceeded: budget {label} allows $0.01 in total: $0.0117 spent" in said.out
+    assert f"budget_exceeded: budget {label} allows $0.0100 in total: $0.0117 spent" in said.out
     assert f"runturn budget set {label} USD --per total" in said.out
     (row,) = fleet_cli("budget", "list", "--json").document
     assert (row["spent_usd"], row["reserved_usd"], row["resets_at"]) == (0.0117, 0.0, None)

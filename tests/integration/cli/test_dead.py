@@ -58,6 +58,7 @@ def test_list_has_a_line_for_each_and_a_document_for_programs(cli: Cli) -> None:
 def test_show_has_the_body_and_steers_no_terminal(cli: Cli) -> None:
     said = cli("dead", "show", "aa")
     assert said.status == 0
+    assert "received_at       1970-01-01 00:00 UTC\n" in said.out
     assert said.out.endswith("\n\n{\N{REPLACEMENT CHARACTER}\n")
     assert "\x1b" not in said.out
     document = cli("dead", "show", "aa", "--json").document

@@ -70,3 +70,8 @@ def test_what_needs_no_broker_and_no_ledger_does_not_load_their_libraries(record
     words = [word.format(recording=recording) for word in arguments.split()]
     said = subprocess.run([sys.executable, "-c", program, *words], check=False, capture_output=True, text=True)
     assert (said.returncode, said.stderr.strip()) == (0, "")
+
+
+def test_list_of_commands_needs_no_models() -> None:
+    program = "import sys; from workers.cli.main import run; run(['--help']); sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == 0

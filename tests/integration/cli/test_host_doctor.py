@@ -222,6 +222,7 @@ def test_missing_agent_is_named_by_its_place_there(
     configure(_host(sshd, agents={"claude-code": "/nowhere/claude"}))
     check = _of(cli("doctor", "--host", "h1", "--json"))["agent claude-code"]
     assert (check["ok"], check["detail"].partition(";")[0]) == (True, "/nowhere/claude is not usable")
+    assert check["warning"]  # so that no tick stands beside it
     monkeypatch.setenv("RUNTURN_AGENT__KIND", "claude-code")
     said = cli("doctor", "--host", "h1", "--json")
     check = _of(said)["agent claude-code"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from adapters import events as ev
 from adapters.usage import Tokens, Usage, UsageSource
@@ -23,6 +25,7 @@ from tests.support.claiming import claim_turn
 from tests.support.ledger.accounts import a_request, a_usage, begun, claimed, completed
 from tests.support.places import ROOT
 from tests.support.waiting import until
+from workers.cli.top import _drawn, _fitted
 from workers.cli.top_data import Survey
 from workers.events.model import AnyEvent, AttemptStarted, to_wire
 
@@ -74,7 +77,7 @@ def price(_: str, __: str, tokens: Tokens) -> float:
 
 def test_it_tells_what_runs_what_waits_and_what_was_spent(ledger: Ledger) -> None:
     fill(ledger, NOON)
-    seen = Survey(ledger, price, {"build1": 2}).look(NOON, 100)
+    seen = Survey(ledger, price, ledger.reports.prompts, {"build1": 2}).look(NOON, 100)
     hosts = {host.name: (host.slots_in_use, host.slots, host.seen_s) for host in seen.hosts}
     assert hosts == {"build1": (1, 2, 20.0), "build2": (1, None, 20.0)}
     lost, runs = seen.turns
@@ -83,6 +86,7 @@ def test_it_tells_what_runs_what_waits_and_what_was_spent(ledger: Ledger) -> Non
     assert (runs.followed, runs.age_s, runs.idle_s) == (True, 90.0, 70.0)
     assert (runs.tokens, runs.cost_usd, runs.exact) == (1010, 1.01, False)
     assert runs.doing == "Bash make \N{REPLACEMENT CHARACTER}[31mtest"
+    assert (runs.labels, runs.prompt) == ({"team": "web"}, "Fix the tests")
     assert (seen.running_turns, seen.ready_turns, seen.oldest_wait_s) == (2, 1, 50.0)
     assert seen.parked == {"rate_limited": 2}
     assert seen.last_hour == Spending(tokens=7040, cost_usd=0.25, unpriced_tokens=3520)
@@ -95,13 +99,14 @@ def test_it_tells_what_runs_what_waits_and_what_was_spent(ledger: Ledger) -> Non
 def test_a_cancel_that_was_asked_for_shows_at_once(ledger: Ledger) -> None:
     fill(ledger, NOON)
     ledger.queue.cancel("runs", NOON)
-    doing = {turn.turn_id: turn.doing for turn in Survey(ledger, price, {}).look(NOON, 100).turns}
+    seen = Survey(ledger, price, ledger.reports.prompts, {}).look(NOON, 100)
+    doing = {turn.turn_id: turn.doing for turn in seen.turns}
     assert doing["runs"] == "cancelling"
 
 
 def test_a_second_look_reads_only_what_is_new(ledger: Ledger) -> None:
     fill(ledger, NOON)
-    survey = Survey(ledger, price, {})
+    survey = Survey(ledger, price, ledger.reports.prompts, {})
     survey.look(NOON, 100)
     claim = claim_turn(ledger, "runs", "another", NOON + 2 * HOUR_S, HOUR_S)
     assert isinstance(claim, Claim)
@@ -114,8 +119,32 @@ def test_a_second_look_reads_only_what_is_new(ledger: Ledger) -> None:
 def test_more_turns_than_fit_are_counted(ledger: Ledger) -> None:
     for number in range(5):
         begun(ledger, claimed(ledger, f"t{number}", now=NOON + number), f"s{number}", NOON + number, host="build1")
-    seen = Survey(ledger, price, {}).look(NOON + 60, 3)
+    seen = Survey(ledger, price, ledger.reports.prompts, {}).look(NOON + 60, 3)
     assert ([turn.turn_id for turn in seen.turns], seen.running_turns) == (["t0", "t1", "t2"], 5)
+
+
+def test_what_the_screen_has_no_room_for_is_counted(ledger: Ledger) -> None:
+    for number in range(20):
+        begun(ledger, claimed(ledger, f"t{number}", now=NOON + number), f"s{number}", NOON + number, host="build1")
+    for period in Period:
+        ledger.budgets.put(BudgetKey("team", "web", period), 0.05, 0.01, NOON)
+    seen = Survey(ledger, price, ledger.reports.prompts, {}).look(NOON + 60, 24)
+    shown = io.StringIO()
+    Console(file=shown, width=80, height=24).print(_drawn(_fitted(seen, 24), 80))
+    lines = shown.getvalue().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "… and 9 more"
+
+
+def test_amounts_of_a_budget_have_the_same_decimals(ledger: Ledger) -> None:
+    ledger.budgets.put(BudgetKey("team", "web", Period.DAY), 0.05, 0.01, NOON)
+    completed(ledger, "t1", a_usage(0.1054), NOON, labels={"team": "web"})
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(
+        _drawn(Survey(ledger, price, ledger.reports.prompts, {}).look(NOON + 60, 24), 80)
+    )
+    assert "budget team=web/day: $0.1054 of $0.0500" in shown.getvalue()
 
 
 def test_once_prints_plain_text_for_pipes(cli: Cli, ledger: Ledger) -> None:
@@ -130,7 +159,8 @@ def test_once_prints_plain_text_for_pipes(cli: Cli, ledger: Ledger) -> None:
     (runs,) = (line for line in lines if line.startswith("runs"))
     assert "issue-bot" in runs and "≥ 1,010" in runs and "Bash make" in runs
     (lost,) = (line for line in lines if line.startswith("lost"))
-    assert lost.rstrip().endswith("no worker follows it")
+    assert "no worker follows it" in lost
+    assert runs.rstrip().endswith("team=web  Fix the tests") and lost.rstrip().endswith("Fix the tests")
 
 
 def test_json_is_one_document(cli: Cli, ledger: Ledger) -> None:

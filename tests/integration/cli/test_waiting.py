@@ -114,4 +114,4 @@ def test_history_shows_what_a_parked_turn_waits_for_as_no_failure(cli: Cli, tmp_
         ledger.queue.submit_many([_request("a")], NOW)
         (claim,) = ledger.queue.take("w", lambda _: True, NOW, 15.0, 1)
         ledger.queue.wait(claim, NOW + 60, "overloaded", NOW)
-    assert "waiting: overloaded" in cli("history").out
+    assert "waiting  overloaded" in cli("history").out

@@ -1,6 +1,7 @@
 """Run the benchmarks. Prints a table, then one JSON object of all rows as the last line.
 
-Exits with 0 if every goal is met, else with 1. Name benchmarks as arguments to run only those.
+Exits with 0 if every goal is met, else with 1. Name benchmarks as arguments to run only those; an unknown name
+exits with 2.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ BENCHES: list[Callable[[], Rows]] = [
 
 def main(wanted: list[str]) -> int:
     """Run the benchmarks with these names, or all; return the exit status."""
+    names = [bench.__name__ for bench in BENCHES]
+    if unknown := [name for name in wanted if name not in names]:
+        print(f"bench: no such benchmark: {', '.join(unknown)}; choose from: {', '.join(names)}", file=sys.stderr)
+        return 2
     rows: Rows = {}
     for bench in BENCHES:
         if not wanted or bench.__name__ in wanted:

@@ -80,8 +80,9 @@ def _show(stack: Stack, count: int, took_s: float) -> None:
     click.echo(f"  logs        {stack.logs}")
     click.echo("Grafana is not included: Debian does not package it. compose.yaml includes it, with ops/grafana.")
     click.echo(f"\n{count} recorded turns are queued. In another terminal:")
-    variables = " ".join(f"{name}={shlex.quote(stack.environment[name])}" for name in _SHOWN)
-    click.echo(f"  export {variables}")
+    variables = stack.root / "variables"
+    variables.write_text("".join(f"export {name}={shlex.quote(stack.environment[name])}\n" for name in _SHOWN))
+    click.echo(f"  source {shlex.quote(str(variables))}")
     runturn = Path(sys.executable).with_name("runturn")
     program = shlex.quote(str(runturn.relative_to(Path.cwd()) if runturn.is_relative_to(Path.cwd()) else runturn))
     words = ["-C", stack.workspace, "--agent", "scripted", "-o", f"recording={turns.recording('c_subagent')}"]

@@ -63,6 +63,7 @@ ASKED_BY_WORKERS: dict[str, Operation] = {
     "usage_of": lambda ledger, _: ledger.accounting.usage_of("done"),
     "amend_usage": lambda ledger, _: ledger.accounting.amend("done", 1, a_usage()),
     "turn": lambda ledger, _: ledger.reports.turn("done"),
+    "starting_with": lambda ledger, _: ledger.reports.starting_with("done", 6),
     "history_waiting": lambda ledger, _: ledger.reports.history(status="waiting"),
 }
 
