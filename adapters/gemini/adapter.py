@@ -75,7 +75,8 @@ class Gemini:
         size = len(_prompt(request, options))
         if size > MAX_BYTES:
             raise InvalidRequest(
-                f"is {size:,} bytes long; the Gemini CLI reads {MAX_BYTES:,}; put it in a file", field="prompt"
+                f"is {size:,} bytes long; the Gemini CLI reads at most {MAX_BYTES:,}. Put it in a file",
+                field="prompt",
             )
 
     def build(self, request: TurnRequest, session: Session) -> Command:

@@ -92,12 +92,12 @@ class Pool:
 
     @property
     def rest_s(self) -> float:
-        """Return the seconds for which the host is left alone after failures; 0: it is not."""
+        """Return the seconds for which the host is avoided after failures; 0: it is not."""
         return self._cool_down.rest_s
 
     @property
     def failing(self) -> bool:
-        """Return True if the host was left alone and no connect has succeeded since."""
+        """Return True if the host was avoided and no connect has succeeded since."""
         return self._cool_down.failing
 
     async def open_shell(self) -> SshChannel:

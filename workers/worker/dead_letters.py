@@ -157,7 +157,7 @@ def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str 
     match payload:
         case [list(), dict(), dict()] | {"args": list()}:
             return None
-    return "not a Celery message: the body is not [arguments, named arguments, options]"
+    return "not a Celery message: the body is not [arguments, keyword arguments, options]"
 
 
 def unreadable(message: Message, error: Exception) -> str:
