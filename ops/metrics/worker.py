@@ -67,7 +67,7 @@ class WorkerMetrics:
         )
         self._first_event = histogram(
             "turn_first_event_seconds",
-            "Time from the record of an attempt to its first event",
+            "Time from recording an attempt to its first event",
             _FIRST_EVENT,
             "launcher",
         )
