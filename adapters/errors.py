@@ -184,7 +184,7 @@ class SpoolUnwritable(HostError):
 
 
 class HostLost(HostError):
-    """The agent was lost: its host was unreachable or rebooted, its supervisor killed, or its lease expired."""
+    """The agent was lost with its host or its supervisor, or because its lease expired."""
 
     kind = "host_lost"
     default_retry = Retry.BACKOFF

@@ -64,7 +64,7 @@ class SessionRequest(BaseModel):
     max_sessions: Annotated[int, Field(ge=0, le=_MOST_TURNS)] = Field(
         default=1,
         description="Maximum number of agent sessions: a fresh one follows one that was lost, failed, or reached "
-        "`max_turns`. 0: no maximum; only the limits below end the session of turns.",
+        "`max_turns`. 0: no maximum, which requires one of the limits below.",
     )
     deadline: AwareDatetime | None = Field(
         default=None, description="Time by which all turns end; needs a UTC offset."
