@@ -37,7 +37,7 @@ class AgentSettings(BaseModel):
     max_paid_retries: Annotated[int, Field(ge=0, le=100)] = Field(
         default=1,
         description="Maximum number of retries after attempts that were billed and failed the same way; "
-        "refusals by the API and lost hosts do not count.",
+        "refusals by the API and `host_lost` do not count.",
     )
     retry_backoff_ms: Milliseconds = Field(
         default=1_000,
