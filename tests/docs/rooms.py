@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import chain
 
 import grimp
 
@@ -48,17 +47,16 @@ def _room(module: str) -> str:
 
 
 def _reduced(edges: Graph) -> Graph:
-    """Return the graph without the edges that longer paths imply."""
-    below: Graph = {}
+    """Return the graph without the edges that longer paths imply. Rooms that import each other imply nothing."""
+    below = {room: set(direct) for room, direct in edges.items()}
+    for middle in edges:
+        for reached in below.values():
+            if middle in reached:
+                reached.update(below[middle])
 
-    def reach(room: str, path: frozenset[str] = frozenset()) -> set[str]:
-        if room not in below and room not in path:
-            below[room] = set(edges[room]).union(*(reach(each, path | {room}) for each in edges[room]))
-        return below.get(room, set())
+    def implied(room: str, each: str) -> bool:
+        return any(
+            each in below[other] and other not in below[each] and room not in below[other] for other in edges[room]
+        )
 
-    for room in edges:
-        reach(room)
-    return {
-        room: direct - set(chain.from_iterable(below[each] for each in direct if room not in below[each]))
-        for room, direct in edges.items()
-    }
+    return {room: {each for each in direct if not implied(room, each)} for room, direct in edges.items()}
