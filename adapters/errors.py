@@ -63,7 +63,7 @@ class Paid(Enum):
 
     IF_BILLED = "if billed"  # tokens are booked for it, or may have been billed unseen
     IF_BOOKED = "if booked"  # only if tokens are booked: an attempt that reached no API looks incomplete, too
-    NEVER = "never"  # external causes: an API refusal, a lost host, an agent killed from outside
+    NEVER = "never"  # external causes: an API refusal, a lost agent, an agent killed from outside
 
 
 class TurnError(Exception):
@@ -114,13 +114,13 @@ class InvalidWorkspace(RequestError):
 
 
 class SessionNotFound(RequestError):
-    """The session to resume does not exist in that workspace on that host."""
+    """The agent session to resume does not exist in that workspace on that host."""
 
     kind = "session_not_found"
 
 
 class SessionInUse(RequestError):
-    """Another turn is running in this session."""
+    """Another turn is running in this agent session."""
 
     kind = "session_in_use"
     default_retry = Retry.WAIT
@@ -184,7 +184,7 @@ class SpoolUnwritable(HostError):
 
 
 class HostLost(HostError):
-    """The agent and its supervisor disappeared from the host without an exit status."""
+    """The agent was lost with its host or its supervisor, or because its lease expired."""
 
     kind = "host_lost"
     default_retry = Retry.BACKOFF
@@ -284,13 +284,13 @@ class AgentFailed(AgentError):
 
 
 class AgentNotUnderstood(AgentError):
-    """The agent may have succeeded, but its report has no recognized form; it is not retried."""
+    """The agent may have succeeded, but its report is not in a recognized form; the turn is not retried."""
 
     kind = "agent_not_understood"
 
 
 class TurnCancelled(AgentError):
-    """The turn was cancelled, or its process was terminated by a signal."""
+    """The turn was cancelled, or its agent was terminated by a signal."""
 
     kind = "turn_cancelled"
     paid = Paid.NEVER

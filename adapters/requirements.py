@@ -17,7 +17,7 @@ class Needs(BaseModel):
     task_type: Word = Field(default="code", description="One of the agent's `task_types`.")
     language: Word | None = Field(default=None, description="One of the agent's `languages`.")
     live: bool = Field(default=False, description="Accepts input while it runs.")
-    resume: bool = Field(default=False, description="Can continue its session in a later turn.")
+    resume: bool = Field(default=False, description="Can continue an agent session in a later turn.")
     structured_output: bool = Field(default=False, description="Implied by `output_schema`.")
     cost_cap: bool = Field(default=False, description="Stops itself at `max_cost_usd`.")
     min_context_tokens: Annotated[int, Field(ge=1)] | None = Field(

@@ -39,7 +39,7 @@ class Host(Protocol):
 
     @property
     def rest_s(self) -> float:
-        """Return the seconds for which to leave it alone because it keeps failing; 0: it is ready."""
+        """Return the seconds for which to avoid it because it keeps failing; 0: it is ready."""
 
     async def open_channel(self) -> Channel:
         """Start a shell there. Raise HostError; HostUnreachable if a retry may help."""

@@ -1,4 +1,4 @@
-"""Limits on Celery's own command for turns: `celery -A workers.app inspect active` and the like.
+"""Celery's own command, such as `celery -A workers.app inspect active`, without what would harm turns.
 
 Most of it works. Subcommands that would discard turns, or do nothing for them, are refused before they start, with
 the command to use instead.

@@ -79,5 +79,5 @@ def _refuse_others(field: str, url: str, variables: Iterable[str]) -> None:
     for name in variables:
         if os.environ.get(name, url) not in (url, ""):
             raise SettingsError(
-                f"Celery would take it instead of RUNTURN_{field.upper()}; unset it", field=field, where=name
+                f"Celery would use it instead of RUNTURN_{field.upper()}; unset it", field=field, where=name
             )

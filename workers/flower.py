@@ -1,4 +1,4 @@
-"""Flower, configured for runturn: everything behind one login, buckets for long turns, nothing kept on disk.
+"""Flower, configured for runturn: everything behind one login, histogram buckets for long turns, nothing on disk.
 
 Flower is an extra (`runturn[flower]`). It sees only Celery's events: at most the first words of a prompt, and no
 answer (see `workers.redacted_request`). Its login can start and terminate turns, and stop workers.

@@ -139,10 +139,10 @@ class LimitWatch:
     def _overspent(self) -> SoftStop | None:
         limits = self._limits
         if limits.max_total_tokens is not None and self._tokens >= limits.max_total_tokens:
-            used = f"the turn used {self._tokens:,} tokens, max_total_tokens is {limits.max_total_tokens:,}"
+            used = f"the turn used {self._tokens:,} tokens; max_total_tokens is {limits.max_total_tokens:,}"
             return SoftStop(errors.BudgetExceeded(used), "Token budget exhausted")
         if limits.max_cost_usd is not None and self._cost_usd >= limits.max_cost_usd:
-            cost = f"the turn cost ${self._cost_usd:.4f}, max_cost_usd is {limits.max_cost_usd:g}"
+            cost = f"the turn cost ${self._cost_usd:.4f}; max_cost_usd is {limits.max_cost_usd:g}"
             return SoftStop(errors.BudgetExceeded(cost), "Cost budget exhausted")
         return None
 

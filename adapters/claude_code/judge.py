@@ -86,7 +86,7 @@ def _unfinished(report: Report, state: TurnState) -> TurnError | None:
     if report.terminal_reason == STOPPED and report.structured_output is None:
         return errors.TurnCancelled("a hook stopped the turn before the agent finished")
     if report.cut_short or _cut_after_tool(report, state):
-        return errors.ApiUnreachable("the model's answer was cut short: its stream ended in mid-message")
+        return errors.ApiUnreachable("the model's answer was cut short: its stream ended mid-message")
     if report.stop_reason == "refusal":
         return errors.AgentFailed(f"the model refused: {report.text or 'no reason given'}")
     return None

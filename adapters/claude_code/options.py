@@ -20,7 +20,7 @@ class ClaudeCodeOptions(AgentOptions):
         "default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual"
     ] = Field(
         default="bypassPermissions",
-        description="By default, it acts without approval: a headless agent cannot ask.",
+        description="By default, Claude Code acts without approval: a headless agent cannot ask.",
     )
     model: Text | None = Field(default=None, description="Alias or full model name, as for `claude --model`.")
     fallback_model: Text | None = Field(default=None, description="Model to use when the first is overloaded.")

@@ -40,7 +40,7 @@ class StdioServer(_Part):
     args: tuple[Text, ...] = Field(default=(), description="Its arguments.")
     env: dict[EnvName, str] = Field(
         default={},
-        description="Its environment variables, kept in a file of the spool because they may be secret.",
+        description="Its environment variables, kept in a file in the spool because they may be secret.",
     )
 
 
@@ -129,10 +129,11 @@ class ClaudeSdkOptions(ClaudeCodeOptions):
     )
     permissions: Permissions | None = Field(
         default=None,
-        description="Rules `Tool` or `Tool(pattern)`. With them, `permission_mode` is `default` unless given.",
+        description="Rules `Tool` or `Tool(pattern)`; with rules, `permission_mode` is `default` unless given.",
     )
     permission_prompt_tool_name: Text | None = Field(
-        default=None, description="MCP tool to ask instead; mutually exclusive with `permissions`."
+        default=None,
+        description="MCP tool that decides in place of the producer; mutually exclusive with `permissions`.",
     )
     stop_on_structured_output: bool = Field(
         default=True, description="End the turn as soon as the structured output is given."

@@ -68,9 +68,9 @@ class CodexOptions(AgentOptions):
 
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = Field(
         default="workspace-write",
-        description="Access of its commands. By default, they write only in the workspace and have no network; "
-        "Codex cannot ask for more, so anything else fails. Use `danger-full-access` on hosts where Codex's "
-        "sandbox cannot work (some containers) or is redundant.",
+        description="Access of its commands. By default, they can write only in the workspace and have no "
+        "network; Codex cannot ask for more, so anything else fails. Use `danger-full-access` on hosts where "
+        "Codex's sandbox cannot work (some containers) or is redundant.",
     )
     model: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)] | None = Field(
         default=None, description="Model name, as for `codex -m`."

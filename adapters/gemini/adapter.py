@@ -87,7 +87,8 @@ class Gemini:
         size = len(_prompt(request, options))
         if size > _MAX_BYTES:
             raise InvalidRequest(
-                f"is {size:,} bytes long; the Gemini CLI reads {_MAX_BYTES:,}; put it in a file", field="prompt"
+                f"is {size:,} bytes long; the Gemini CLI reads at most {_MAX_BYTES:,}. Put it in a file",
+                field="prompt",
             )
 
     def build(self, request: TurnRequest, session: Session) -> Command:

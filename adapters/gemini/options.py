@@ -19,8 +19,8 @@ class GeminiOptions(AgentOptions):
 
     approval_mode: Literal["default", "auto_edit", "yolo", "plan"] = Field(
         default="yolo",
-        description="By default, it acts without approval: a headless agent cannot ask. In the other modes, tools "
-        "that need approval are unavailable.",
+        description="By default, Gemini acts without approval: a headless agent cannot ask. In the other modes, "
+        "tools that need approval are unavailable.",
     )
     model: Text | None = Field(default=None, description="Model name, as for `gemini --model`.")
     sandbox: bool | None = Field(

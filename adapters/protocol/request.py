@@ -56,7 +56,7 @@ def _readable_prompt(prompt: str) -> str:
     if not prompt.strip():
         raise ValueError("is empty; say what the agent should do")
     if size > MAX_PROMPT_BYTES:
-        raise ValueError(f"is {size:,} bytes long, the limit is {MAX_PROMPT_BYTES:,}; put it in a file")
+        raise ValueError(f"is {size:,} bytes long; the limit is {MAX_PROMPT_BYTES:,}. Put it in a file")
     return prompt
 
 
@@ -121,25 +121,25 @@ class TurnRequest(BaseModel):
     workspace: Annotated[str, AfterValidator(_absolute_or_none)] = Field(
         default="",
         description="Absolute path of an existing directory on the host, the agent's working directory; "
-        "omitted if the turn brings one, with `mounts` or `worktree`.",
+        "omit it with `mounts` or `worktree`, which create one.",
     )
     mounts: Annotated[Mounts, AfterValidator(distinct)] = Field(
-        default=(), description="Make a workspace for this turn: copies of these files from the worker's machine."
+        default=(), description="Create a per-turn workspace with copies of these files from the worker's machine."
     )
     worktree: Worktree | None = Field(
-        default=None, description="Make a workspace for this turn: a git worktree of a repository on the host."
+        default=None, description="Create a per-turn workspace: a git worktree of a repository on the host."
     )
     collect: Collect | None = Field(
-        default=None, description="What to return in the result from a workspace that the turn brings."
+        default=None, description="What to return in the result from a per-turn workspace."
     )
     keep_workspace: bool = Field(
         default=False,
-        description="Keep the workspace that the turn brings, for later turns in its session; `workspace` of the "
-        "result is its path. Otherwise it is removed when the turn is settled.",
+        description="Keep the per-turn workspace for later turns in the same agent session; the result's "
+        "`workspace` is its path. Default: remove it when the turn is settled.",
     )
     agent: Name = Field(
         default="claude-code",
-        description="Adapter that runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
+        description="Agent that runs the turn; `auto`: the worker chooses a healthy one that meets `needs`.",
     )
     needs: Needs | None = Field(
         default=None, description="What the agent must be able to do, and the accepted billing modes; see below."
@@ -158,10 +158,12 @@ class TurnRequest(BaseModel):
     )
     on_host_lost: Literal["same_host", "any_host", "never"] = Field(
         default="same_host",
-        description="Where the next attempt runs if a host stays unreachable until it has terminated the agent.",
+        description="Where the next attempt runs after `host_lost`; `never`: there is none.",
     )
-    session_id: Name | None = Field(default=None, description="Session to continue. It must be in the ledger.")
-    labels: dict[Name, Label] = Field(default={}, description="For accounting: project, team, …")
+    session_id: Name | None = Field(
+        default=None, description="Agent session to continue. It must be in the ledger."
+    )
+    labels: dict[Name, Label] = Field(default={}, description="Labels for accounting: project, team, …")
     producer: Name = Field(
         default="default", description="Name of the sender; waiting turns are scheduled evenly across producers."
     )
@@ -182,8 +184,8 @@ class TurnRequest(BaseModel):
     )
     deadline: AwareDatetime | None = Field(
         default=None,
-        description="The turn ends by then, including all attempts and waits; needs a UTC offset. An agent that "
-        "supports it is asked to finish a little earlier (`agent.soft_stop_ms`).",
+        description="Time by which the turn ends, including all attempts and waits; needs a UTC offset. An agent "
+        "that supports it is asked to finish a little earlier (`agent.soft_stop_ms`).",
     )
     max_total_tokens: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
         default=None, description="Limit on an attempt's billed tokens, including cached ones."
@@ -223,20 +225,20 @@ class TurnRequest(BaseModel):
         if not self.brings_workspace:
             return self._fault_of_existing_workspace()
         if self.workspace:
-            return "workspace", "conflicts with mounts or worktree, which make one; give only one of them"
+            return "workspace", "conflicts with mounts or worktree, which create one; give only one of them"
         if self.mounts and self.worktree is not None:
             return "mounts", "cannot be combined with worktree; give only one of them"
         if self.session_id is not None:
-            return "session_id", "a session continues only in its own workspace; set workspace to that"
+            return "session_id", "an agent session can continue only in its own workspace; set workspace to that"
         return None
 
     def _fault_of_existing_workspace(self) -> tuple[str, str] | None:
         if not self.workspace:
-            return "workspace", "is required unless mounts or worktree make one"
+            return "workspace", "is required unless mounts or worktree create one"
         if self.keep_workspace:
-            return "keep_workspace", "applies only to a workspace that the turn brings, with mounts or worktree"
+            return "keep_workspace", "applies only to a per-turn workspace, created with mounts or worktree"
         if self.collect is not None and not was_made(self.workspace):
-            return "collect", "applies only to a workspace that this turn or an earlier one brought"
+            return "collect", "applies only to a per-turn workspace, of this turn or an earlier one"
         return None
 
     @property

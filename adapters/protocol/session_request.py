@@ -42,7 +42,7 @@ class SessionRequest(BaseModel):
     version: Literal[1] = Field(default=1, description="Version of this document format.")
     run_id: Annotated[str, StringConstraints(pattern=RUN_ID)] = Field(
         default_factory=lambda: str(uuid.uuid4()),
-        description="Idempotency key: a session that is sent twice runs once. Default: the Celery task's id.",
+        description="Idempotency key: sent twice, the session of turns runs once. Default: the Celery task's id.",
     )
     turn: TurnRequest = Field(
         description="The first turn, as in the table above, without `turn_id`. Its limits apply to each turn."
@@ -51,12 +51,12 @@ class SessionRequest(BaseModel):
         tuple[Annotated[str, AfterValidator(_runnable)], ...], Field(max_length=MOST_COMMANDS)
     ] = Field(
         default=(),
-        description="Commands run by `sh` in the workspace after each turn: done when all of them exit with 0. "
-        "Default: those of the turn's `task`.",
+        description="Commands run by `sh` in the workspace after each turn; the task is done when all exit with "
+        "0. Default: those of the turn's `task`.",
     )
     check_timeout_ms: Milliseconds = Field(default=600_000, description="Limit for each test command.")
     done_field: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
-        default=None, description="Field of the turn's `output_schema`: done when it is true."
+        default=None, description="Field of the turn's `output_schema`; the task is done when it is true."
     )
     max_turns: Annotated[int, Field(ge=1, le=_MOST_TURNS)] = Field(
         default=20, description="Maximum number of turns per agent session."
@@ -64,9 +64,11 @@ class SessionRequest(BaseModel):
     max_sessions: Annotated[int, Field(ge=0, le=_MOST_TURNS)] = Field(
         default=1,
         description="Maximum number of agent sessions: a fresh one follows one that was lost, failed, or reached "
-        "`max_turns`. 0: no maximum; the deadline or a budget ends it.",
+        "`max_turns`. 0: no maximum, which requires one of the limits below.",
     )
-    deadline: AwareDatetime | None = Field(default=None, description="All turns end by then; needs a UTC offset.")
+    deadline: AwareDatetime | None = Field(
+        default=None, description="Time by which all turns end; needs a UTC offset."
+    )
     max_total_tokens: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
         default=None, description="Limit on the billed tokens of all turns, including cached ones."
     )
@@ -95,13 +97,11 @@ class SessionRequest(BaseModel):
     @model_validator(mode="after")
     def _can_end(self) -> Self:
         if not self.test_commands and self.done_field is None:
-            raise ValueError("needs test_commands (--test) or done_field, to know when it is done")
+            raise ValueError("needs test_commands (--test) or done_field, which show when the task is done")
         if self.done_field is not None and self.turn.output_schema is None:
             raise ValueError("done_field needs an output_schema in turn that defines it")
         if self.turn.brings_workspace and not self.turn.keep_workspace:
-            raise ValueError(
-                "a turn that brings its workspace needs keep_workspace (--keep-workspace): all turns work in it"
-            )
+            raise ValueError("a per-turn workspace needs keep_workspace (--keep-workspace): all turns work in it")
         endless = self.deadline is None and self.max_total_tokens is None and self.max_cost_usd is None
         if self.max_sessions == 0 and endless:
             raise ValueError(

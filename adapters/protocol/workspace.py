@@ -64,7 +64,8 @@ class HostMount(_Part):
         description="File or directory on the worker's machine, below one of its `mount_roots`."
     )
     mount_path: Annotated[str, AfterValidator(_below_the_workspace)] | None = Field(
-        default=None, description="Target path, relative to the workspace. Default: its own name."
+        default=None,
+        description="Target path, relative to the workspace. Default: the name of the file or directory.",
     )
     include_glob: Globs = Field(
         default=(), description="Copy only what matches one of these. Default: everything."
@@ -105,7 +106,7 @@ class Collect(_Part):
     patch: bool = Field(default=False, description="Return all changes, as a patch for `git apply`.")
     files: Globs = Field(default=(), description="Return the files that match one of these, in their final state.")
     max_bytes: Annotated[int, Field(ge=1, le=MAX_COLLECTED_BYTES)] = Field(
-        default=MIB, description="Total limit; the patch comes first, and the rest is left out."
+        default=MIB, description="Limit on the total size; the patch comes first, and what exceeds it is left out."
     )
 
 

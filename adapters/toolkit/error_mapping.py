@@ -59,18 +59,18 @@ def without_result(state: TurnState, because: str) -> TurnError:
     """Return the error of a turn whose agent exited with 0 without reporting a result."""
     if not state.started and not state.text and not state.malformed:
         return errors.AgentFailed("the agent exited without a result" + because)
-    return not_understood(state, "it exited with exit status 0 and without a result" + because)
+    return not_understood(state, "the agent exited with status 0 and without a result" + because)
 
 
 def not_understood(state: TurnState, what: str) -> errors.AgentNotUnderstood:
     """Return the error of a turn that may have succeeded; `what` says what was not understood."""
-    agent = f"agent's version {state.agent_version}" if state.agent_version else "agent"
+    agent = f"agent (version {state.agent_version})" if state.agent_version else "agent"
     unread = ""
     if state.malformed:
-        unread = f"; {state.malformed} of its lines were unreadable, the last begins: {state.unread[:200]}"
+        unread = f"; {state.malformed} of its lines were unreadable; the last begins: {state.unread[:200]}"
     return errors.AgentNotUnderstood(
-        f"the {agent} is not understood: {what}{unread}. Its work may be done, so it was not retried; "
-        "check its text and its workspace"
+        f"the output of the {agent} is not understood: {what}{unread}. The agent may have done its work, so the "
+        "turn is not retried; check its text and its workspace"
     )
 
 

@@ -49,7 +49,7 @@ def _version(connection: Connection) -> str | None:
 def _refuse_newer(database: Database, found: str | None) -> None:
     if found is not None and int(found) > int(SCHEMA):
         raise LedgerTooNew(
-            f"ledger {database.name} has schema {found}, this runturn supports schemas up to {SCHEMA}: "
+            f"ledger {database.name} has schema {found}; this runturn supports schemas up to {SCHEMA}: "
             "upgrade runturn here, or set RUNTURN_LEDGER_URL to another ledger"
         )
 

@@ -67,7 +67,7 @@ class WorkerMetrics:
         )
         self._first_event = histogram(
             "turn_first_event_seconds",
-            "Time from the record of an attempt to its first event",
+            "Time from recording an attempt to its first event",
             _FIRST_EVENT,
             "launcher",
         )
@@ -90,7 +90,7 @@ class WorkerMetrics:
         self._host_slots = gauge("host_slots", "Agents that a host may run at a time", "host")
         self._host_up = gauge(
             "host_up",
-            "1; 0 from when a failing host is left alone until a connect succeeds",
+            "0 while a failing host is avoided, until a connect succeeds; else 1",
             "host",
         )
         self._reattachments = counter(

@@ -16,11 +16,11 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Name = Field(default="claude-code", description="Agent of requests that name none.")
+    kind: Name = Field(default="claude-code", description="Agent for requests that name none.")
     command: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="Its program: a path, or a name on the PATH of the worker or host. Default: `command` in the "
-        "agent's table, else its usual name, such as `claude`.",
+        description="The agent's program: a path, or a name on the PATH of the worker or host. Default: "
+        "`command` in the agent's table, else its usual name, such as `claude`.",
     )
     turn_timeout_ms: Milliseconds = Field(default=3_600_000, description="Time limit of one attempt.")
     read_timeout_ms: Milliseconds = Field(
@@ -29,7 +29,7 @@ class AgentSettings(BaseModel):
     )
     stall_timeout_ms: int = Field(default=300_000, description="Time limit between two events; 0 or less: none.")
     max_concurrent_agents: Annotated[int, Field(ge=1)] = Field(
-        default=10, description="Maximum number of agents in one worker."
+        default=10, description="Maximum number of agents that one worker runs at a time."
     )
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
         default=5, description="Maximum number of attempts of one turn."
@@ -37,7 +37,7 @@ class AgentSettings(BaseModel):
     max_paid_retries: Annotated[int, Field(ge=0, le=100)] = Field(
         default=1,
         description="Maximum number of retries after attempts that were billed and failed the same way; "
-        "refusals by the API and lost hosts do not count.",
+        "refusals by the API and `host_lost` do not count.",
     )
     retry_backoff_ms: Milliseconds = Field(
         default=1_000,
@@ -52,8 +52,9 @@ class AgentSettings(BaseModel):
     soft_stop_ms: Annotated[int, Field(ge=0)] = Field(
         default=30_000,
         description="At `max_total_tokens` or `max_cost_usd`, an agent that supports it is asked to finish at its "
-        "next tool call, and is terminated after this time. For a deadline, it is asked this long before, or a "
-        "tenth of its attempt's time if that is less, and is terminated at the deadline. 0: terminated at once.",
+        "next tool call, and is terminated after this time. Before a deadline, it is asked this long in advance, "
+        "or a tenth of the attempt's time if that is less, and is terminated at the deadline. 0: terminate it at "
+        "once.",
     )
     lease_ms: Annotated[int, Field(ge=1_000)] = Field(
         default=120_000, description="Time after which an agent that no worker follows is terminated."

@@ -54,7 +54,7 @@ class Settings(BaseSettings):
 
     state_dir: LocalPath = Field(
         default_factory=lambda: user_state_path("runturn"),
-        description="Directory of spools, embedded broker and ledger; processes that share those share it. "
+        description="Directory of spools, embedded broker and ledger, shared by all processes that use these. "
         "Default: `~/.local/state/runturn`.",
     )
     broker_url: SecretStr | None = Field(
@@ -86,7 +86,8 @@ class Settings(BaseSettings):
     )
     turns_retention_ms: Milliseconds = Field(
         default=34_560_000_000,
-        description="How long it keeps the turn, with result and bill: 400 days by default. Totals are permanent.",
+        description="How long the ledger keeps a turn, with its result and bill: 400 days by default. "
+        "Totals are permanent.",
     )
     log_level: LogLevel = Field(default="info", description="Lowest level that is logged.")
     log_format: Literal["auto", "json", "console"] = Field(
@@ -112,7 +113,7 @@ class Settings(BaseSettings):
     host_name: Name = Field(
         default_factory=_own_name,
         description="Name of the worker's own machine in requests. "
-        "Default: `local`, or its node name with PostgreSQL.",
+        "Default: `local`, or the machine's node name if the ledger is PostgreSQL.",
     )
     mount_roots: tuple[LocalPath, ...] = Field(
         default=(),
@@ -121,7 +122,7 @@ class Settings(BaseSettings):
     )
     workspaces_retention_ms: Milliseconds = Field(
         default=604_800_000,
-        description="How long a workspace that a turn asked to keep outlives its last turn: 7 days by default.",
+        description="How long a workspace with `keep_workspace` is kept after its last turn: 7 days by default.",
     )
     agent: AgentSettings = Field(default=AgentSettings(), description="See table `agent`.")
     ssh: SshSettings = Field(default=SshSettings(), description="See table `ssh`.")

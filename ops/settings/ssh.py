@@ -51,7 +51,7 @@ class SshHostSettings(BaseModel):
     )
     identity: LocalPath | None = Field(
         default=None,
-        description="Private key to log in with; no other is tried. Default: those of ssh.",
+        description="Private key to log in with; no other is tried. Default: the keys that ssh would try.",
     )
     jump: Printable | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Circuit breaker: leaves a failing host alone."""
+"""Circuit breaker: avoids a failing host."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class CircuitBreaker:
 
     @property
     def failing(self) -> bool:
-        """Return True if the host was left alone and no connect has succeeded since."""
+        """Return True if the host was avoided and no connect has succeeded since."""
         return self._until != float("-inf")
 
     def check(self) -> None:
-        """Raise the last failure again while the host is left alone."""
+        """Raise the last failure again while the host is avoided."""
         rest_s = self.rest_s
         if rest_s and self._last is not None:
-            tries = f"{self._failures} failed connect{'s' if self._failures > 1 else ''}"
-            message = f"left alone for {math.ceil(rest_s)} s more after {tries}; the last: {self._last.message}"
+            tries = f"{self._failures} failed connection attempt{'s' if self._failures > 1 else ''}"
+            message = f"avoided for another {math.ceil(rest_s)} s after {tries}; the last: {self._last.message}"
             raise type(self._last)(self._host, message)
 
     def failed(self, error: HostError, began_at: float) -> None:
@@ -57,7 +57,7 @@ class CircuitBreaker:
         rest_s = self._pause_s(error)
         if rest_s:
             self._until = self._failed_at + rest_s
-            message = "host %s is left alone for %.0f s: %s"
+            message = "host %s is avoided for %.0f s: %s"
             log.warning(message, self._host, rest_s, error.message, extra={"host": self._host})
 
     def succeeded(self) -> None:

@@ -89,12 +89,12 @@ class SshHost:
 
     @property
     def rest_s(self) -> float:
-        """Return the seconds for which to leave it alone after failures; 0: it is ready."""
+        """Return the seconds for which to avoid it after failures; 0: it is ready."""
         return self._cool_down.rest_s
 
     @property
     def failing(self) -> bool:
-        """Return True if it was left alone and no connect has succeeded since."""
+        """Return True if it was avoided and no connect has succeeded since."""
         return self._cool_down.failing
 
     async def open_channel(self) -> SshChannel:

@@ -19,7 +19,8 @@ def changed(name: str, key: asyncssh.SSHKey, known: Known) -> str:
     commands = " && ".join(f"ssh-keygen -R {quote(name)} -f {quote(str(path))}" for path in paths)
     return (
         f"its host key has changed. It offers {describe(key)}; recorded: {_listed(known.keys)}. "
-        f"Either it was reinstalled, or another machine poses as it. {_ASK} remove the recorded one: {commands}"
+        f"Either it was reinstalled, or another machine is impersonating it. "
+        f"{_ASK} remove the recorded one: {commands}"
     )
 
 

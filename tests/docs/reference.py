@@ -238,7 +238,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "collect": partial(_fields, Collect, "Field"),
     "errors": _errors,
     "rooms": rooms.picture,
-    "room-contents": lambda: _table(("Room", "Contents"), rooms.table()),
+    "room-contents": lambda: _table(("Subpackage or module", "Contents"), rooms.table()),
     "worker-metrics": lambda: _table(_METRIC, of_workers()),
     "exporter-metrics": lambda: _table(_METRIC, of_exporter()),
 }

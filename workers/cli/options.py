@@ -67,9 +67,11 @@ _REQUEST = (
     click.option(
         "--on-host-lost",
         type=click.Choice(["same_host", "any_host", "never"]),
-        help="Where to retry after a host has been unreachable for too long. [default: same_host]",
+        help="Where to retry after host_lost; never: do not retry. [default: same_host]",
     ),
-    click.option("--resume", "session_id", metavar="SESSION", help="Continue the session of an earlier turn."),
+    click.option(
+        "--resume", "session_id", metavar="SESSION", help="Continue the agent session of an earlier turn."
+    ),
     click.option("--model", "-m", metavar="NAME", help="Short for -o model=NAME."),
     click.option(
         "--option",
@@ -119,7 +121,9 @@ _REQUEST = (
     ),
 )
 _LIMITS = (
-    click.option("--deadline", metavar="TIME", help="Deadline of the whole turn: 2026-12-01T18:00:00+01:00."),
+    click.option(
+        "--deadline", metavar="TIME", help="Deadline of the whole turn, such as 2026-12-01T18:00:00+01:00."
+    ),
     click.option(
         "--max-total-tokens", type=int, metavar="N", help="Token limit of one attempt, including cached tokens."
     ),
@@ -138,7 +142,7 @@ _SESSION = (
         metavar="N",
         help="Maximum number of agent sessions, including the first. [default: 1]",
     ),
-    click.option("--deadline", metavar="TIME", help="Deadline of all turns: 2026-12-01T18:00:00+01:00."),
+    click.option("--deadline", metavar="TIME", help="Deadline of all turns, such as 2026-12-01T18:00:00+01:00."),
     click.option(
         "--max-total-tokens", type=int, metavar="N", help="Token limit of all turns, including cached tokens."
     ),

@@ -225,7 +225,7 @@ def _details(result: TurnResult) -> Iterator[str]:
     if source := _SOURCES.get(result.usage_source):
         yield f"tokens: {source}"
     if not result.usage_complete:
-        yield "a message was in flight when the agent ended; its cost is not included"
+        yield "the usage is incomplete: the API may have billed more than was recorded"
     if result.collected is not None:
         yield f"collected: {_collected(result.collected)}"
     session = f" · session {result.session_id}" if result.session_id else ""

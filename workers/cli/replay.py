@@ -31,7 +31,7 @@ _CHUNK = 1000  # lines folded at a time, so that a recording of any size fits in
     type=_EXISTING,
     multiple=True,
     metavar="FILE",
-    help="Lines that the agent added to a session file (repeatable).",
+    help="File with the lines that the agent added to a session file (repeatable).",
 )
 @click.option("--stderr", type=_EXISTING, metavar="FILE", help="The agent's stderr.")
 @json_option

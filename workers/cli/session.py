@@ -24,7 +24,7 @@ def session(context: Context, /, as_json: bool, **given: Any) -> int:
     """Repeat turns in one agent session until tests pass.
 
     After each turn, the tests run in the workspace on its host; their failures become the next turn's prompt.
-    Ctrl-C cancels the session; a second Ctrl-C stops waiting for it.
+    Ctrl-C cancels the session of turns; a second Ctrl-C stops waiting for it.
     """
     request = build_session(context.settings, given)
     context.require_worker()
@@ -33,7 +33,7 @@ def session(context: Context, /, as_json: bool, **given: Any) -> int:
         interrupted = _follow(context, run_id, quiet=as_json)
         result = context.client.session_result(run_id)
     except KeyboardInterrupt:
-        click.echo(f"no longer waiting for the session; see: runturn result {run_id}", err=True)
+        click.echo(f"no longer waiting for the session of turns; see: runturn result {run_id}", err=True)
         return INTERRUPTED
     status = show_session(result, as_json=as_json)
     return INTERRUPTED if interrupted else status
@@ -72,6 +72,6 @@ def _follow(context: Context, run_id: str, *, quiet: bool) -> bool:
             follow_session(context, run_id)
     except KeyboardInterrupt:
         context.client.cancel(run_id)
-        click.echo("cancelling the session; press Ctrl-C again to stop waiting", err=True)
+        click.echo("cancelling the session of turns; press Ctrl-C again to stop waiting", err=True)
         return True
     return False

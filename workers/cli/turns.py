@@ -76,7 +76,7 @@ def watch(context: Context, turn_id: str, form: str, after: int) -> int:
     if context.ledger.session_runs.find(turn_id) is not None:
         if after:
             raise click.UsageError(
-                "--after is for a single turn: a session numbers the events of each turn from 1"
+                "--after is for a single turn: in a session of turns, the events of each turn are numbered from 1"
             )
         return _watch_session(context, turn_id, form)
     context.ledger.reports.turn(turn_id)

@@ -149,7 +149,7 @@ class AsyncClient:
                     await self.result(session.turn or "")
         except TimeoutError as error:
             raise ResultTimeout(
-                f"session {run_id} did not finish within {timeout_s} s; it is still running"
+                f"session of turns {run_id} did not finish within {timeout_s} s; it is still running"
             ) from error
         raise UnknownTurn(run_id)
 

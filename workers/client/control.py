@@ -180,6 +180,6 @@ class TurnControl:
 
 def _earlier(answered: Mapping[str, Any]) -> str:
     if answered["allowed"] is None:
-        return f"question {answered['request_id']} is over: {answered['reason']}"
+        return f"question {answered['request_id']} is closed: {answered['reason']}"
     word = "allowed" if answered["allowed"] else "denied"
     return f"question {answered['request_id']} was already {word} by {answered['by']}"

@@ -71,5 +71,5 @@ def _explained(why: str, sent: int, count: int) -> str:
     if count == 1:
         return f"the turn could not be queued: {why}"
     return (
-        f"{sent} of {count} turns were queued before this failed: {why}; queue all of them again, none runs twice"
+        f"{sent} of {count} turns were queued before this failed: {why}; queue them all again: none will run twice"
     )

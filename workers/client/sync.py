@@ -102,7 +102,7 @@ class Client:
                 self.result(session.turn or "", None if ends == math.inf else ends - time.monotonic())
             except ResultTimeout as error:
                 raise ResultTimeout(
-                    f"session {run_id} did not finish within {timeout_s} s; it is still running"
+                    f"session of turns {run_id} did not finish within {timeout_s} s; it is still running"
                 ) from error
         return session.result
 

@@ -30,11 +30,12 @@ _MAX_CLOCK_OFFSET_S = 60.0
 _REACH = "start it if it is down, or correct its address, port or jump in ssh_hosts; ssh -v shows more"
 _HOST_KEY = "ask its administrator which key it has before changing anything here"
 _ORPHANED = (
-    "orphaned: nothing to do; no attempt in this ledger is open for them, and they end with their lease "
-    "unless workers with another ledger renew it"
+    "orphaned: nothing to do; no attempt in this ledger is open for them, and they are terminated when their "
+    "lease expires, unless workers with another ledger renew it"
 )
 _ALONE = (
-    "without a worker: start one if none is running, and it takes them over; otherwise they end with their lease"
+    "without a worker: start one if none is running, and it takes them over; otherwise, they are "
+    "terminated when their lease expires"
 )
 _UNREADABLE = "upgrade the workers: they book the usage, and remove these spools"
 _LOGIN = "the worker's user must be able to log in without a password; test it with: ssh -o BatchMode=yes"
@@ -60,7 +61,7 @@ async def reach(host: TurnHost) -> Check:
         return Check("host key", False, error.message, _HOST_KEY)
     taken_s = time.monotonic() - begun
     await channel.close()
-    return Check("reach", True, f"a shell within {taken_s:.1f} s")
+    return Check("reach", True, f"got a shell in {taken_s:.1f} s")
 
 
 async def host_key(policy: str) -> Check:
@@ -130,7 +131,7 @@ async def clock(host: TurnHost, now: Callable[[], float] = time.time) -> Check:
     detail = f"{abs(offset_s):,.0f} s {'ahead of' if offset_s > 0 else 'behind'} ours"
     if abs(offset_s) <= _MAX_CLOCK_OFFSET_S:
         return Check("clock", True, f"{detail}; too little to matter")
-    remedy = "synchronise both clocks (NTP): leases do not depend on them, but TLS and agents' signed logins do"
+    remedy = "synchronize both clocks (NTP): leases do not depend on them, but TLS and agents' signed logins do"
     return Check("clock", False, detail, remedy)
 
 

@@ -45,7 +45,7 @@ class Controls:
         """Return the immediate reply to a producer. May be called from any thread."""
         if (outcome := self._outcomes.get(said.request_id)) is not None:
             return Reply(outcome=outcome)
-        return Reply(refused="its agent is ending" if self._closed else None)
+        return Reply(refused="its agent is exiting" if self._closed else None)
 
     def recall(self, asides: Iterable[Mapping[str, Any]]) -> None:
         """Restore requests to earlier attempts, so that they are not repeated."""

@@ -96,7 +96,7 @@ class PermissionRequests:
             return Reply()
         if said.request_id in self._expected:
             return None
-        return Reply(refused=f"the agent asks no question {said.request_id}")
+        return Reply(refused=f"the agent has no open question {said.request_id}")
 
     def take(self, said: Said, verdict: Verdict) -> None:
         """Accept the producer's answer; the first one stands."""

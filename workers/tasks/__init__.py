@@ -1,1 +1,1 @@
-"""Celery tasks that wrap RunTurn: execute them, and deliver their ends."""
+"""Celery tasks of turns: their execution, and the delivery of their outcomes."""

@@ -74,8 +74,8 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     message = kept.written()
     if len(message) > _MOST:
         raise MessageTooLong(
-            f"what follows the task, with its headers, is {len(message):,} bytes long, and at most {_MOST:,} "
-            "can be kept: let one task follow that sends the rest"
+            f"the tasks that follow, with the headers, are {len(message):,} bytes long, and at most {_MOST:,} "
+            "can be kept: let a single task follow, and send the others from there"
         )
     return digest, message
 

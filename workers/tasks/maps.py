@@ -25,7 +25,9 @@ from workers.tasks.delivery import SHOWN, Execution
 from workers.tasks.kept_message import identify
 
 _COLLECT = "celery.accumulate"
-_NO_CHORDS = "over turns needs a result backend that supports chords (RUNTURN_RESULT_URL): send a group"
+_NO_CHORDS = (
+    "over turns needs a result backend that supports chords (RUNTURN_RESULT_URL); set one, or send a group"
+)
 _PAUSE_S = 5.0
 
 # What the body takes from the map: the name in a request, and the option of a signature.

@@ -1,6 +1,6 @@
 """runturn's variant of Celery's consumer: the part of a worker that receives messages.
 
-Celery discards what it cannot read; here it is put aside (see `dead_letters`), and nothing in a message can end
+Celery discards what it cannot read; here it is set aside (see `dead_letters`), and nothing in a message can end
 the worker.
 """
 

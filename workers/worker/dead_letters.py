@@ -74,13 +74,13 @@ class DeadLetters:
             try:
                 self._store.keep(letter)
             except LedgerUnavailable as error:
-                self._log.warning("a message cannot be put aside yet", error=str(error), **told)
+                self._log.warning("a message cannot be set aside yet", error=str(error), **told)
             except Exception:
                 # Our fault, not the ledger's: the message stays with the broker, and the others continue.
-                self._log.exception("a message could not be put aside", **told)
+                self._log.exception("a message could not be set aside", **told)
                 return False
             else:
-                self._log.warning("a message was put aside; see runturn dead list", **told)
+                self._log.warning("a message was set aside; see runturn dead list", **told)
                 return True
             self._leaving.wait(_RETRY_S)
         return False
@@ -157,7 +157,7 @@ def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str 
     match payload:
         case [list(), dict(), dict()] | {"args": list()}:
             return None
-    return "not a Celery message: the body is not [arguments, named arguments, options]"
+    return "not a Celery message: the body is not [arguments, keyword arguments, options]"
 
 
 def unreadable(message: Message, error: Exception) -> str:

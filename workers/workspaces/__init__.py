@@ -1,1 +1,1 @@
-"""Workspaces that turns bring."""
+"""Per-turn workspaces."""

@@ -54,7 +54,7 @@ class _Gathering:
         text = self._clean(_whole_lines(data) if self._truncated else data)
         self._patch = text.decode(errors="replace")
         if "\N{REPLACEMENT CHARACTER}" in self._patch and "\N{REPLACEMENT CHARACTER}".encode() not in text:
-            self.problem = "the patch contains text that is not UTF-8, which was replaced: it does not apply as is"
+            self.problem = "text in the patch that is not UTF-8 was replaced, so the patch does not apply as is"
 
     async def take_files(self) -> None:
         names, complete = await list_files(self._host, self._place)

@@ -155,7 +155,7 @@ def test_poison_waits_for_a_ledger_that_is_away(fleet: Fleet) -> None:
         other.execute("BEGIN IMMEDIATE")
         publish(_url(fleet), b"{", JSON, TASK)
         log = fleet.state.logs
-        until(lambda: any(b"cannot be put aside yet" in path.read_bytes() for path in log.iterdir()), "a warning")
+        until(lambda: any(b"cannot be set aside yet" in path.read_bytes() for path in log.iterdir()), "a warning")
         other.rollback()
     _rows(fleet, 1)
     _assert_acked(fleet)

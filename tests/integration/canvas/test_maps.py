@@ -282,7 +282,8 @@ def test_map_without_chords_is_refused_by_name(tmp_path: Path, vhost: Vhost) -> 
         (letter,) = until(lambda: fleet.ledger.dead_letters.newest(2), "its message to be put aside")
     assert (letter.task_id, letter.reason) == (
         "refused",
-        "celery.map over turns needs a result backend that supports chords (RUNTURN_RESULT_URL): send a group",
+        "celery.map over turns needs a result backend that supports chords (RUNTURN_RESULT_URL); set one, or send "
+        "a group",
     )
 
 

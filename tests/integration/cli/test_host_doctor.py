@@ -310,7 +310,7 @@ def test_orphan_is_told_from_a_turn_that_somebody_is_responsible_for(
         asyncio.run(_abandoned(str(spool), tmp_path, "known.1", "unknown.1"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert (check["ok"], check["detail"]) == (True, "1 running, 0 left over, 1 orphaned: unknown.1")
-        assert "end with their lease" in check["remedy"]
+        assert "terminated when their lease expires" in check["remedy"]
         ledger.queue.wait(claim, 9.0, "host_lost", 2.0, AttemptEnd(1, NO_USAGE, "host_lost"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == "0 running, 0 left over, 2 orphaned: known.1, unknown.1"
@@ -333,7 +333,7 @@ def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == f"0 running, 0 left over, 1 without a worker: turn {claim.turn_id}"
         assert "start one if none is running, and it takes them over" in check["remedy"]
-        assert "otherwise they end with their lease" in check["remedy"]
+        assert "otherwise, they are terminated when their lease expires" in check["remedy"]
     finally:
         ledger.close()
         end_turns(spool)

@@ -100,7 +100,9 @@ def test_parked_turn_waits_for_what_it_was_parked_for(ledger: Ledger) -> None:
     ledger.queue.wait(claim, NOW + 60, "session_in_use", NOW)
     said = reason_to_wait(ledger, "a", NOW)
     assert said is not None
-    assert said.startswith("waiting (session_in_use: Another turn is running in this session); next check at")
+    assert said.startswith(
+        "waiting (session_in_use: Another turn is running in this agent session); next check at"
+    )
 
 
 def test_turn_that_is_to_start_later_says_when(ledger: Ledger) -> None:

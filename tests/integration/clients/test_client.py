@@ -69,7 +69,7 @@ def test_broker_that_is_away_is_told_and_the_same_call_works_later(fleet: Fleet)
     fleet.broker.stop()
     with pytest.raises(BrokerUnavailable, match="the turn could not be queued"):
         fleet.client.enqueue(fleet.request())
-    with pytest.raises(BrokerUnavailable, match=r"0 of 3 turns were queued.*queue all of them again"):
+    with pytest.raises(BrokerUnavailable, match=r"0 of 3 turns were queued.*queue them all again"):
         fleet.client.enqueue_many(requests(fleet, 3))
     fleet.broker.ensure()
     assert len(fleet.client.enqueue_many(requests(fleet, 3))) == 3

@@ -146,7 +146,7 @@ def test_question_is_answered_once(fleet: LiveFleet, recording: Path) -> None:
     assert fleet.client.answer(turn, asked["request_id"], Verdict(False))["by"] == "ann"
     with pytest.raises(ControlRefused, match="toolu_1 was already denied by ann"):
         fleet.client.answer(turn, asked["request_id"], Verdict(True))
-    with pytest.raises(ControlRefused, match="the agent asks no question toolu_2"):
+    with pytest.raises(ControlRefused, match="the agent has no open question toolu_2"):
         fleet.client.answer(turn, "toolu_2", Verdict(True))
     turn.finish()
 
@@ -154,7 +154,7 @@ def test_question_is_answered_once(fleet: LiveFleet, recording: Path) -> None:
 def test_question_that_nobody_answers_is_over_in_time(fleet: LiveFleet, recording: Path) -> None:
     turn = fleet.talking(recording, prompt="ask soon")
     assert until(lambda: fleet.noted(turn, "verdicts"), "the agent to give up") == [None]
-    with pytest.raises(ControlRefused, match="toolu_1 is over: no answer in time"):
+    with pytest.raises(ControlRefused, match="toolu_1 is closed: no answer in time"):
         fleet.client.answer(turn, "toolu_1", Verdict(True))
     turn.finish()
 
@@ -177,5 +177,5 @@ def test_question_of_an_agent_that_has_ended_is_over(fleet: LiveFleet, recording
     assert fleet.result(turn).status is Status.COMPLETED
     (answered,) = fleet.has(turn, "permission_answered")
     assert answered["allowed"] is None
-    with pytest.raises(ControlRefused, match="toolu_1 is over: the agent no longer waits for an answer"):
+    with pytest.raises(ControlRefused, match="toolu_1 is closed: the agent no longer waits for an answer"):
         fleet.client.answer(turn, "toolu_1", Verdict(True))

@@ -106,7 +106,7 @@ def test_asyncio_client_asks_without_blocking_its_loop(fleet: LiveFleet, turn: T
             hanging.cancel()
             with pytest.raises(ControlFailed, match="timeout"):
                 await client.control(turn, ControlRequest(Control.SEND, "hang"), timeout_s=1)
-            with pytest.raises(ControlRefused, match="asks no question"):
+            with pytest.raises(ControlRefused, match="has no open question"):
                 await client.answer(turn, "toolu_1", Verdict(True))
             return answers
 

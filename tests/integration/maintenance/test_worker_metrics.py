@@ -54,7 +54,7 @@ def test_turn_over_ssh_is_counted_with_its_connection(place: tuple[Fleet, Worker
 def test_host_that_is_down_is_counted_and_shown(place: tuple[Fleet, Worker, Login]) -> None:
     fleet, worker, _ = place
     fleet.client.enqueue(fleet.recorded(RECORDING, host="down"))
-    until(lambda: value(scrape(worker.metrics), "host_up", host="down") == 0, "the host to be left alone")
+    until(lambda: value(scrape(worker.metrics), "host_up", host="down") == 0, "the host to be avoided")
     samples = scrape(worker.metrics)
     assert (value(samples, "ssh_connects_total", host="down", outcome="host_unreachable") or 0) >= 3
     assert value(samples, "ssh_connects_total", host="h1", outcome="host_unreachable") == 0

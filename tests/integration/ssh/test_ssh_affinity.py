@@ -174,7 +174,7 @@ def test_turns_keep_away_from_a_host_that_refuses_us_even_if_it_has_more_room(tm
 def left_alone(fleet: Fleet, host: str) -> bool:
     """Whether a worker's log says so of a host."""
     logs = (path.read_text() for path in fleet.state.logs.glob("worker-*"))
-    return any(f"host {host} is left alone for" in log for log in logs)
+    return any(f"host {host} is avoided for" in log for log in logs)
 
 
 def test_turn_that_met_a_host_that_is_down_goes_to_the_other_and_new_ones_go_there_at_once(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ _TITLES = {
     Scene.CANCEL: "Cancel",
     Scene.KILL_AGENT: "Agent killed",
     Scene.KILL_WORKER: "Worker killed",
-    Scene.BESIDE: "Beside",
-    Scene.KILL_BESIDE: "Beside, killed",
+    Scene.BESIDE: "Side requests",
+    Scene.KILL_BESIDE: "Side requests, killed",
 }
 
 

@@ -57,7 +57,8 @@ def sizes(seed: int, hosts: Iterable[int] = HOSTS) -> Table:
     columns = ("hosts", "turns/h", "load", "used", *_WAITS, "theory")
     return Table(
         f"Turns of {TURN.mean_s:g} s on average (log-normal, cv {TURN.cv:g}), {SLOTS} slots per host; waits in "
-        "seconds. Load is the demand for slots; theory is the mean wait.",
+        "seconds. Load is the share of slots that turns demand; theory is the mean wait that queueing "
+        "theory predicts.",
         columns,
         rows,
     )

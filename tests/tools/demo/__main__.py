@@ -36,7 +36,7 @@ class Turn:
 
 TURNS = (
     Turn("tools", "The greeting in greet.py is wrong. Find out why, and write the correct one to greeting.txt."),
-    Turn("a subagent on another model", "Make a survey of this directory: let a subagent count its files."),
+    Turn("a subagent on another model", "Do a survey of this directory: have a subagent count its files."),
     Turn("a rate limit that passes", "In one sentence: why does an API limit its clients' request rate?"),
 )
 

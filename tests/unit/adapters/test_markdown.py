@@ -112,7 +112,7 @@ def test_end_that_the_agent_has_not_told_is_told() -> None:
     )
     assert transcript_of(started, ended, settled) == [f"**Failed:** invalid_workspace_cwd: {why}"]
     assert transcript_of(TurnSettled("cancelled", "turn_cancelled")) == [
-        "**Cancelled:** turn_cancelled: The turn was cancelled, or its process was terminated by a signal"
+        "**Cancelled:** turn_cancelled: The turn was cancelled, or its agent was terminated by a signal"
     ]
     assert transcript_of(TurnSettled("failed", "of_tomorrow")) == ["**Failed:** of_tomorrow"]
     reported = ev.TurnFailed(ev.Report("error_max_turns", is_error=True))

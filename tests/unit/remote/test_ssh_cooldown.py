@@ -1,4 +1,4 @@
-"""When a failing host is left alone, and for how long."""
+"""When a failing host is avoided, and for how long."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_host_that_is_away_is_tried_three_times_and_then_left_alone(
     fail(cool_down, clock)
     assert 2.5 <= cool_down.rest_s <= 5
     with pytest.raises(
-        HostUnreachable, match=r"left alone for \d s more after 3 failed connects; the last: nothing"
+        HostUnreachable, match=r"avoided for another \d s after 3 failed connection attempts; the last: nothing"
     ):
         cool_down.check()
     clock.now += 5
@@ -78,7 +78,7 @@ def test_what_waiting_does_not_mend_is_left_alone_for_a_minute_at_once(
     fail(cool_down, clock, kind("box", "go away"))
     assert cool_down.rest_s == 60
     with pytest.raises(
-        kind, match=r"host box: left alone for 60 s more after 1 failed connect; the last: go away"
+        kind, match=r"host box: avoided for another 60 s after 1 failed connection attempt; the last: go away"
     ):
         cool_down.check()
 
@@ -108,4 +108,4 @@ def test_the_log_says_who_is_left_alone_and_why(
         fail(cool_down, clock, times=2)
         assert caplog.messages == []
         fail(cool_down, clock, HostAuthFailed("box", "go away"))
-        assert caplog.messages == ["host box is left alone for 60 s: go away"]
+        assert caplog.messages == ["host box is avoided for 60 s: go away"]

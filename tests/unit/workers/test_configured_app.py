@@ -19,7 +19,7 @@ def test_variable_of_celerys_that_would_beat_a_setting_is_refused(
     monkeypatch.setenv(f"CELERY_{suffix}", URL)
     configured_app(Settings(), URL)
     monkeypatch.setenv(f"CELERY_{suffix}", "redis://:hunter22@theirs/0")
-    with pytest.raises(SettingsError, match=f"^CELERY_{suffix}: .*_url: Celery would take it") as caught:
+    with pytest.raises(SettingsError, match=f"^CELERY_{suffix}: .*_url: Celery would use it") as caught:
         configured_app(Settings(), URL)
     assert "hunter22" not in str(caught.value)
 

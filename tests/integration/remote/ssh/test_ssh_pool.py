@@ -150,9 +150,10 @@ async def test_a_refused_login_is_tried_once_however_many_want_in(
     async with opened(SshHost(target, site.connector(target), clock=lambda: now)) as pool:
         outcomes = await asyncio.gather(*(pool.open_channel() for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {HostAuthFailed}
-        assert "host box is left alone for 60 s" in caplog.text
+        assert "host box is avoided for 60 s" in caplog.text
         with pytest.raises(
-            HostAuthFailed, match=r"left alone for 60 s more after 1 failed connect; the last: .*refuses"
+            HostAuthFailed,
+            match=r"avoided for another 60 s after 1 failed connection attempt; the last: .*refuses",
         ):
             await pool.open_channel()
         assert sshd.log().count("Connection from") == 1
@@ -171,7 +172,7 @@ async def test_a_changed_host_key_is_not_asked_for_again_at_once(site: SshLab, s
     async with site.pool(site.target(sshd)) as pool:
         outcomes = await asyncio.gather(*(pool.open_channel() for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {HostKeyChanged}
-        with pytest.raises(HostKeyChanged, match=r"left alone .* its host key has changed"):
+        with pytest.raises(HostKeyChanged, match=r"avoided .* its host key has changed"):
             await pool.open_channel()
     assert sshd.log().count("Connection from") == 2
 
@@ -191,7 +192,7 @@ async def test_a_host_that_is_away_is_left_alone_after_a_while_and_found_when_it
             now += 1
         rest_s = pool.rest_s
         assert 0 < rest_s <= 5
-        with pytest.raises(HostUnreachable, match=r"left alone .* after 3 failed connects"):
+        with pytest.raises(HostUnreachable, match=r"avoided .* after 3 failed connection attempts"):
             await pool.open_channel()
         assert pool.rest_s == rest_s
         assert connector.tries == 3

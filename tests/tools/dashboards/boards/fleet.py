@@ -90,7 +90,7 @@ _RUNS = Section(
         ),
         number(
             "Hosts up",
-            "Hosts that workers send turns to. A failing host is left alone for up to a minute.",
+            "Hosts that workers send turns to. A failing host is avoided for up to a minute.",
             COUNT,
             or_zero(f"sum({worst('runturn_host_up', HOST, by='host')})"),
             steps=((None, RED), (1, GREEN)),
@@ -178,8 +178,8 @@ _WRONG = Section(
             none="no turn",
         ),
         number(
-            "Hosts left alone",
-            "Hosts that a worker leaves alone now because they keep failing. See the board Hosts and SSH.",
+            "Hosts avoided",
+            "Hosts that a worker is avoiding now because they keep failing. See the board Hosts and SSH.",
             COUNT,
             or_zero(f"count({worst('runturn_host_up', HOST, by='host')} == 0)"),
             steps=ANY_IS_BAD,

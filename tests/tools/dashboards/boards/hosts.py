@@ -40,8 +40,8 @@ _NOW = Section(
             or_zero(f"count({_UP})"),
         ),
         number(
-            "Left alone",
-            "Hosts that a worker leaves alone now because they keep failing.",
+            "Avoided",
+            "Hosts that a worker is avoiding now because they keep failing.",
             COUNT,
             or_zero(f"count({_UP} == 0)"),
             steps=ANY_IS_BAD,
@@ -77,7 +77,7 @@ _NOW = Section(
         ),
         rows(
             "Hosts",
-            "All hosts: 1 is up, 0 is left alone. Hosts without a limit have no slots. Connections are counted in "
+            "All hosts: 1 is up, 0 is avoided. Hosts without a limit have no slots. Connections are counted in "
             "the selected range.",
             {"host": "Host"},
             Column("Up", _UP, COUNT, ((None, RED), (1, GREEN))),
@@ -115,7 +115,7 @@ _TIME = Section(
     (
         states(
             "Hosts",
-            "A host is down if at least one worker leaves it alone because it keeps failing.",
+            "A host is down if at least one worker is avoiding it because it keeps failing.",
             Query(_UP, "{{host}}"),
             height=8,
         ),

@@ -98,7 +98,7 @@ _SPENT = Section(
         ),
         ranking(
             "Cost per completed turn, by model",
-            "Share of each model in the cost per completed turn in the selected range. The shares add up to the "
+            "Each model's part of the cost per completed turn in the selected range. The parts add up to the "
             "number above.",
             USD,
             Query(f"({booked(_COST, AGENT, MODEL, by='model')}) / scalar(({_TURNS}) > 0)", "{{model}}"),
@@ -154,7 +154,7 @@ _IN_VAIN = Section(
         rows(
             "By kind and version",
             "Cost and tokens of attempts in the selected range that did not complete, by outcome and agent "
-            "version. Versions that have not failed for long are merged into other.",
+            "version. Versions that have not failed for a long time are merged into `other`.",
             {"agent": "Agent", "version": "Version", "outcome": "Kind"},
             Column("Cost", f"{booked(_VAIN, AGENT, by=_KINDS)} > 0", USD),
             Column("Tokens", f"{booked('runturn_failed_attempt_tokens_total', AGENT, by=_KINDS)} > 0", COUNT),

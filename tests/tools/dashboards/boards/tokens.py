@@ -121,7 +121,7 @@ _MODELS = Section(
         ),
         graph(
             "Unpriced tokens",
-            "Tokens per minute of models without a known price. Add them to Claude Code's price list.",
+            "Tokens per minute of models without a known price. See RunturnUnpricedTokens in docs/operating.md.",
             TOKENS_PER_MINUTE,
             Query(or_zero(ledger_rate("runturn_unpriced_tokens_total", AGENT, MODEL, per_s=60)), "unpriced"),
             width=24,
