@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -31,6 +32,7 @@ from workers.errors import BrokerUnavailable, NoWorker
 from workers.redacted_request import beginning
 
 _LEAST = 4  # characters of an id
+_GENERATED = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}(\.\d+)?\Z")  # by runturn or Celery
 _LISTED = 5  # ids that a shortened one may stand for
 _CONNECT_S = 4.0
 _PING_S = 5.0
@@ -102,10 +104,11 @@ class Context:
         prompts = self.ledger.reports.prompts(turn_ids)
         return {turn_id: beginning(prompt, self.redactor) for turn_id, prompt in prompts.items()}
 
-    def turn_id(self, given: str) -> str:
+    def turn_id(self, given: str, *, to_read: bool = False) -> str:
         """Return the id of the one turn, or session of turns, that starts with the text. An equal id always wins.
 
-        Return the text itself if none does. Raise UsageError if several do.
+        Return the text itself if none does. Raise UsageError if several do. Unless `to_read`, the text stands only
+        for a generated id: issue-1, which may be gone, must not cancel issue-10.
         """
         try:
             given.encode()
@@ -119,6 +122,8 @@ class Context:
         if len(found) > 1:
             listed = ", ".join(found[:_LISTED]) + (", …" if len(found) > _LISTED else "")
             raise click.UsageError(f"several turns start with {given!r}: {listed}; give more characters")
+        if not to_read and _GENERATED.match(found[0]) is None:
+            raise click.UsageError(f"there is no turn {given}; if you mean {found[0]}, give its whole id")
         return found[0]
 
     def single_turn_id(self, given: str) -> str:
@@ -166,6 +171,9 @@ class Context:
 
 pass_context = click.make_pass_decorator(Context, ensure=True)
 turn_argument = click.argument(
+    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).turn_id(given, to_read=True)
+)
+changed_turn_argument = click.argument(
     "turn_id", callback=lambda context, _, given: context.ensure_object(Context).turn_id(given)
 )
 single_turn_argument = click.argument(

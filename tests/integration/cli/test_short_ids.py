@@ -82,6 +82,14 @@ def test_session_of_turns_has_a_beginning_too(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("ledger")
+@pytest.mark.parametrize("name", ["cancel", "interrupt"])
+def test_command_that_changes_a_turn_wants_the_whole_of_an_id_that_somebody_chose(cli: Cli, name: str) -> None:
+    said = cli(name, "run-")
+    assert (said.status, said.out) == (2, "")
+    assert "there is no turn run-; if you mean run-a, give its whole id" in said.err
+
+
+@pytest.mark.usefixtures("ledger")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
