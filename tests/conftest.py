@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 
 import pytest
+import structlog
 
 import tests.support.parsing  # takes the place of Python's own
 import tests.support.transports  # noqa: F401  # likewise
@@ -29,6 +30,12 @@ _LONGEST_FIRST = (
     "integration/",
     "docs/",
 )
+
+
+def pytest_configure() -> None:
+    """Keep loggers changeable: a command that a test runs in this process would fix them, as in its own."""
+    configure = structlog.configure
+    structlog.configure = lambda **settings: configure(**settings | {"cache_logger_on_first_use": False})
 
 
 def pytest_sessionstart() -> None:

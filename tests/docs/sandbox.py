@@ -72,6 +72,7 @@ def sandbox(root: Path) -> Iterator[Sandbox]:
             "HOME": str(root),
             "PYTHONPATH": str(ROOT),
             "ANTHROPIC_API_KEY": "none",
+            "IS_SANDBOX": "1",  # else doctor says that Claude Code refuses to run as root
         }
         archive = root / "transcripts"
         with Fleet(root, environment, transcripts_url=str(archive)) as fleet:

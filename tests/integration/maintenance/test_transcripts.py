@@ -37,7 +37,7 @@ from workers.turn.stderr import _BYTES, _CUT, _MARGIN_BYTES, kept
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 DAY_S = 86_400.0
-SECRET = "ghp-4f9d1c77aa0b42"
+SECRET = "ghp-90c2e7b1d5f8a3"  # none of another file's: an agent here shows it to all
 
 
 class Loud(ReplayAgent):

@@ -50,8 +50,8 @@ def test_one_turn_spends_and_the_next_is_refused_before_an_agent_starts(fleet: F
     assert second.error is not None
     assert (second.status, second.error.kind, second.error.retryable) == (Status.FAILED, "budget_exceeded", False)
     assert second.error.message == (
-        "budget project=web allows $0.0150 in total: $0.0117 spent, $0.00 reserved by running turns, and this "
-        "turn would reserve $0.01; raise the budget: runturn budget set project=web USD --per total"
+        "budget project=web allows $0.0150 in total: $0.0117 spent, $0.0000 reserved by running turns, and this "
+        "turn would reserve $0.0100; raise the budget: runturn budget set project=web USD --per total"
     )
     assert (second.attempts, second.host, second.usage_source) == (0, None, "none")
     assert [event["event"] for event in fleet.events(second.turn_id)] == ["turn_settled"]
