@@ -46,7 +46,7 @@ _per_option = click.option(
 
 @click.group()
 def budget() -> None:
-    """Limit what turns with a label may cost.
+    """Limit what turns with a given label may cost.
 
     When a turn starts, it reserves its max_cost_usd, or else the --reserve of its label's budget. If less than
     that is left, it fails with budget_exceeded and no agent starts.
@@ -61,7 +61,7 @@ def budget() -> None:
     "--reserve",
     type=float,
     metavar="USD",
-    help="Reserved for each running turn without max_cost_usd. [default: 1, or USD if lower]",
+    help="Reserved for each running turn without max_cost_usd. [default: 1, or the budget if lower]",
 )
 @pass_context
 def set_budget(context: Context, label: str, amount: float, period: str, reserve: float | None) -> int:

@@ -136,7 +136,7 @@ def answer(
 ) -> int:
     """Answer an agent's request to use a tool.
 
-    `runturn watch` shows these requests. The first answer counts; without one in time, the turn's default applies.
+    `runturn watch` shows these requests. The first answer counts; after a timeout, the turn's default applies.
     """
     verdict = Verdict(answer == "allow", reason)
     document = context.client.answer(turn_id, request_id, verdict, timeout_s=timeout_s)

@@ -96,7 +96,7 @@ def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
     """Show token usage and cost.
 
     Estimated tokens are listed separately and excluded from totals. Unpriced tokens count as tokens, but not as
-    cost. Grouped by outcome, each attempt counts under its own outcome; everything except `completed` was spent on
+    cost. With --by outcome, each attempt counts under its own outcome; everything except `completed` was spent on
     failed attempts.
     """
     since = time.time() - days * _DAY_S if days is not None else None

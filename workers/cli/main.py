@@ -61,7 +61,7 @@ SECTIONS = (
             "cost": "Show token usage and cost.",
         },
     ),
-    Section("Budgets", "workers.cli.budgets", {"budget": "Limit what turns with a label may cost."}),
+    Section("Budgets", "workers.cli.budgets", {"budget": "Limit what turns with a given label may cost."}),
     Section(
         "Fleet",
         "workers.cli.worker",

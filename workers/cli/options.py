@@ -122,12 +122,12 @@ _REQUEST = (
 )
 _LIMITS = (
     click.option(
-        "--deadline", metavar="TIME", help="Deadline of the whole turn, such as 2026-12-01T18:00:00+01:00."
+        "--deadline", metavar="TIME", help="Deadline for the whole turn, such as 2026-12-01T18:00:00+01:00."
     ),
     click.option(
-        "--max-total-tokens", type=int, metavar="N", help="Token limit of one attempt, including cached tokens."
+        "--max-total-tokens", type=int, metavar="N", help="Token limit for one attempt, including cached tokens."
     ),
-    click.option("--max-cost-usd", type=float, metavar="USD", help="Cost limit of one attempt."),
+    click.option("--max-cost-usd", type=float, metavar="USD", help="Cost limit for one attempt."),
     click.option("--turn-id", metavar="ID", help="Idempotency key. [default: a new one]"),
 )
 _SESSION = (
@@ -142,11 +142,11 @@ _SESSION = (
         metavar="N",
         help="Maximum number of agent sessions, including the first. [default: 1]",
     ),
-    click.option("--deadline", metavar="TIME", help="Deadline of all turns, such as 2026-12-01T18:00:00+01:00."),
+    click.option("--deadline", metavar="TIME", help="Deadline for all turns, such as 2026-12-01T18:00:00+01:00."),
     click.option(
-        "--max-total-tokens", type=int, metavar="N", help="Token limit of all turns, including cached tokens."
+        "--max-total-tokens", type=int, metavar="N", help="Token limit across all turns, including cached tokens."
     ),
-    click.option("--max-cost-usd", type=float, metavar="USD", help="Cost limit of all turns."),
+    click.option("--max-cost-usd", type=float, metavar="USD", help="Cost limit across all turns."),
     click.option("--run-id", metavar="ID", help="Idempotency key. [default: a new one]"),
 )
 _OF_SESSION = frozenset({

@@ -74,7 +74,7 @@ def up(context: Context, concurrency: int | None) -> int:
     "--autoscale",
     callback=_bounds,
     metavar="MAX,MIN",
-    help="Let Celery choose N within these bounds, by load.",
+    help="Let Celery scale concurrency with load, within these bounds.",
 )
 @click.option("--drain", is_flag=True, help="When stopped, wait for running turns to finish.")
 @pass_context
