@@ -132,9 +132,8 @@ def _postgresql(url: sa.URL, name: str) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise _unusable("PostgreSQL needs its driver: pip install 'runturn[postgresql]'") from error
-    sa.event.listen(
-        engine, "connect", partial(_require_utf8, name), insert=True
-    )  # before SQLAlchemy reads anything
+    # First of all: SQLAlchemy itself cannot read the answers of other databases.
+    sa.event.listen(engine, "connect", partial(_require_utf8, name), insert=True)
     return engine
 
 
