@@ -19,8 +19,8 @@ from ops.ledger import Waiter
 from ops.redaction import Redactor
 from workers.errors import Undelivered
 from workers.redacted_request import described, named
-from workers.tasks import celery_internals, delivery
-from workers.tasks.celery_internals import KeptRequest, ShownRequest
+from workers.tasks import celery_internals, delivery, result_backend
+from workers.tasks.celery_request import KeptRequest, ShownRequest
 from workers.tasks.delivery import Execution, Outcome
 from workers.tasks.hub import Hub
 from workers.tasks.kept_message import KeptMessage
@@ -39,7 +39,8 @@ class TaskExecutor:
         self._redactor = redactor
         self._hostname = ""
         self._tracers: Mapping[str, Any] = {}
-        celery_internals.prepare(app)
+        celery_internals.prepare_queues(app)
+        result_backend.prepare(app)
         delivery.install(app)
 
     def prepare(self, hostname: str) -> None:

@@ -12,7 +12,7 @@ from ops.ledger import Claim, Waiter
 from workers.app import TASK
 from workers.brokers.serialization import dumps, loads
 from workers.errors import MessageTooLong
-from workers.tasks.celery_internals import ShownRequest
+from workers.tasks.celery_request import ShownRequest
 
 _MOST = 10 * 1024 * 1024  # bytes, as for a prompt
 

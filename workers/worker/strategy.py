@@ -17,7 +17,7 @@ from celery.worker import state
 
 from adapters.protocol.request import read_traceparent
 from workers.brokers.settings import priority_of
-from workers.tasks.celery_internals import ShownRequest, decoded
+from workers.tasks.celery_request import ShownRequest, decoded
 from workers.tasks.execution import TaskExecutor
 from workers.tasks.hub import Hub
 from workers.tasks.kept_message import keep

@@ -28,7 +28,7 @@ from tests.support.ledgers import tasks_of
 from workers.app import TASK, create_app
 from workers.brokers.embedded import EmbeddedBroker
 from workers.results import refused
-from workers.tasks.celery_internals import ShownRequest
+from workers.tasks.celery_request import ShownRequest
 from workers.tasks.definitions import define
 from workers.tasks.delivery import Execution, Outcome
 from workers.tasks.execution import TaskExecutor

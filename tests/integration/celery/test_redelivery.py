@@ -26,7 +26,7 @@ from tests.support.fleets.site import Site
 from tests.support.ledgers import tasks_of
 from workers.app import TASK, create_app
 from workers.tasks import celery_internals, delivery
-from workers.tasks.celery_internals import ShownRequest
+from workers.tasks.celery_request import ShownRequest
 from workers.tasks.kept_message import keep
 from workers.tasks.waiting import WaitingTasks
 
@@ -121,7 +121,7 @@ def test_link_with_wrong_arguments_is_a_failure_of_the_task(bench: Bench) -> Non
 def test_what_a_worker_sends_to_no_queue_is_refused(vhost: Vhost) -> None:
     """RabbitMQ would drop it, and workers declare no queue but their own."""
     app = create_app(vhost.url, "cache+memory://")
-    celery_internals.prepare(app)
+    celery_internals.prepare_queues(app)
     delivery.install(app)
     with pytest.raises(Exception, match="NO_ROUTE"):
         app.send_task("company.mail", queue="emails")

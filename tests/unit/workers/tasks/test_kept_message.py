@@ -13,7 +13,7 @@ from celery.canvas import Signature
 from ops.ledger import Waiter
 from workers.app import TASK
 from workers.brokers.serialization import dumps, loads
-from workers.tasks.celery_internals import ShownRequest
+from workers.tasks.celery_request import ShownRequest
 from workers.tasks.kept_message import KeptMessage, keep
 
 LONG = 2**70
