@@ -17,6 +17,7 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import Waiter
 from ops.ledger.queue.waiters import LEASE_S
 from ops.metrics import WorkerMetrics
+from tests.fakes.failures import fail_once
 from tests.integration.turns.test_host_faults import running
 from tests.support.fleets.site import Hooked, Site
 from tests.support.ledgers import tasks_of
@@ -92,17 +93,9 @@ def test_copy_that_comes_while_others_are_being_told_is_told_too(
 
 
 def test_result_that_could_not_be_stored_is_stored_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    failures = iter([ConnectionError("away")])
     with running(site) as worker:
         backend = type(worker.app.backend)
-        store = backend.store_result
-
-        def fail_once(*args: Any, **kwargs: Any) -> Any:
-            if failure := next(failures, None):
-                raise failure
-            return store(*args, **kwargs)
-
-        monkeypatch.setattr(backend, "store_result", fail_once)
+        fail_once(monkeypatch, backend, "store_result", ConnectionError("away"))
         monkeypatch.setattr(backend, "exception_safe_to_retry", lambda _, error: error.args == ("away",))
         admit(site, worker, "stored-later", "asked-once")
         assert isinstance(worker("stored-later"), TurnResult)
@@ -180,15 +173,7 @@ def test_task_is_told_by_one_worker_for_as_long_as_that_takes(site: Site) -> Non
 
 def test_turn_whose_work_fails_at_once_frees_its_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody learns where it runs then: its task must not wait for that."""
-    failures = iter([RuntimeError("a fault of ours")])
-    claimed = WorkerMetrics.turn_claimed
-
-    def fail_once(*args: Any) -> None:
-        if failure := next(failures, None):
-            raise failure
-        claimed(*args)
-
-    monkeypatch.setattr(WorkerMetrics, "turn_claimed", fail_once)
+    fail_once(monkeypatch, WorkerMetrics, "turn_claimed", RuntimeError("a fault of ours"))
     with running(site) as worker:
         worker.runtime.resize(1)
         admit(site, worker, "failing", "failing")
@@ -219,11 +204,11 @@ def test_worker_has_the_task_to_itself_from_when_the_ledger_answers(site: Site) 
     """It was away when the turn was to be settled, for longer than the lease of a task lasts."""
     turn_id, away = site.queue(options=OPTIONS), iter([True])
 
-    def fail_once(point: str) -> None:
+    def stay_away(point: str) -> None:
         if point == "before queue.settle" and next(away, False):
             site.later += 2 * LEASE_S
             raise LedgerUnavailable("the ledger is away")
 
-    assert isinstance(asyncio.run(site.work(turn_id, fail_once)), TurnResult)
+    assert isinstance(asyncio.run(site.work(turn_id, stay_away)), TurnResult)
     assert tasks_of(site.ledger, turn_id) == {turn_id}
     assert site.ledger.waiters.unanswered(site.now()) == []

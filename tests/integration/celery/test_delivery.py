@@ -23,6 +23,7 @@ from adapters.errors import TurnCancelled
 from adapters.protocol.result import ErrorInfo, Status, TurnResult
 from ops.ledger import Waiter
 from ops.redaction import Redactor
+from tests.fakes.failures import fail_once
 from tests.support.fleets.site import Site
 from tests.support.ledgers import tasks_of
 from workers.app import TASK, create_app
@@ -212,16 +213,7 @@ def test_hiccup_of_a_result_backend_is_no_failure_of_the_task(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is over when Celery would store the failure."""
-    failures = iter([ConnectionError("reset by peer")])
-    backend = type(bench.app.backend)
-    store = backend._store_result
-
-    def fail_once(*args: Any, **kwargs: Any) -> Any:
-        if failure := next(failures, None):
-            raise failure
-        return store(*args, **kwargs)
-
-    monkeypatch.setattr(backend, "_store_result", fail_once)
+    fail_once(monkeypatch, type(bench.app.backend), "_store_result", ConnectionError("reset by peer"))
     bench.turn().apply_async()
     (waiter,) = bench.waiters()
     assert not bench.execute(waiter).done

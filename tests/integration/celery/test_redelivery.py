@@ -19,6 +19,7 @@ from celery.app import trace
 
 from adapters.protocol.result import Status, TurnResult
 from ops.ledger import Claim
+from tests.fakes.failures import fail_once
 from tests.integration.celery.test_delivery import FAILED, Bench, Sqlite, Valkey, server, valkey
 from tests.support.brokers.fixtures import rabbitmq, vhost
 from tests.support.brokers.node import Vhost
@@ -133,15 +134,7 @@ def test_turn_that_begins_while_a_consumer_connects_is_told_as_any_other(
 ) -> None:
     """Celery's consumer builds tracers of its own then, for all tasks."""
     assert bench.state("t1") == "PENDING"
-    backend, failures = type(bench.app.backend), iter([ConnectionError("reset by peer")])
-    store = backend._store_result
-
-    def fail_once(*args: Any, **kwargs: Any) -> Any:
-        if failure := next(failures, None):
-            raise failure
-        return store(*args, **kwargs)
-
-    monkeypatch.setattr(backend, "_store_result", fail_once)
+    fail_once(monkeypatch, type(bench.app.backend), "_store_result", ConnectionError("reset by peer"))
     bench.turn().apply_async()
     (waiter,) = bench.waiters()
     task = bench.app.tasks[TASK]
