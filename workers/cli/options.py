@@ -33,7 +33,7 @@ _REQUEST = (
         "mounts",
         multiple=True,
         metavar="PATH[:MOUNT_PATH]",
-        help="Work in a copy of this path on the worker's machine (repeatable); see mount_roots.",
+        help="Copy this path from the worker's machine into the workspace (repeatable); see mount_roots.",
     ),
     click.option(
         "--worktree",
