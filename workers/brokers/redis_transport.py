@@ -37,6 +37,7 @@ UNACKED: Final = "runturn.unacked"  # hash: messages by tag
 UNACKED_INDEX: Final = "runturn.unacked_index"  # sorted set: their tags, by when they were last held
 _UNACKED_MUTEX: Final = "runturn.unacked_mutex"
 _WAIT_S = 1.0  # how long the server lets a consumer wait for a message
+_REPLY_EXPIRES_S = 60  # longer than any command waits for replies to remote control
 _UNREADABLE = "application/x-unreadable"
 
 # Reports the consumer as alive, and moves messages sent with a priority into the queue.
@@ -164,6 +165,16 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         if transit is not None and not self._in_poll and not self.closed:
             self._leave(transit)
         super().close()
+
+    def _put(self, queue: str, message: Any, **options: Any) -> None:
+        """Store a message. A reply to remote control expires: its reader may have stopped waiting for it.
+
+        Celery tells the broker when to delete such a queue, but Redis knows nothing of queues.
+        """
+        super()._put(queue, message, **options)
+        if queue.endswith(".pidbox"):
+            with self.conn_or_acquire() as client:
+                client.expire(queue, _REPLY_EXPIRES_S)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         """Bind a queue; for a fanout, without recording it in the broker.

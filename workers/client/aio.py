@@ -242,9 +242,9 @@ class _Live:
         self._queue: asyncio.Queue[Batch] = asyncio.Queue(_MOST_WAITING)
 
     def take(self, batch: Batch) -> None:
-        _on_loop(self._loop, self._put, batch)
+        _on_loop(self._loop, self._receive, batch)
 
-    def _put(self, batch: Batch) -> None:
+    def _receive(self, batch: Batch) -> None:
         with contextlib.suppress(asyncio.QueueFull):
             self._queue.put_nowait(batch)
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import redis
-from kombu import Connection, Consumer, Queue
+from kombu import Connection, Consumer, Queue, pidbox
 from kombu import transport as kombu_transport
 from kombu.exceptions import ContentDisallowed
 
@@ -263,6 +263,20 @@ def test_what_is_no_message_is_delivered_as_one_that_nobody_accepts(
             consumer.messages[0].decode()
         consumer.messages[0].ack()
     assert not client.hlen(UNACKED)
+
+
+def test_reply_to_a_producer_that_stopped_waiting_expires(broker: EmbeddedBroker, client: redis.Redis) -> None:
+    """The producer lives on, so that nothing deletes its queue of replies."""
+    with Connection(broker.url) as connection:
+        mailbox = pidbox.Mailbox("celery", type="fanout")(connection)
+        replies = mailbox.get_reply_queue()(connection.default_channel)
+        replies.declare()
+        reply_to = {"exchange": mailbox.reply_exchange.name, "routing_key": replies.routing_key}
+        mailbox.Node("worker@here").reply({"worker@here": "late"}, **reply_to, ticket="1")
+        assert client.llen(replies.name) == 1
+        assert 0 < client.ttl(replies.name) <= 60
+    send(broker, "a turn")
+    assert client.ttl(QUEUE) == -1, "turns never expire"
 
 
 def test_consumer_that_leaves_gives_back_at_once(broker: EmbeddedBroker, client: redis.Redis) -> None:

@@ -69,6 +69,7 @@ CELERY = {
 KOMBU = {
     "kombu.transport": ["_transport_cache"],
     "kombu.transport.redis": [
+        "Channel._put(queue, message)",
         "Channel._queue_bind(exchange, routing_key, pattern, queue)",
         "Channel._brpop_start(timeout)",
         "Channel._brpop_read",
