@@ -109,7 +109,7 @@ def _context(request: TurnRequest, needs: Needs) -> Iterator[_Requirement]:
     estimated = estimate_tokens(request.prompt).input
     for tokens, field in ((needs.min_context_tokens or 0, "needs.min_context_tokens"), (estimated, "prompt")):
         if tokens:
-            why = ", as its prompt is estimated at" if field == "prompt" else ""
+            why = " (the prompt's estimated size)" if field == "prompt" else ""
             yield _Requirement(f"a context of {tokens:,} tokens{why}", field, partial(_takes, tokens))
 
 

@@ -74,7 +74,7 @@ class StaleClaim(LedgerError):
 
 
 class AttemptOpen(LedgerError):
-    """An attempt is open: book its usage first, or it would be lost."""
+    """An attempt is open: book its usage first, or it will be lost."""
 
     def __init__(self, turn_id: str, attempt: int) -> None:
         super().__init__(f"turn {turn_id}: attempt {attempt} has not ended yet")

@@ -193,7 +193,7 @@ async def _handshake(
         while True:
             chunk = await channel.read()
             if not chunk:
-                raise HostUnreachable(host.name, "the channel ended before an answer")
+                raise HostUnreachable(host.name, "the channel ended before an answer arrived")
             match answer.feed(chunk):
                 case Ready() as ready:
                     return ready, answer.rest

@@ -83,7 +83,9 @@ class Follower(InputSender):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         if command and offset:
-            raise ValueError("a start begins at offset 0; attach without a command to continue elsewhere")
+            raise ValueError(
+                "a command is started at offset 0; to continue from another offset, attach without a command"
+            )
         super().__init__()
         self.exit: Exit | None = None  # set with the last batch; None after a detach
         self.reattachments = 0  # how often it attached again after losing its channel

@@ -102,12 +102,12 @@ def check_command(command: Command) -> None:
         raise ValueError(f"cwd must be an absolute path, not {command.cwd!r}")
     for name in (*command.env, *command.unset_env):
         if not _NAME.fullmatch(name) or name.startswith("RUNTURN_"):
-            raise ValueError(f"a shell cannot set, or runturn reserves, the environment variable {name!r}")
+            raise ValueError(f"the environment variable {name!r} is reserved by runturn, or has no valid name")
     for name, value in command.env.items():
         if "\0" in value:  # do not show it: it may be a secret
             raise ValueError(f"the environment variable {name} contains a NUL byte, which no program can receive")
     if not all(_SIGNAL.fullmatch(rung.name) for rung in command.stop):
-        raise ValueError(f"signals are named like INT, TERM and KILL: {command.stop!r}")
+        raise ValueError(f"signals must be named like INT, TERM or KILL; got {command.stop!r}")
     if command.live and command.stdin and not command.stdin.endswith(b"\n"):
         raise ValueError(
             "the input of a live turn consists of lines; the last line of its stdin lacks its newline"
@@ -123,7 +123,7 @@ def _check_files(files: Mapping[str, bytes]) -> None:
             raise ValueError(f"the file {name} contains a NUL byte, which cannot be passed to a host")
     size = sum(map(len, files.values()))
     if size > _LARGEST_FILES:
-        raise ValueError(f"a command's files have {size:,} bytes, more than {_LARGEST_FILES:,}")
+        raise ValueError(f"a command's files are {size:,} bytes in total, more than {_LARGEST_FILES:,}")
 
 
 def _functions() -> str:
@@ -157,7 +157,7 @@ def _environment(command: Command) -> str:
     locale = b"LC_ALL=$1\n" + lines.pop("LC_ALL", b"")
     text = b"".join(lines.values()) + locale
     if len(text) > _LARGEST_ENVIRONMENT:
-        raise ValueError(f"the environment has {len(text)} bytes, more than {_LARGEST_ENVIRONMENT}")
+        raise ValueError(f"the environment is {len(text)} bytes long, more than {_LARGEST_ENVIRONMENT}")
     return text.decode("utf-8", "surrogateescape")
 
 

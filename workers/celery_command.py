@@ -1,4 +1,4 @@
-"""Celery's own command, such as `celery -A workers.app inspect active`, without what would harm turns.
+"""Celery's own command, such as `celery -A workers.app inspect active`, without subcommands that harm turns.
 
 Most of it works. Subcommands that would discard turns, or do nothing for them, are refused before they start, with
 the command to use instead.

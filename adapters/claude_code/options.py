@@ -42,7 +42,7 @@ class ClaudeCodeOptions(AgentOptions):
     session_persistence: bool = Field(
         default=True,
         description="false (`--no-session-persistence`): no session files, so nothing to resume, no exact usage "
-        "for a killed turn, and no check whether usage with subagents is complete.",
+        "for a killed turn, and no way to check whether usage with subagents is complete.",
     )
     slash_command: bool = Field(
         default=False, description="true: a prompt with a leading `/` is a command; otherwise, it is text."

@@ -30,7 +30,7 @@ HOOK_TIMEOUT = 14 * 86_400.0
 
 _STRUCTURED_OUTPUT = "StructuredOutput"
 _NOT_TOOLS = (_STRUCTURED_OUTPUT,)  # delivers the turn's answer: exempt from limits and rules
-_RULE = "A rule of this turn denies {}"
+_RULE = "One of this turn's rules denies {}"
 
 
 class Gates:
@@ -53,7 +53,7 @@ class Gates:
             if event == "PostToolUse":
                 return self._after_tool(happened["tool_name"])
         except Exception as error:  # fail closed
-            reason = f"The gate of this turn failed ({type(error).__name__})"
+            reason = f"This turn's gate failed ({type(error).__name__})"
             return _blocked(reason) if event == "UserPromptSubmit" else _denied(reason)
         return {}
 
@@ -80,7 +80,7 @@ class Gates:
         try:
             return await self._verdict(tool, arguments, call_id)
         except Exception as error:
-            return Verdict(False, f"The policy of this turn failed ({type(error).__name__})")
+            return Verdict(False, f"This turn's policy failed ({type(error).__name__})")
 
     async def _verdict(self, tool: str, arguments: Mapping[str, JsonValue], call_id: str) -> Verdict:
         objection = self._objection(tool, arguments)
@@ -94,7 +94,7 @@ class Gates:
             if answer is not None:
                 objection = self._desk.refusal() if answer.allowed else None  # the answer may have taken long
                 return answer if objection is None else Verdict(False, objection)
-        return Verdict(asked.default == "allow", f"No rule of this turn allows {tool}")
+        return Verdict(asked.default == "allow", f"None of this turn's rules allows {tool}")
 
     def _objection(self, tool: str, arguments: Mapping[str, JsonValue]) -> str | None:
         reason = self._desk.refusal()

@@ -163,7 +163,7 @@ class ClaudeSdkOptions(ClaudeCodeOptions):
             )
         if "runturn" in self.mcp_servers:
             raise InvalidRequest(
-                "is the server of the in-process tools; choose another name",
+                "is reserved for the in-process tools; choose another name",
                 field="options.mcp_servers.runturn",
             )
         if self.permissions is not None and self.permissions.ask and self._mode == "bypassPermissions":

@@ -28,7 +28,7 @@ _OWN = {
 }
 # With memories, Codex also asks models about earlier sessions and does not record that usage (0.128.0 to 0.169.0).
 _WITHOUT: dict[str, JsonValue] = {"features.memories": False}
-_MEMORIES = "always false: its model requests outside the turn could not be booked"
+_MEMORIES = "always false: requests that it makes to a model outside the turn could not be booked"
 _FIXED = {
     "approval_policy": "always `never` in codex exec",
     "features.memories": _MEMORIES,
@@ -39,7 +39,7 @@ _FIXED = {
 def _vetted(config: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name in config:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a dotted name of Codex's configuration")
+            raise ValueError(f"{name!r} is not a dotted Codex configuration name")
         if name in _OWN or name in _FIXED:
             raise ValueError(f"{name} is " + (f"the option {_OWN[name]}" if name in _OWN else _FIXED[name]))
     for name in _names(config):
@@ -68,7 +68,7 @@ class CodexOptions(AgentOptions):
 
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = Field(
         default="workspace-write",
-        description="Access of its commands. By default, they can write only in the workspace and have no "
+        description="What its commands may access. By default, they can write only in the workspace and have no "
         "network; Codex cannot ask for more, so anything else fails. Use `danger-full-access` on hosts where "
         "Codex's sandbox cannot work (some containers) or is redundant.",
     )
@@ -85,7 +85,7 @@ class CodexOptions(AgentOptions):
     )
     analytics: bool = Field(
         default=False,
-        description="false: Codex sends no analytics, which cost 5 s per turn where they cannot be sent.",
+        description="false: Codex sends no analytics; trying to send them costs 5 s per turn where that fails.",
     )
 
 

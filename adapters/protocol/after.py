@@ -19,11 +19,11 @@ class After(BaseModel):
     )
     session: bool = Field(
         default=False,
-        description="Continue that task's agent session, in the workspace that the task kept, else the request's.",
+        description="Continue that task's agent session, in the workspace it kept or, if none, the request's.",
     )
     workspace: bool = Field(
         default=False,
-        description="Run on that task's host, in the workspace that the task kept, else the request's.",
+        description="Run on that task's host, in the workspace it kept or, if none, the request's.",
     )
 
     @model_validator(mode="after")

@@ -99,7 +99,7 @@ class SessionRequest(BaseModel):
         if not self.test_commands and self.done_field is None:
             raise ValueError("needs test_commands (--test) or done_field, which show when the task is done")
         if self.done_field is not None and self.turn.output_schema is None:
-            raise ValueError("done_field needs an output_schema in turn that defines it")
+            raise ValueError("done_field needs turn.output_schema, which must define it")
         if self.turn.brings_workspace and not self.turn.keep_workspace:
             raise ValueError("a per-turn workspace needs keep_workspace (--keep-workspace): all turns work in it")
         endless = self.deadline is None and self.max_total_tokens is None and self.max_cost_usd is None

@@ -18,7 +18,7 @@ MAX_COLLECTED_BYTES = 16 * MIB  # per turn: it travels in the result
 def _path(text: str) -> str:
     """Return the path. Raise ValueError if no file can have it."""
     if "\0" in text:
-        raise ValueError("contains a NUL character, which no path can")
+        raise ValueError("contains a NUL character, which no path can contain")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -106,7 +106,8 @@ class Collect(_Part):
     patch: bool = Field(default=False, description="Return all changes, as a patch for `git apply`.")
     files: Globs = Field(default=(), description="Return the files that match one of these, in their final state.")
     max_bytes: Annotated[int, Field(ge=1, le=MAX_COLLECTED_BYTES)] = Field(
-        default=MIB, description="Limit on the total size; the patch comes first, and what exceeds it is left out."
+        default=MIB,
+        description="Limit on the total size; the patch comes first, and anything beyond the limit is left out.",
     )
 
 

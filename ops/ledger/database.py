@@ -174,7 +174,7 @@ def _advised(error: BaseException | None) -> str:
 def _reason(error: BaseException | None) -> str:
     text = " ".join(str(error).split())
     if "locked" in text:
-        return f"{text} by another process for more than {BUSY_S:.0f} s"
+        return f"{text}: another process has held the lock for more than {BUSY_S:.0f} s"
     if "is full" in text:
         return f"{text}; free some space, nothing was lost"
     return text

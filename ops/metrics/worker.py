@@ -76,7 +76,9 @@ class WorkerMetrics:
             "turn_queue_wait_seconds", "Time from when a turn could start to its first claim", _WAIT, "queue"
         )
         self._in_flight = gauge("turns_in_flight", "Turns running on this worker")
-        self._slots = gauge("worker_slots", "Turns that this worker may run at a time; 0 once it is stopping")
+        self._slots = gauge(
+            "worker_slots", "Maximum number of turns that this worker may run at a time; 0 once it is stopping"
+        )
         self._idle = gauge("turn_idle_seconds_max", "Longest current silence of an agent")
         self._retries = counter("turn_retries", "Attempts that are followed by another", "agent", "reason")
         self._api_retries = counter(
@@ -87,10 +89,10 @@ class WorkerMetrics:
         self._connections = gauge("ssh_connections", "SSH connections of this worker", "host")
         self._connects = counter("ssh_connects", "Attempts to connect and log in", "host", "outcome")
         self._connect_duration = histogram("ssh_connect_duration_seconds", "Time to connect and log in", _CONNECT)
-        self._host_slots = gauge("host_slots", "Agents that a host may run at a time", "host")
+        self._host_slots = gauge("host_slots", "Maximum number of agents that a host may run at a time", "host")
         self._host_up = gauge(
             "host_up",
-            "0 while a failing host is avoided, until a connect succeeds; else 1",
+            "0 while a failing host is avoided, until a connection succeeds; else 1",
             "host",
         )
         self._reattachments = counter(

@@ -54,12 +54,12 @@ class Settings(BaseSettings):
 
     state_dir: LocalPath = Field(
         default_factory=lambda: user_state_path("runturn"),
-        description="Directory of spools, embedded broker and ledger, shared by all processes that use these. "
-        "Default: `~/.local/state/runturn`.",
+        description="Directory for spools, the embedded broker and the ledger, shared by all processes that use "
+        "these. Default: `~/.local/state/runturn`.",
     )
     broker_url: SecretStr | None = Field(
         default=None,
-        description="Broker of turns: `redis://HOST:PORT/0`, `amqp://USER:PASSWORD@HOST/VHOST`. "
+        description="Broker for turns: `redis://HOST:PORT/0`, `amqp://USER:PASSWORD@HOST/VHOST`. "
         "Default: the embedded broker.",
     )
     result_url: SecretStr | None = Field(
@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     )
     queues: QueueNames = Field(
         default=("runturn",),
-        description="Queues of the broker that workers consume; in the environment, a JSON list. runturn itself "
+        description="Broker queues that workers consume; in the environment, a JSON list. runturn itself "
         "sends to the first.",
     )
     include: tuple[Annotated[str, StringConstraints(pattern=_MODULE)], ...] = Field(
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
     tools: tuple[Annotated[str, StringConstraints(pattern=_FUNCTION)], ...] = Field(
         default=(),
         description="Python functions, as `package.module:function`, that requests may name as tools, in addition "
-        "to the entry points `runturn.tools`.",
+        "to those in the `runturn.tools` entry point group.",
     )
     agents: dict[str, AgentTable] = Field(
         default={}, description="Agents by name, as one JSON object; in the file, one table per agent."

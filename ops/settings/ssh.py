@@ -59,9 +59,11 @@ class SshHostSettings(BaseModel):
         "Default: from ssh_config.",
     )
     max_concurrent_agents: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="Maximum number of agents at a time, over all workers. Default: no limit."
+        default=None, description="Maximum number of agents at a time, across all workers. Default: no limit."
     )
-    labels: dict[Name, Label] = Field(default={}, description="Labels for requests with `host_labels` to match.")
+    labels: dict[Name, Label] = Field(
+        default={}, description="Labels of this host, matched against the `host_labels` of requests."
+    )
     agents: dict[Name, Printable] = Field(
         default={},
         description='Programs of agents, as in `{ claude-code = "/opt/claude/bin/claude" }`; '

@@ -36,7 +36,7 @@ _FAULTS: tuple[tuple[type[Exception], type[HostError], str], ...] = (
     (
         TimeoutError,
         HostUnreachable,
-        "{place} does not answer within the connect timeout. Check its address, and the network in between",
+        "{place} did not answer within the connect timeout. Check its address, and the network in between",
     ),
     (
         OSError,
@@ -86,7 +86,7 @@ def _too_many_keys(error: Exception) -> bool:
 def _words(error: Exception) -> str:
     match error:
         case asyncssh.ChannelOpenError(code=constants.OPEN_ADMINISTRATIVELY_PROHIBITED):
-            return "it does not allow forwarding; see AllowTcpForwarding and PermitOpen of its sshd"
+            return "it does not allow forwarding; see AllowTcpForwarding and PermitOpen in its sshd_config"
         case asyncssh.DisconnectError() | asyncssh.ChannelOpenError():
             return error.reason
         case socket.gaierror(strerror=str(text)):

@@ -82,7 +82,7 @@ class MultiplexedConnection:
     def retire(self) -> None:
         """Take no further channels: the host does not release a closed one, and counts it."""
         if not self.retired:
-            message = "host %s does not release a closed channel: the next ones use another connection"
+            message = "host %s does not release a closed channel: further channels will use another connection"
             log.info(message, self._host, extra={"host": self._host})
         self.retired = True
 
@@ -111,7 +111,9 @@ class MultiplexedConnection:
         if error.code == OPEN_REQUEST_SESSION_FAILED:
             return HostUnreachable(self._host, "it cannot start a shell; see its sshd's log")
         if not self.proven or not self.users:
-            return HostUnreachable(self._host, f"it opens no channel: {error.reason}; see MaxSessions of its sshd")
+            return HostUnreachable(
+                self._host, f"it refuses to open a channel: {error.reason}; see MaxSessions in its sshd_config"
+            )
         self._limit = self.users
         return ConnectionFull()
 

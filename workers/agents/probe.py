@@ -114,7 +114,7 @@ async def look_closely(
     if not report.usable:
         return report
     if wants.root_variable is not None and await _is_barred_root(host, wants.root_variable, environ):
-        remedy = f"use another account, or set {wants.root_variable}=1 for it, in a container"
+        remedy = f"use another account or, in a container, set {wants.root_variable}=1"
         return replace(report, obstacle=f"it refuses to run as root: {remedy}")
     login = wants.login
     if login is None or report.credentials.found or not reaches(report.health.version, login.since):
@@ -155,7 +155,7 @@ def logins(report: AgentReport) -> list[str]:
     groups = {
         "credentials in the worker's environment": credentials.forwarded,
         f"credentials in the environment of {report.host}": credentials.there,
-        f"not forwarded, as env of {report.host} does not list them": credentials.withheld,
+        f"not forwarded, as {report.host}'s env does not list them": credentials.withheld,
     }
     said = [f"{where}: {', '.join(names)}" for where, names in groups.items() if names]
     if credentials.known and not credentials.found:

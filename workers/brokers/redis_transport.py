@@ -257,7 +257,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         try:
             self.connection._deliver(self._readable(item, queue), queue)
         except GivenBack:
-            log.warning("a message was given back while this worker was frozen")
+            log.warning("a message was returned to its queue while this worker was frozen")
             raise Empty from None
         finally:
             self.in_transit = None
@@ -267,7 +267,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
             with self.conn_or_acquire() as client:
                 client.eval(_LEAVE, 2, ALIVE, transit)
         except connection_errors(self):
-            log.debug("the broker is down; messages in transit are given back later")
+            log.debug("the broker is down; messages in transit will be returned to their queue later")
 
     def _answer(self, command: str) -> Any:
         try:

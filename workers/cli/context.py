@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import click
 from celery import Celery
@@ -36,6 +37,8 @@ _GENERATED = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}(\.\d+)?\Z") 
 _LISTED = 5  # ids that a shortened one may stand for
 _CONNECT_S = 4.0
 _PING_S = 5.0
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 class Context:
@@ -126,9 +129,9 @@ class Context:
             raise click.UsageError(f"there is no turn {given}; if you mean {found[0]}, give its whole id")
         return found[0]
 
-    def single_turn_id(self, given: str) -> str:
+    def single_turn_id(self, given: str, *, to_read: bool = False) -> str:
         """Return the same, but the current or last turn of a session of turns."""
-        turn_id = self.turn_id(given)
+        turn_id = self.turn_id(given, to_read=to_read)
         session = self.ledger.session_runs.find(turn_id)
         return turn_id if session is None else session.turn or turn_id
 
@@ -170,12 +173,13 @@ class Context:
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)
-turn_argument = click.argument(
-    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).turn_id(given, to_read=True)
-)
-changed_turn_argument = click.argument(
-    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).turn_id(given)
-)
-single_turn_argument = click.argument(
-    "turn_id", callback=lambda context, _, given: context.ensure_object(Context).single_turn_id(given)
-)
+
+
+def turn_argument(*, single: bool = False, to_read: bool = False) -> Callable[[_Command], _Command]:
+    """Add an argument that names a turn, or a session of turns unless `single`; see `Context.turn_id`."""
+
+    def find(context: click.Context, _: click.Parameter, given: str) -> str:
+        found = context.ensure_object(Context)
+        return (found.single_turn_id if single else found.turn_id)(given, to_read=to_read)
+
+    return click.argument("turn_id", callback=find)

@@ -10,7 +10,7 @@ import click
 
 from adapters.errors import InvalidRequest
 from adapters.live import Control, ControlRequest, Verdict
-from workers.cli.context import Context, pass_context, single_turn_argument
+from workers.cli.context import Context, pass_context, turn_argument
 from workers.cli.options import json_option
 from workers.cli.output import print_json, printable
 from workers.client.control import TIMEOUT_S
@@ -44,7 +44,7 @@ def _request_id(command: F) -> F:
 
 
 @click.command()
-@single_turn_argument
+@turn_argument(single=True)
 @_request_id
 @_said
 @pass_context
@@ -57,7 +57,7 @@ def interrupt(context: Context, /, turn_id: str, **given: Any) -> int:
 
 
 @click.command()
-@single_turn_argument
+@turn_argument(single=True)
 @click.argument("text")
 @_request_id
 @_said
@@ -77,7 +77,7 @@ def control() -> None:
 
 
 @control.command("set-model")
-@single_turn_argument
+@turn_argument(single=True)
 @click.argument("model")
 @_request_id
 @_said
@@ -89,7 +89,7 @@ def set_model(context: Context, /, turn_id: str, model: str, **given: Any) -> in
 
 
 @control.command("set-permission-mode")
-@single_turn_argument
+@turn_argument(single=True)
 @click.argument("mode")
 @_request_id
 @_said
@@ -101,7 +101,7 @@ def set_permission_mode(context: Context, /, turn_id: str, mode: str, **given: A
 
 
 @control.command("server-info")
-@single_turn_argument
+@turn_argument(single=True)
 @_said
 @pass_context
 def server_info(context: Context, /, turn_id: str, **given: Any) -> int:
@@ -110,7 +110,7 @@ def server_info(context: Context, /, turn_id: str, **given: Any) -> int:
 
 
 @control.command("context")
-@single_turn_argument
+@turn_argument(single=True)
 @_said
 @pass_context
 def context_usage(context: Context, /, turn_id: str, **given: Any) -> int:
@@ -119,7 +119,7 @@ def context_usage(context: Context, /, turn_id: str, **given: Any) -> int:
 
 
 @click.command()
-@single_turn_argument
+@turn_argument(single=True)
 @click.argument("request_id", metavar="QUESTION")
 @click.argument("answer", type=click.Choice(["allow", "deny"]))
 @click.option("--reason", default="", metavar="TEXT", help="Reason given to the agent.")

@@ -11,13 +11,13 @@ from rich.console import Console
 from ops.errors import NoTranscript, UnknownTurn
 from ops.ledger import State
 from ops.transcripts import Archive, read_lines
-from workers.cli.context import Context, pass_context, single_turn_argument
+from workers.cli.context import Context, pass_context, turn_argument
 from workers.cli.live_view import show_past
 from workers.cli.output import print_events
 
 
 @click.command()
-@single_turn_argument
+@turn_argument(single=True, to_read=True)
 @click.option("--raw", is_flag=True, help="Print it as stored: one JSON object per line.")
 @click.option("--markdown", is_flag=True, help="Print it as Markdown for a chat thread or a log.")
 @pass_context

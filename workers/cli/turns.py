@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from workers.cli.context import Context, changed_turn_argument, pass_context, turn_argument
+from workers.cli.context import Context, pass_context, turn_argument
 from workers.cli.exit_codes import INTERRUPTED
 from workers.cli.live_view import show_live
 from workers.cli.options import build_request, json_option, request_options
@@ -56,7 +56,7 @@ def enqueue(context: Context, /, as_json: bool, **given: Any) -> int:
 
 
 @click.command()
-@turn_argument
+@turn_argument(to_read=True)
 @click.option(
     "--format",
     "form",
@@ -101,7 +101,7 @@ def _watch_session(context: Context, run_id: str, form: str) -> int:
 
 
 @click.command()
-@turn_argument
+@turn_argument(to_read=True)
 @click.option("--timeout", type=float, metavar="S", help="Seconds to wait. [default: forever]")
 @json_option
 @pass_context
@@ -119,7 +119,7 @@ def result(context: Context, turn_id: str, timeout: float | None, as_json: bool)
 
 
 @click.command()
-@changed_turn_argument
+@turn_argument()
 @click.option("--wait/--no-wait", default=True, help="Wait until the agent is terminated. [default: wait]")
 @json_option
 @pass_context

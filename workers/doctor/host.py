@@ -113,7 +113,7 @@ def _checked(report: AgentReport, host: TurnHost, needed: bool) -> Check:
 
 def _setting(host: TurnHost, report: AgentReport) -> str:
     if host.launcher != "local":
-        return f"set agents or path of {host.name} in ssh_hosts"
+        return f"set agents or path for {host.name} in ssh_hosts"
     return f"set RUNTURN_AGENT__COMMAND, or command in the table {report.agent}"
 
 

@@ -34,7 +34,7 @@ _ORPHANED = (
     "lease expires, unless workers with another ledger renew it"
 )
 _ALONE = (
-    "without a worker: start one if none is running, and it takes them over; otherwise, they are "
+    "without a worker: if none is running, start one, which takes them over; if none starts, they are "
     "terminated when their lease expires"
 )
 _UNREADABLE = "upgrade the workers: they book the usage, and remove these spools"
@@ -88,7 +88,7 @@ async def tools(host: TurnHost) -> Check:
 
 async def spool_directory(host: TurnHost) -> Check:
     """Check for a place to write the turns' output, with room for it."""
-    name, setting = "spool directory", "RUNTURN_STATE_DIR" if _is_local(host) else f"spool_dir of {host.name}"
+    name, setting = "spool directory", "RUNTURN_STATE_DIR" if _is_local(host) else f"{host.name}'s spool_dir"
     try:
         await check_spool_root(host.host, host.spool_root)
     except SpawnRefused as refusal:
@@ -106,7 +106,7 @@ async def workspaces(host: TurnHost, root: str) -> Check:
     try:
         await check_workspace(host.host, root)
     except SpawnRefused as refusal:
-        return Check(name, False, refusal.message, f"create it, or correct workspace_roots of {host.name}")
+        return Check(name, False, refusal.message, f"create it, or correct {host.name}'s workspace_roots")
     if await may_write(host.host, root):
         return Check(name, True, "writable")
     return Check(name, False, "not writable", f"make it writable for the user that logs in to {host.name}")
@@ -118,7 +118,7 @@ async def channels(host: TurnHost) -> Check:
     if count == MAX_CHANNELS:
         return Check("channels", True, f"{count} shells on one connection")
     per = "a connection for every turn" if count == 1 else f"a connection for every {count} turns"
-    detail = f"sshd refuses more than {count} on one connection (MaxSessions), so turns need {per}"
+    detail = f"sshd refuses more than {count} on one connection (MaxSessions), so runturn needs {per}"
     remedy = f"set MaxSessions to {MAX_CHANNELS} or more in its sshd_config; sshd's default is 10"
     return Check("channels", False, detail, remedy)
 
@@ -166,4 +166,4 @@ def _is_local(host: TurnHost) -> bool:
 
 
 def _path(host: TurnHost) -> str:
-    return "the worker's PATH" if _is_local(host) else f"path of {host.name} in ssh_hosts"
+    return "the worker's PATH" if _is_local(host) else f"{host.name}'s path in ssh_hosts"

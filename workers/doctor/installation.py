@@ -219,7 +219,7 @@ def _tool_functions(settings: Settings) -> Check:
     try:
         toolbox.load(toolbox.names)
     except InvalidRequest as error:
-        remedy = "install the package that provides it for the workers, or correct the setting tools"
+        remedy = "install the package that provides it for the workers, or correct the tools setting"
         return Check("tool functions", False, error.message.removeprefix("options.tools: "), remedy)
     return Check("tool functions", True, ", ".join(toolbox.names))
 

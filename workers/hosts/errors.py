@@ -15,21 +15,21 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 _PROGRAM = (
-    "command in the agent's own table, RUNTURN_AGENT__COMMAND if it is the default agent, or agents of the host"
+    "command in the agent's own table, RUNTURN_AGENT__COMMAND if it is the default agent, or the host's agents"
 )
 # By code: the turn's error, and what to do, unless the message says so.
 _REFUSALS: dict[str, tuple[type[TurnError], str]] = {
-    "workspace_missing": (errors.InvalidWorkspace, "create it, or correct the field workspace"),
-    "workspace_not_directory": (errors.InvalidWorkspace, "the field workspace must name a directory"),
+    "workspace_missing": (errors.InvalidWorkspace, "create it, or correct the workspace field"),
+    "workspace_not_directory": (errors.InvalidWorkspace, "the workspace field must name a directory"),
     "workspace_not_enterable": (errors.InvalidWorkspace, ""),
     "workspace_not_allowed": (errors.InvalidWorkspace, "choose one below the host's workspace_roots"),
-    "git_missing": (errors.InvalidWorkspace, "install it there, or bring files without a patch"),
+    "git_missing": (errors.InvalidWorkspace, "install it there, or use mounts without collect.patch"),
     "repository_missing": (errors.InvalidWorkspace, "create it, or correct the field worktree.repository"),
     "ref_missing": (errors.InvalidWorkspace, "correct the field worktree.ref"),
     "workspace_full": (errors.SpoolUnwritable, "free some space there"),
     "workspace_unwritable": (
         errors.SpoolUnwritable,
-        "make it writable, or set another: RUNTURN_STATE_DIR, workspaces_dir of the host",
+        "make it writable, or set another: RUNTURN_STATE_DIR, or the host's workspaces_dir",
     ),
     "agent_not_found": (errors.AgentNotFound, f"install it there, or set its path: {_PROGRAM}"),
     "agent_not_executable": (errors.AgentNotFound, f"make it executable, or set another path: {_PROGRAM}"),
@@ -37,7 +37,7 @@ _REFUSALS: dict[str, tuple[type[TurnError], str]] = {
     "spool_full": (errors.SpoolUnwritable, "free some space there"),
     "spool_unwritable": (
         errors.SpoolUnwritable,
-        "make it writable, or set another: RUNTURN_STATE_DIR, spool_dir of the host",
+        "make it writable, or set another: RUNTURN_STATE_DIR, or the host's spool_dir",
     ),
 }
 

@@ -51,7 +51,7 @@ class Controls:
         """Restore requests to earlier attempts, so that they are not repeated."""
         self._read(asides)
         for request_id in self._controls.keys() - self._outcomes.keys():
-            unknown = (ENDED, "the agent has ended since; it may or may not have carried out the request")
+            unknown = (ENDED, "the agent has since ended; it may or may not have carried out the request")
             self._outcomes[request_id] = asdict(
                 ControlAnswered(request_id, self._controls[request_id], False, None, *unknown)
             )

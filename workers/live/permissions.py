@@ -22,7 +22,7 @@ from workers.live.messages import Reply, Said
 
 _LONGEST = 4_000  # characters shown of one text in a tool's input
 _SILENCE = "no answer in time"
-_WITHDRAWN = "the agent no longer waits for an answer"
+_WITHDRAWN = "the agent is no longer waiting for an answer"
 
 
 class PermissionRequests:

@@ -110,7 +110,7 @@ async def _look_for_another(context: WorkerContext, host: TurnHost, row: SpoolRo
     turn = await asyncio.to_thread(context.ledger.reports.turn, row.turn_id)
     if turn.attempts > row.attempt:
         context.metrics.ran_twice()
-        log.error("turn runs twice", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
+        log.error("turn is running twice", turn_id=row.turn_id, attempt=row.attempt, host=host.name)
 
 
 async def _all_is_booked(context: WorkerContext, host: TurnHost, state: SpoolState, row: SpoolRow) -> bool:

@@ -75,7 +75,7 @@ def keep(request: ShownRequest) -> tuple[str, str]:
     if len(message) > _MOST:
         raise MessageTooLong(
             f"the tasks that follow, with the headers, are {len(message):,} bytes long, and at most {_MOST:,} "
-            "can be kept: let a single task follow, and send the others from there"
+            "can be kept: link a single task, and send the others from it"
         )
     return digest, message
 

@@ -159,7 +159,9 @@ class WaitingTasks:
                 self._executor.started(waiter, {"turn": claim.turn_id, **where})
         except LedgerUnavailable as error:
             log.warning(
-                "a session's tasks could not show its turn", session_id=claim.session_run, error=str(error)
+                "a session's tasks could not show where its turn runs",
+                session_id=claim.session_run,
+                error=str(error),
             )
 
     def _give(self, asked: str) -> None:

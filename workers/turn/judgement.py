@@ -62,7 +62,9 @@ def _owing(judged: Judgement, fault: HostError) -> Judgement:
     """Judge an attempt whose usage cannot be read now: a success is not paid for twice because of it."""
     if judged.error is not None:
         raise fault
-    log.warning("session files of a successful attempt could not be read; reading them later", error=str(fault))
+    log.warning(
+        "session files of a successful attempt could not be read; they will be read later", error=str(fault)
+    )
     usage = replace(judged.usage, complete=False)
     return UsageOwed(None, usage, read_session_files=True, next_files=judged.next_files)
 

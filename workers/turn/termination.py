@@ -157,7 +157,7 @@ class Termination:
             if text is not None and self._follower is not None:
                 await self._follower.soft_stop(text)
         except Exception:
-            log.exception("could not ask an agent to end by itself; it is terminated when its time is up")
+            log.exception("could not ask an agent to finish on its own; it will be terminated when its time is up")
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._see_to(work))

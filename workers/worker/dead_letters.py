@@ -149,11 +149,11 @@ def fault(message: Message) -> str | None:
 
 def _fault_of_protocol_2(headers: Mapping[str, object], payload: object) -> str | None:
     if not isinstance(headers["task"], str):
-        return "not a Celery message: the header task is not a string"
+        return "not a Celery message: the task header is not a string"
     if headers["task"] == "celery.chunks":  # its own result could not be stored
         return "celery.chunks must be split by its producer: send chunks(...).group()"
     if not isinstance(headers.get("id"), str) or not headers["id"]:
-        return "not a Celery message: the header id is missing or not a string"
+        return "not a Celery message: the id header is missing or not a string"
     match payload:
         case [list(), dict(), dict()] | {"args": list()}:
             return None

@@ -107,7 +107,7 @@ class CeleryWorker:
     def _abandon(self) -> None:
         """Exit although Celery does not, e.g. because a broker does not answer; nothing is lost."""
         self._runtime.close()
-        log.warning("stopped without the broker's answer")
+        log.warning("stopped without waiting any longer for the broker")
         os._exit(0)
 
 

@@ -227,7 +227,7 @@ class Runtime:
                 await asyncio.to_thread(self._context.ledger.queue.release, claims, self._context.clock())
             except LedgerUnavailable as error:
                 log.warning(
-                    "the claims of turns that were left could not be released; they expire by themselves",
+                    "the claims of unfinished turns could not be released; they will expire on their own",
                     error=str(error),
                 )
 

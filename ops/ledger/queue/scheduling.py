@@ -141,7 +141,7 @@ def _claimed(connection: Connection, row: RowMapping, owner: str, now: float, tt
     try:
         return claimed(connection, row, owner, now, ttl)
     except ValidationError:
-        log.warning("only a newer runturn can read a turn: upgrade this worker", turn_id=row["turn_id"])
+        log.warning("only a newer runturn can read this turn: upgrade this worker", turn_id=row["turn_id"])
         when = "owner_expires" if row["state"] == State.RUNNING else "due_at"
         change(connection, row["turn_id"], **{when: now + _UNREADABLE_S})
         return None

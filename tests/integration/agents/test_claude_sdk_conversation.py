@@ -104,9 +104,9 @@ async def test_a_turn_runs_and_is_billed(stage: Open, api: ModelApi) -> None:
         (
             "denied",
             {"permissions": {"deny": ["Bash(touch:*)"]}, "permission_mode": "bypassPermissions"},
-            "A rule of",
+            "One of this turn's rules denies",
         ),
-        ("raises", {}, "The gate of this turn failed"),
+        ("raises", {}, "This turn's gate failed"),
     ],
 )
 async def test_a_denied_tool_never_runs(stage: Open, script: str, options: dict[str, Any], reason: str) -> None:

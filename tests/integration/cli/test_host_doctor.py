@@ -135,7 +135,7 @@ def test_host_that_is_down_is_out_of_reach(cli: Cli, configure: Configure, sshd:
 def test_frozen_host_is_out_of_reach(cli: Cli, configure: Configure, sshd: Sshd) -> None:
     configure(_host(sshd), connect_timeout_ms=300)
     sshd.freeze()
-    assert "does not answer" in _only_failure(cli, "reach")["detail"]
+    assert "did not answer" in _only_failure(cli, "reach")["detail"]
 
 
 def test_changed_host_key_is_told_with_the_fingerprint(cli: Cli, configure: Configure, sshd: Sshd) -> None:
@@ -181,7 +181,7 @@ def test_missing_tool_is_named_and_hides_what_needs_it(cli: Cli, configure: Conf
         said = cli("doctor", "--host", "h1", "--json")
         assert list(_of(said)) == [*CONNECTION, "tools"]
         assert _of(said)["tools"]["detail"].endswith("missing: setsid")
-        assert "path of h1 in ssh_hosts" in _of(said)["tools"]["remedy"]
+        assert "h1's path in ssh_hosts" in _of(said)["tools"]["remedy"]
         (tmp_path / "more").mkdir()
         (tmp_path / "more" / "setsid").symlink_to(need("setsid"))
         configure(_host(sshd, path=[str(tmp_path / "more")]))
@@ -210,10 +210,10 @@ def test_directories_are_those_of_whoever_logs_in(cli: Cli, configure: Configure
     assert [checks[f"workspaces {root}"]["ok"] for root in roots] == [True, False, False]
     assert checks["workspaces /usr"]["detail"] == "not writable"
     assert "no such workspace" in checks[f"workspaces {free}/missing"]["detail"]
-    assert "workspace_roots of h1" in checks[f"workspaces {free}/missing"]["remedy"]
+    assert "h1's workspace_roots" in checks[f"workspaces {free}/missing"]["remedy"]
     assert (said.status, checks["spool directory"]["ok"], checks["spools"]["ok"]) == (1, True, True)
     assert (locked["ok"], "Permission denied" in locked["detail"]) == (False, True)
-    assert "spool_dir of h1" in locked["remedy"]
+    assert "h1's spool_dir" in locked["remedy"]
 
 
 def test_missing_agent_is_named_by_its_place_there(
@@ -227,7 +227,7 @@ def test_missing_agent_is_named_by_its_place_there(
     said = cli("doctor", "--host", "h1", "--json")
     check = _of(said)["agent claude-code"]
     assert (said.status, check["ok"], check["detail"]) == (1, False, "/nowhere/claude is not usable")
-    assert "agents or path of h1 in ssh_hosts" in check["remedy"]
+    assert "agents or path for h1 in ssh_hosts" in check["remedy"]
 
 
 def test_missing_agent_on_the_workers_own_machine_is_none_of_a_problem_where_turns_run_elsewhere(
@@ -266,7 +266,7 @@ def test_credentials_are_told_by_name_and_place(
         "2.1.105, 2.1.197 and 2.1.330",
         "credentials in the worker's environment: ANTHROPIC_API_KEY",
         "credentials in the environment of h1: CLAUDE_CODE_USE_BEDROCK, AWS_PROFILE",
-        "not forwarded, as env of h1 does not list them: ANTHROPIC_AUTH_TOKEN",
+        "not forwarded, as h1's env does not list them: ANTHROPIC_AUTH_TOKEN",
     ]
     assert _of(said)["agent claude-code"]["warning"]
     assert "secret-" not in said.out
@@ -332,8 +332,8 @@ def test_running_turn_without_a_worker_is_named_with_what_becomes_of_it(
         asyncio.run(_abandoned(str(spool), tmp_path, "known.1"))
         check = _of(cli("doctor", "--host", "h1", "--json"))["spools"]
         assert check["detail"] == f"0 running, 0 left over, 1 without a worker: turn {claim.turn_id}"
-        assert "start one if none is running, and it takes them over" in check["remedy"]
-        assert "otherwise, they are terminated when their lease expires" in check["remedy"]
+        assert "if none is running, start one, which takes them over" in check["remedy"]
+        assert "if none starts, they are terminated when their lease expires" in check["remedy"]
     finally:
         ledger.close()
         end_turns(spool)

@@ -79,6 +79,7 @@ def test_session_of_turns_has_a_beginning_too(cli: Cli) -> None:
     assert cli("result", "run-", "--json").document["run_id"] == "run-a"
     assert "turn run-a.1 has already finished" in cli("interrupt", "run-a").err
     assert cli("result", "run-.1", "--json").document["turn_id"] == "run-a.1"
+    assert "no transcripts are kept" in cli("transcript", "run-").err
 
 
 @pytest.mark.usefixtures("ledger")

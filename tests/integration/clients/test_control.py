@@ -177,5 +177,5 @@ def test_question_of_an_agent_that_has_ended_is_over(fleet: LiveFleet, recording
     assert fleet.result(turn).status is Status.COMPLETED
     (answered,) = fleet.has(turn, "permission_answered")
     assert answered["allowed"] is None
-    with pytest.raises(ControlRefused, match="toolu_1 is closed: the agent no longer waits for an answer"):
+    with pytest.raises(ControlRefused, match="toolu_1 is closed: the agent is no longer waiting for an answer"):
         fleet.client.answer(turn, "toolu_1", Verdict(True))

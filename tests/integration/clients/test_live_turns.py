@@ -245,7 +245,7 @@ def test_hook_that_nobody_hears_stays_closed_until_somebody_denies_it(place: Pla
     result = place.fleet.result(turn_id)
     assert (result.status, result.attempts) == (Status.COMPLETED, 1), result.error
     (finished,) = place.named(turn_id, "tool_finished")
-    assert "A rule of this turn denies Bash" in finished["error"]
+    assert "One of this turn's rules denies Bash" in finished["error"]
     assert not place.left("denied")
     place.assert_booked(turn_id, "denied")
 

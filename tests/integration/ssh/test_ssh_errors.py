@@ -108,8 +108,8 @@ def failed(result: TurnResult, attempts: int = 1) -> ErrorInfo:
     [
         ("refusing", "cannot be reached: Connection refused. Check its address and port"),
         ("nowhere", "cannot be reached: Network is unreachable. Check its address and port"),
-        ("silent", "does not answer within the connect timeout. Check its address"),
-        ("cut-off", "does not answer within the connect timeout. Check its address"),
+        ("silent", "did not answer within the connect timeout. Check its address"),
+        ("cut-off", "did not answer within the connect timeout. Check its address"),
     ],
 )
 def test_host_that_cannot_be_connected_to_is_unreachable(place: Place, host: str, says: str) -> None:

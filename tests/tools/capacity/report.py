@@ -113,7 +113,11 @@ def servers(hosts: Iterable[int] = HOSTS, load: float = LOADS[0]) -> Table:
         "hosts", "turns/s", "running", "workers", "their cores", "their GiB", "ledger tx/s", "busy", "GiB/day",
         "TiB kept", "ledgers", "broker cmd/s", "brokers", "events MiB/s", "event brokers",
     )  # fmt: skip
-    return Table(f"The servers, at {load:.0%} load with such turns.", columns, rows)
+    return Table(
+        f"The servers that a fleet needs, at {load:.0%} load with turns of {TURN.mean_s:.0f} s on average.",
+        columns,
+        rows,
+    )
 
 
 def _server(hosts: int, per_s: float, running: float) -> list[str]:

@@ -127,7 +127,7 @@ def test_prompt_beyond_the_context_is_refused() -> None:
         capabilities = replace(ClaudeCode.capabilities, max_context_tokens=10)
 
     check_able(request("claude-code", prompt="x" * 30), Small())
-    with pytest.raises(InvalidRequest, match=r"prompt: .* a context of 11 tokens, as its prompt is estimated at"):
+    with pytest.raises(InvalidRequest, match=r"prompt: .* a context of 11 tokens \(the prompt's estimated size\)"):
         check_able(request("claude-code", prompt="x" * 31), Small())
 
 

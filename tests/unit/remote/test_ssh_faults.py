@@ -31,7 +31,7 @@ TOO_MANY = asyncssh.DisconnectError(constants.DISC_PROTOCOL_ERROR, "Too many aut
         (asyncssh.ChannelOpenError(2, "refused"), HostUnreachable, "the jump host cannot reach box:22: refused"),
         (PROHIBITED, HostUnreachable, "the jump host cannot reach box:22: it does not allow forwarding"),
         (socket.gaierror(-2, "not known"), HostUnreachable, "no address found for box:22: not known"),
-        (TimeoutError(), HostUnreachable, "box:22 does not answer within the connect timeout"),
+        (TimeoutError(), HostUnreachable, "box:22 did not answer within the connect timeout"),
         (REFUSED, HostUnreachable, "box:22 cannot be reached: Connection refused"),
         (OSError(errno.EHOSTUNREACH, "x"), HostUnreachable, "box:22 cannot be reached: No route to host"),
         (OSError("several"), HostUnreachable, "box:22 cannot be reached: several"),

@@ -220,7 +220,7 @@ def test_commands_of_the_task_are_those_that_are_run() -> None:
     ("fields", "message"),
     [
         ({"test_commands": []}, "needs test_commands"),
-        ({"done_field": "done"}, "done_field needs an output_schema"),
+        ({"done_field": "done"}, "done_field needs turn.output_schema"),
         ({"max_sessions": 0}, "max_sessions 0 needs"),
         ({"max_turns": 0}, "max_turns"),
         ({"turn": {"prompt": "x", "worktree": {"repository": "/srv"}}}, "needs keep_workspace"),

@@ -282,7 +282,7 @@ def test_agent_that_cannot_be_asked_to_end_is_ended_all_the_same() -> None:
         assert followed.told == ["cancel"]
 
     (entry,) = run(play())
-    assert entry == "could not ask an agent to end by itself; it is terminated when its time is up"
+    assert entry == "could not ask an agent to finish on its own; it will be terminated when its time is up"
 
 
 # -- what an earlier worker did
