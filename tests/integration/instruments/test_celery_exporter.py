@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
 from urllib.error import HTTPError
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tests.integration.instruments.exporter import exporter
+from tests.integration.instruments.exporter import exporter, exporter_python
 from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.fleet import Fleet, slow_recording
 from tests.support.pages import Samples, scrape
@@ -80,3 +84,15 @@ def test_turns_are_counted_by_how_they_ended(exported: Exported, tmp_path: Path)
     pauses = recording.read_text().count("after_ms")
     assert total(samples, "celery_task_runtime_sum", **of_turns) >= PAUSE_S * pauses
     assert total(samples, "celery_task_runtime_bucket", le="7200.0", **of_turns) == 1
+
+
+@pytest.mark.parametrize("version", ["3.11.2", "3.11.14", "3.12.3", "3.13.5"])
+def test_lock_has_what_the_packages_need_on_each_python(version: str) -> None:
+    """It is installed without dependencies, and a missing one shows only as an answer that never comes."""
+    lock = (Path(__file__).parent / "celery-exporter.lock").read_text()
+    locked = {canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)}
+    python = {"python_full_version": version, "python_version": version.rpartition(".")[0], "extra": ""}
+    (packages,) = exporter_python().parent.parent.glob("lib/python3.*/site-packages")
+    required = [Requirement(text) for each in distributions(path=[str(packages)]) for text in each.requires or ()]
+    needed = {canonicalize_name(each.name) for each in required if not each.marker or each.marker.evaluate(python)}
+    assert not needed - locked
