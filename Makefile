@@ -119,8 +119,9 @@ lock:
 		--no-emit-index-url --no-emit-find-links pyproject.toml --all-extras -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links pyproject.toml --all-extras --group dev -o requirements-dev.lock
-	$(BIN)/uv pip compile --quiet --python-version 3.12 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--no-emit-find-links tests/integration/instruments/celery-exporter.in -o tests/integration/instruments/celery-exporter.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links tests/integration/instruments/celery-exporter.in \
+		-o tests/integration/instruments/celery-exporter.lock
 
 # Remove the virtual environments.
 clean:
