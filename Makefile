@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WHICH := import sys; print(sys.version, sys.base_prefix)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Containers set this; each test process would then compile all tests and all code again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,6 +25,8 @@ install: $(INSTALLED)
 $(INSTALLED): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "runturn needs Python 3.11 or newer; set PYTHON=/path/to/one"; exit 1; }
+	@# An environment that another Python made would be half of each.
+	@test "$$($(BIN)/python -c '$(WHICH)' 2>&1)" = "$$($(PYTHON) -c '$(WHICH)')" || rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || \
 		{ test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); } || \
 		{ test -x $(BIN)/pip || rm -rf $(VENV); exit 1; }
