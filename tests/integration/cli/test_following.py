@@ -135,11 +135,19 @@ def test_ctrl_c_at_watch_leaves_the_turn_alone(tmp_path: Path, recording: Path) 
         assert fleet.result(turn).status is Status.COMPLETED
 
 
-def test_ctrl_c_while_something_is_imported_has_the_same_exit_status(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "interrupt",
+    [
+        "exec('raise KeyboardInterrupt')",  # as where a dataclass is being made
+        "weakref.finalize(type('Lock', (), {})(), signal.raise_signal, signal.SIGINT); time.sleep(90)",  # ignored
+    ],
+)
+def test_ctrl_c_while_something_is_imported_has_the_same_exit_status(tmp_path: Path, interrupt: str) -> None:
     (tmp_path / "interrupted.py").write_text(
+        "import signal, time, weakref\n"
         "from workers.cli import main\n"
         "def interrupted(*_, **__):\n"
-        "    exec('raise KeyboardInterrupt')  # as where a dataclass is being made\n"
+        f"    {interrupt}\n"
         "main.cli.main = interrupted\n"
         "main.main()\n"
     )

@@ -77,7 +77,7 @@ Place = tuple[Fleet, ModelApi]
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """One fleet for all of them; the user of the machine has a hook of their own."""
     root = tmp_path_factory.mktemp("soft")
-    with claude_fleet(root, *SCRIPTS, agent__soft_stop_ms="4000") as place:
+    with claude_fleet(root, *SCRIPTS, agent__soft_stop_ms="12000") as place:
         hook = {"matcher": "*", "hooks": [{"type": "command", "command": "touch looked"}]}
         settings = {"hooks": {"PreToolUse": [hook]}}
         (root / "home" / ".claude").mkdir(exist_ok=True)
@@ -148,7 +148,7 @@ def test_agent_that_does_not_end_by_itself_is_ended_after_its_grace(place: Place
 
 def test_agent_is_asked_to_end_before_its_deadline(place: Place) -> None:
     fleet, api = place
-    deadline = datetime.now(UTC) + timedelta(seconds=8)
+    deadline = datetime.now(UTC) + timedelta(seconds=18)
     turn_id = fleet.client.enqueue(ask(fleet, "late", deadline=deadline.isoformat()))
     told = stop_file(fleet, turn_id)
     assert datetime.now(UTC) < deadline

@@ -241,7 +241,7 @@ def test_what_no_process_can_be_given_is_refused(one_login: Login) -> None:
     with pytest.raises(SpawnRefused, match="Argument list too long") as refusal:
         one_login.turn(Command(("true", "x" * 131_072), "/"))
     assert refusal.value.code == "start_failed"
-    with pytest.raises(ValueError, match="the environment has 1200"):
+    with pytest.raises(ValueError, match="the environment is 1200"):
         one_login.turn(Command(("true",), "/", env={"X": "x" * 120_000}))
 
 
