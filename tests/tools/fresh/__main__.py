@@ -6,6 +6,7 @@ import argparse
 import fcntl
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def main() -> int:
     if (obstacle := _obstacle()) is not None:
         print(f"test-fresh: {obstacle}", file=sys.stderr)
         return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine is removed
     _FOLDER.mkdir(exist_ok=True)
     lock = (_FOLDER / "lock").open("w")
     try:
