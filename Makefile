@@ -52,7 +52,7 @@ test-newest:
 	.venv-newest/bin/pip install --quiet --upgrade --no-build-isolation -e . celery kombu amqp billiard vine
 	@$(MAKE) --no-print-directory VENV=.venv-newest test
 
-# Run README's commands on bare Debian 12 and 13, as each kind of new user. Takes hours; needs root and mmdebstrap.
+# Run README's commands on bare Debian 12 and 13, as each kind of new user. Takes over an hour; needs root and mmdebstrap.
 # RELEASE=bookworm or trixie, KIND=root, plain, equipped or blank: run only these.
 test-fresh: $(INSTALLED)
 	@$(BIN)/python -m tests.tools.fresh $(if $(RELEASE),--release $(RELEASE)) $(if $(KIND),--kind $(KIND))

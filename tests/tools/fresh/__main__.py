@@ -1,4 +1,4 @@
-"""Run README's commands on bare Debian systems, as each kind of new user. Takes hours on two cores."""
+"""Run README's commands on bare Debian systems, as each kind of new user. Takes over an hour on two cores."""
 
 from __future__ import annotations
 
