@@ -190,6 +190,13 @@ class HostLost(HostError):
     default_retry = Retry.BACKOFF
 
 
+class InternalError(TurnError):
+    """A fault of runturn's own kept the turn from being run."""
+
+    kind = "internal_error"
+    paid = Paid.NEVER
+
+
 class ApiError(TurnError):
     """The model's API did not answer the agent."""
 

@@ -33,6 +33,7 @@ async def attach(
     channel: Channel,
     request: Request,
     nonce: str,
+    seal: str,
     offset: int,
     *,
     may_start: Callable[[], bool],
@@ -42,7 +43,8 @@ async def attach(
 ) -> Attachment:
     """Send `request` and return the attachment once the host confirms it. Close the channel otherwise.
 
-    `may_start` is called once, when the host is about to start the request's command; from then on it may run.
+    `seal` proves the end of the turn. `may_start` is called once, when the host is about to start the request's
+    command; from then on it may run.
     Raise StartWithheld if that returns False, SpawnRefused, or HostUnreachable if the host does not answer within
     `answer_s` seconds.
     """
@@ -55,7 +57,8 @@ async def attach(
     except BaseException:
         await channel.close()
         raise
-    return Attachment(host, channel, nonce, ready, EventStream(offset, ready, max_line), rest, beats, answer_s)
+    stream = EventStream(offset, ready.size, seal, max_line)
+    return Attachment(host, channel, nonce, ready.said, stream, rest, beats, answer_s)
 
 
 class StartWithheld(Exception):
@@ -70,20 +73,20 @@ class Attachment:
         host: Host,
         channel: Channel,
         nonce: str,
-        ready: Ready,
+        said: int | None,
         stream: EventStream,
         rest: bytes,
         beats: Heartbeats,
         answer_s: float,
     ) -> None:
-        self.said = ready.said  # input lines before this attachment; None: the turn is not live
+        self.said = said  # input lines before this attachment; None: the turn is not live
         self._host = host
         self._channel = channel
         self._nonce = nonce
         self._stream = stream
         self._rest = rest  # arrived with the answer
         self._answer_s = answer_s
-        self._written = ready.said or 0  # number of the last line that need not be written
+        self._written = said or 0  # number of the last line that need not be written
         self._told_stop: bytes | None = None
         self._told_end = False
         self._writing = asyncio.Lock()  # a long line is written in pieces

@@ -86,6 +86,8 @@ class Follower(InputSender):
             raise ValueError(
                 "a command is started at offset 0; to continue from another offset, attach without a command"
             )
+        if not spool.seal:
+            raise ValueError("a turn is followed with the seal of its spool")
         super().__init__()
         self.exit: Exit | None = None  # set with the last batch; None after a detach
         self.reattachments = 0  # how often it attached again after losing its channel
@@ -102,7 +104,6 @@ class Follower(InputSender):
         self._clock = clock
         self._sleep = sleep
         self._name = secrets.token_hex(8)
-        self._turn_nonce = secrets.token_hex(16)
         self._batches: deque[Batch] = deque()
         self._cancelled = False
         self._detached = asyncio.Event()
@@ -229,6 +230,7 @@ class Follower(InputSender):
             channel,
             request,
             nonce,
+            self._spool.seal,
             self._offset,
             may_start=self._may_start,
             answer_s=self._patience.answer_s,
@@ -254,7 +256,7 @@ class Follower(InputSender):
         if command is None:
             return attach.request(path)
         lease_s, roots = self._lease.lease_s, self._workspace_roots
-        return start_request(attach, command, self._turn_nonce, lease_s, workspace_roots=roots, path=path)
+        return start_request(attach, command, lease_s, workspace_roots=roots, path=path)
 
     async def _pause(self, seconds: float) -> None:
         await self._unless_detached(self._sleep(seconds))

@@ -62,7 +62,7 @@ async def list_spools(host: Host, root: str) -> list[SpoolState]:
 
 async def remove_spool(host: Host, spool: Spool) -> None:
     """Remove a spool, if any, whose turn has finished or was killed. Raise SpawnRefused (spool_in_use)."""
-    await _ask(host, "remove_spool", spool.root, spool.id)
+    await _ask(host, "remove_spool", spool.root, spool.id, spool.seal)
 
 
 async def remove_drafts(host: Host, root: str, older_than_s: int) -> None:

@@ -50,6 +50,7 @@ class Attach:
         return {
             "root": self.spool.root,
             "id": self.spool.id,
+            "seal": self.spool.seal,
             "stale": self.stale_s,
             "follower": self.follower,
             "epoch": self.epoch,
@@ -62,7 +63,6 @@ class Attach:
 def start_request(
     attach: Attach,
     command: Command,
-    turn_nonce: str,
     lease_s: int,
     *,
     workspace_roots: Sequence[str] = (),
@@ -77,7 +77,6 @@ def start_request(
     prompt = command.stdin
     word = b"" if len(prompt) > _LARGEST_WORD or b"\0" in prompt else prompt
     variables = attach.variables() | {
-        "turn_nonce": turn_nonce,
         "lease": lease_s,
         "ladder": " ".join(f"{rung.name}:{round(rung.grace_s * 10)}" for rung in command.stop),
         "cwd": command.cwd,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SEAL = re.compile(r"[A-Za-z0-9]{0,64}")
 _ROOT = re.compile(r"(?:~/|/)[^\0-\x1f\x7f]*[^\0-\x1f\x7f/]")
 
 
@@ -15,6 +16,7 @@ class Spool:
 
     root: str  # the directory of all spools on that host, absolute or below ~/; created if missing
     id: str  # its name there: letters, digits, dot, dash and underscore, at most 128
+    seal: str = field(default="", repr=False)  # secret that proves the turn's end; blank: only for queries
 
     def __post_init__(self) -> None:
         if not _ROOT.fullmatch(self.root):
@@ -23,6 +25,8 @@ class Spool:
             )
         if not _ID.fullmatch(self.id):
             raise ValueError(f"a spool id consists of letters, digits, dot, dash and underscore, not {self.id!r}")
+        if not _SEAL.fullmatch(self.seal):
+            raise ValueError("a seal consists of at most 64 letters and digits")
 
     @property
     def path(self) -> str:

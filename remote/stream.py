@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass
 
 from remote.framing import MAX_LINE_BYTES, LineFramer
 from remote.spool import Batch, Exit
 
 _LONGEST_ANSWER = 16_384
+_END = re.compile(rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost)"}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,6 @@ class Ready:
     """The attachment is established."""
 
     size: int  # bytes of output that already existed
-    turn_nonce: str  # authenticates the end marker
     said: int | None = None  # input lines sent to the agent so far; None: the turn is not live
 
 
@@ -55,8 +55,8 @@ class Answer:
         """Return an answer once it is complete. After Wanted, the actual answer is still to come."""
         self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
         if words := self._after(self._ready):
-            size, turn_nonce, *said = words.split(" ")
-            return Ready(int(size), turn_nonce, int(said[0]) if said else None)
+            size, *said = words.split(" ")
+            return Ready(int(size), int(said[0]) if said else None)
         if words := self._after(self._refused):
             code, _, detail = words.partition(" ")
             return Refused(code, detail.strip())
@@ -98,15 +98,18 @@ class StderrTail:
 class EventStream:
     """Turns output into batches until the end marker arrives.
 
+    Tools can write to the output, so only a marker with the turn's seal is one; anything like it is output.
+
     The marker is preceded by a newline. So an empty line before it, or a piece of a marker for which the disk had
     no space, is not output; a line like that is held back until the next one shows which it is.
     """
 
-    def __init__(self, offset: int, ready: Ready, max_line: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, offset: int, size: int, seal: str, max_line: int = MAX_LINE_BYTES) -> None:
+        """`size` is how many bytes of output existed before; `seal` must not be blank."""
         self.offset = offset  # of the first line not returned yet
         self.exit: Exit | None = None
-        self._size = ready.size
-        self._marker = f'{{"runturn":"{ready.turn_nonce}"'.encode()
+        self._size = size
+        self._marker = f'{{"runturn":"{seal}"'.encode()
         self._framer = LineFramer(offset, max_line)
         self._held: list[bytes] = []
 
@@ -139,9 +142,8 @@ class EventStream:
 
 
 def _parse_marker(line: bytes) -> Exit | None:
-    try:
-        marker = json.loads(line)
-    except ValueError:
+    found = _END.fullmatch(line)
+    if found is None:
         return None
-    code = marker["exit"]
-    return Exit(code=int(code) if code != "-" else None, reason=marker["reason"])
+    code, reason = found[1].decode(), found[2].decode()
+    return Exit(code=int(code) if code != "-" else None, reason=reason)

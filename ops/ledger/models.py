@@ -5,7 +5,7 @@ Values returned by a single module are defined there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from adapters.protocol.request import TurnRequest
@@ -34,6 +34,7 @@ class Attempt:
     attempt: int  # 1, 2, …
     host: str
     spool_id: str
+    seal: str = field(repr=False)  # proves that the end of its agent was reported by its host's own shells
     session_id: str | None
     resume: bool
     first_seq: int  # sequence number of its first event
@@ -95,6 +96,7 @@ class Claim:
     session_run: str | None = None  # the session it belongs to; None: a single turn
     expires_at: float | None = None  # must not begin after this; None: no limit
     waiters: tuple[Waiter, ...] = ()
+    faults: int = 0  # faults of ours in a row that set the turn aside
 
     @property
     def waiter(self) -> Waiter | None:

@@ -58,6 +58,7 @@ turns = Table(
     Column("due_at", Double),  # when it may be taken; set only while queued or waiting
     Column("expires_at", Double),  # must not begin after this; NULL: no limit
     Column("wait_reason", Text),
+    Column("faults", Integer, nullable=False, default=0),  # faults of ours in a row that set it aside
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("settled_at", Double),
@@ -103,6 +104,7 @@ attempts = Table(
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("host", Text, nullable=False),
     Column("spool_id", Text, nullable=False),
+    Column("seal", Text, nullable=False),
     Column("session_id", Text),
     Column("resume", Boolean, nullable=False),
     Column("first_seq", BigInteger, nullable=False),

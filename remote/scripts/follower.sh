@@ -6,8 +6,8 @@
 # A heartbeat says how many seconds after our answer it was sent. So one that a cut connection has delayed by more
 # than `stale` seconds is distinguished from a fresh one, and renews nothing: a worker may rely on the lease's end.
 #
-# Callers set `root` and `id`, `stale`, `nonce` (of this attachment's answers), `follower` (its name), its `epoch`,
-# `offset` and RUNTURN_SCRIPT.
+# Callers set `root`, `id` and `seal`, `stale`, `nonce` (of this attachment's answers), `follower` (its name), its
+# `epoch`, `offset` and RUNTURN_SCRIPT.
 
 # answer WORDS...: on a separate line, whatever a start-up file of the login shell has printed before.
 answer() {
@@ -40,8 +40,10 @@ follow() {
     trap leave TERM
     take_over_input || exit
     ready_at=
+    ended_at=
+    stopped=
     if uptime; then ready_at=$now; fi
-    answer "RT-READY $nonce $size $turn_nonce${said_lines:+ $said_lines}"
+    answer "RT-READY $nonce $size${said_lines:+ $said_lines}"
     if ended; then replay; else stream; fi
     listen
     leave
@@ -61,11 +63,11 @@ leave() {
 
 # A follower that reconnects ends its previous attachment: sshd may keep a dead connection for hours.
 replace_predecessor() {
-    predecessor=
-    if running "follower.$follower"; then predecessor=${value%% *}; fi
+    get "follower.$follower"
+    predecessor=$value
     sign "follower.$follower"
-    [ "$predecessor" ] && kill "$predecessor" || return 0
-    if is_live; then await_silence $value; fi
+    dismiss $predecessor
+    if is_live; then await_silence $predecessor; fi
 }
 
 # await_silence PID START: it may be in the middle of a line. If its writes block, it does not handle TERM.
@@ -75,7 +77,7 @@ await_silence() {
     if alive "$@"; then kill -KILL "$1"; fi
 } 2>/dev/null
 
-# replay: a finished turn. Repeats the marker in case the disk was too full for it.
+# replay: a finished turn. Repeats the marker in case the disk was too full for it, or a tool has removed it.
 replay() {
     tail -c "+$((offset + 1))" "$spool/events" </dev/null &
     start_time $!
@@ -83,7 +85,7 @@ replay() {
     wait "${tail%% *}"
     get end
     set -- $value
-    answer "{\"runturn\":\"$turn_nonce\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+    answer "{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"
 }
 
 # stream: print the agent's output as it comes; without inotify, within a second.
@@ -186,17 +188,24 @@ remove() {
     exec rm -rf "$spool" "$root/.$id".??????
 }
 
-# The marker will not arrive through `events`: the next attachment gets it from replay.
+# leave_unmarked: if the marker will not arrive through `events`, since the disk was full or a tool has removed the
+# file, the next attachment gets it from replay. A worker that has it asks for the next thing soon.
 leave_unmarked() {
     case $value in
-    *unmarked) leave ;;
+    *" unmarked "*) leave ;;
     esac
+    uptime && alive $tail || return 0
+    if [ -z "$ended_at" ]; then ended_at=$now; fi
+    if [ "$((now - ended_at))" -ge 10 ]; then leave; fi
 }
 
-# watch_over: replace a dead watcher. Without it, a turn has no lease, and without its supervisor no end.
+# watch_over: replace a watcher that is dead or does not work. Without it, a turn has no lease, and without its
+# supervisor no end.
 watch_over() {
     if [ ! -d "$spool" ] || ! alive $tail; then leave; fi
-    running watcher && return
-    RUNTURN_SCRIPT=$RUNTURN_SCRIPT setsid setsid sh -c 'eval "$RUNTURN_SCRIPT"; watch_again "$@"' runturn "$spool" \
-        </dev/null >/dev/null 2>&1
+    get watcher
+    works $value && return
+    export RUNTURN_SCRIPT
+    echo "$seal" | setsid setsid sh -c 'read -r seal; exec </dev/null; eval "$RUNTURN_SCRIPT"; watch_again "$@"' \
+        runturn "$spool" >/dev/null 2>&1
 }

@@ -1,8 +1,7 @@
 # The starter: claims a spool, starts its turn, and becomes the turn's first follower. A start that finds the spool
 # claimed only follows, so it may be repeated until it is answered.
 #
-# Callers set what follower.sh needs, and `workspace_roots`, `turn_nonce`, `lease`, `ladder`, `cwd`,
-# `prompt_bytes`, `prompt` (blank: it must be requested), `prompt_lines` (of a live turn; else blank), `files`,
+# Callers set what follower.sh needs, and `workspace_roots`, `lease`, `ladder`, `cwd`, `prompt_bytes`, `prompt` (blank: it must be requested), `prompt_lines` (of a live turn; else blank), `files`,
 # `agent_environment`, `agent_path` (blank: the host's) and `session_*`.
 
 # start ARGV...
@@ -69,7 +68,7 @@ fill() {
     fi
     record_sessions || return
     boot_id
-    printf '%s\n' "$turn_nonce $lease $boot $ladder" >"$draft/turn" || return
+    printf '%s\n' "$lease $boot $ladder" >"$draft/turn" || return
     for name in supervisor watcher agent heartbeat reason end; do
         put "$name" "" || return
     done
@@ -112,8 +111,8 @@ claim() {
 start_supervisor() {
     said=$(
         export RUNTURN_SCRIPT RUNTURN_ENVIRONMENT="$agent_environment"
-        setsid setsid sh -c 'exec 2>/dev/null; eval "$RUNTURN_SCRIPT"; supervise "$@"' runturn \
-            "$spool" "$cwd" "$@" 2>&1 >/dev/null </dev/null
+        echo "$seal" | setsid setsid sh -c 'read -r seal; exec </dev/null 2>/dev/null; eval "$RUNTURN_SCRIPT"; supervise "$@"' \
+            runturn "$spool" "$cwd" "$@" 2>&1 >/dev/null
     ) && return
     rm -rf "$spool"
     refuse start_failed "$said"

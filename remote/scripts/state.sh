@@ -1,12 +1,12 @@
 # The state of a spool, read and written by all its processes: small files of one line each.
 #
-#   turn        nonce of the end marker, lease in seconds, boot id of the host, stop ladder
+#   turn        lease in seconds, boot id of the host, stop ladder
 #   supervisor  pid and start time of the shell that runs the agent
 #   watcher     pid and start time of the shell that guards the lease
 #   agent       pid and start time of the agent, which leads a process group of the same number
 #   heartbeat   changes as long as the turn is followed
 #   reason      why the agent must be terminated: cancel, lease or lost; blank: it must not
-#   end         exit code ("-" if unknown), reason, and whether `events` contains the end marker
+#   end         exit code ("-" if unknown), reason, whether `events` contains the end marker, and the seal
 #
 # and for a live turn:
 #
@@ -19,7 +19,12 @@
 # `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; `stop` once the agent was asked
 # to finish by itself; and the command's own files. A blank state file means "not yet".
 #
-# Callers set `spool`, see `place`. Everything is POSIX sh, which has no local variables: any function may change
+# The agent's tools run as the user of these shells, and can write all of these files: what stands in them is a hint.
+# Only the seal proves that a turn is over. It is known to the workers that follow the turn and to the shells that
+# guard it, which receive it on their input and keep it in memory. It is written nowhere, and in no environment,
+# until nothing of the turn is left to read it.
+#
+# Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Everything is POSIX sh, which has no local variables: any function may change
 # `value`, `stat` and `waited`.
 
 # place ROOT ID: sets `root` and `spool`. A leading ~ is our home directory on this host.
@@ -51,7 +56,7 @@ get() {
 
 # load_turn: fails without a turn, as in a spool that is being removed.
 load_turn() {
-    read -r turn_nonce lease turn_boot ladder 2>/dev/null <"$spool/turn" || return
+    read -r lease turn_boot ladder 2>/dev/null <"$spool/turn" || return
     boot_id
     if [ "$boot" != "$turn_boot" ]; then forget_former_boot; fi
 }
@@ -59,7 +64,7 @@ load_turn() {
 # No process that signed before a reboot is alive, and start times count from a boot.
 forget_former_boot() {
     for name in supervisor watcher agent; do put "$name" -; done
-    printf '%s\n' "$turn_nonce $lease $boot $ladder" 1<>"$spool/turn"
+    printf '%s\n' "$lease $boot $ladder" 1<>"$spool/turn"
 }
 
 boot_id() {
@@ -67,9 +72,14 @@ boot_id() {
     read -r boot 2>/dev/null </proc/sys/kernel/random/boot_id
 }
 
+# ended: true if the turn is over.
 ended() {
     get end
-    [ "$value" ]
+    case $value in
+    "") return 1 ;;
+    *"$seal") return 0 ;;
+    esac
+    return 1
 }
 
 # running NAME: true if the process that signed this state file is alive.
@@ -90,16 +100,46 @@ alive() {
     [ "$1" ] && start_time "$1" && [ "$started_at" = "$2" ]
 }
 
-# start_time PID: sets `started_at`, in clock ticks since boot; fails for a process that has exited, or a zombie.
+# start_time PID: sets `started_at`, in clock ticks since boot, and `activity`, T for a process that was stopped;
+# fails for one that has exited, or a zombie.
 start_time() {
     read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
     set -- ${stat##*) }
     case $1 in
     Z | X) return 1 ;;
     esac
+    activity=$1
     shift 19
     started_at=$1
 }
+
+# works PID START: true if the process is alive. One that was stopped is continued; if it is stopped again, or held
+# by a debugger, the next look kills it.
+works() {
+    alive "$@" || return
+    case $activity in
+    [Tt]) ;;
+    *)
+        stopped=
+        return
+        ;;
+    esac
+    if [ "$stopped" != "$*" ]; then
+        stopped=$*
+        kill -CONT "$1"
+        return
+    fi
+    kill -KILL "$1"
+    return 1
+} 2>/dev/null
+
+# dismiss PID START: ask one of our shells to exit, even if it was stopped.
+dismiss() {
+    if alive "$@"; then
+        kill -TERM "$1"
+        kill -CONT "$1"
+    fi
+} 2>/dev/null
 
 # uptime: sets `now` in seconds, by a monotonic clock; fails where there is none.
 uptime() {
@@ -116,7 +156,7 @@ want_end() {
 # finish CODE REASON: record, once, that nothing of the agent is running.
 finish() {
     ended && return
-    marker="{\"runturn\":\"$turn_nonce\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+    marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"
     if printf '\n%s\n' "$marker" >>"$spool/events"; then marked=marked; else marked=unmarked; fi
-    put end "$1 $2 $marked"
+    put end "$1 $2 $marked $seal"
 }

@@ -57,7 +57,10 @@ locate() {
 conclude() {
     end_feeder
     get reason
-    reason=${value:-exit}
+    case $value in
+    cancel | lease | lost) reason=$value ;;
+    *) reason=exit ;;
+    esac
     get agent
     group=${value%% *}
     # The number is not reused while any process is left in the agent's group.
@@ -71,6 +74,7 @@ conclude() {
 
 # The first watcher may not have signed yet, or another one may have replaced it.
 dismiss_watchers() {
-    if alive $first_watcher; then kill -TERM "${first_watcher%% *}"; fi
-    if running watcher; then kill -TERM "${value%% *}"; fi
+    dismiss $first_watcher
+    get watcher
+    dismiss $value
 }

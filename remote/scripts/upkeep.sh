@@ -106,7 +106,7 @@ list_spools() {
         case ${spool##*/} in
         *[!A-Za-z0-9._-]*) continue ;;
         esac
-        read -r turn_nonce lease turn_boot ladder 2>/dev/null <"$spool/turn" || continue
+        read -r lease turn_boot ladder 2>/dev/null <"$spool/turn" || continue
         life=dead
         if [ "$turn_boot" = "$boot" ] && running supervisor; then life=alive; fi
         state=open
@@ -137,9 +137,10 @@ remove_drafts() {
     done
 }
 
-# remove_spool ROOT ID
+# remove_spool ROOT ID SEAL
 remove_spool() {
     id=$2
+    seal=$3
     place "$1" "$id"
     await_disuse
     rm -rf "$spool" "$root/.$id".??????

@@ -1,25 +1,71 @@
 # The watcher: the shell that guards the lease of a turn. It terminates the agent when the turn is no longer
-# followed, on request, and when the supervisor has died. It sleeps for seconds at a time (a host may have a
-# thousand watchers), and USR1 wakes it. If the watcher itself dies, a follower starts the next one; the last to
-# sign is the watcher.
+# followed, on request, and when the supervisor has died or stands still. It sleeps for seconds at a time (a host
+# may have a thousand watchers), and USR1 wakes it. If the watcher itself dies or is stopped, a follower starts the
+# next one; the last to sign is the watcher. Where there is no follower, its guard takes its place.
 
 watch() {
-    sleeper=
-    woken=
     idle=0
     last_beat=
     looked_at=
+    take_watch
+}
+
+# take_watch: go on with `idle`, `last_beat` and `looked_at`, as known to this shell.
+take_watch() {
+    sleeper=
+    woken=
+    over_for=0
+    napped=0
+    guard=
+    stopped=
     trap 'woken=yes; wake' USR1
-    trap 'wake; exit' TERM
+    trap 'wake; dismiss $guard; exit' TERM
     sign watcher
     watcher_signature=$signature
-    set_tick
+    set_times
     while still_needed; do
         get reason
         if [ "$value" ]; then end_agent; fi
-        nap
+        works $guard || start_guard
+        nap "$tick"
         renew_lease
     done
+    dismiss $guard
+}
+
+start_guard() {
+    (stand_guard) &
+    start_time $!
+    guard="$! $started_at"
+}
+
+# stand_guard: take the watch of a watcher that is dead or stopped, or that has done nothing for long about a lease
+# that expired.
+stand_guard() {
+    trap 'wake; exit' TERM
+    sleeper=
+    woken=
+    stopped=
+    while on_guard; do
+        nap "$((2 * tick))"
+        measure_idleness
+        if works $watcher_signature && [ "$idle" -lt "$overdue" ]; then
+            # Its sleeper may have been stopped.
+            if [ "$idle" -ge "$lease" ]; then kill -USR1 "${watcher_signature%% *}"; fi
+            continue
+        fi
+        on_guard || exit
+        kill -KILL "${watcher_signature%% *}"
+        take_watch
+        exit
+    done
+} 2>/dev/null
+
+# on_guard: false once the turn is over, or another one watches.
+on_guard() {
+    [ -d "$spool" ] && ! ended || return
+    get watcher
+    [ -z "$value" ] || [ "$value" = "$watcher_signature" ]
 }
 
 # watch_again SPOOL: replace a watcher that died. Of several at once, the last to sign stays.
@@ -45,7 +91,7 @@ still_needed() {
     get watcher
     # Blank: it cannot be read right now.
     [ -z "$value" ] || [ "$value" = "$watcher_signature" ] || return 1
-    supervised && return
+    supervised && urge_supervisor && return
     # An agent that has not signed yet cannot be terminated: once it signs, it finds the reason and does not start.
     want_end lost
     end_agent
@@ -65,16 +111,39 @@ supervised() {
     running supervisor
 }
 
-# A sixth of the lease, from 1 to 10 seconds.
-set_tick() {
+# urge_supervisor: continue one that was stopped; false, once it is killed, if it has not concluded the turn long
+# after its agent's end, or after the agent was not to start any more.
+urge_supervisor() {
+    supervisor=$value
+    case $activity in
+    [Tt]) kill -CONT "${supervisor%% *}" ;;
+    esac
+    get agent
+    if [ -z "$value" ]; then get reason; elif alive $value; then value=; fi
+    if [ -z "$value" ]; then
+        over_for=0
+        return
+    fi
+    over_for=$((over_for + napped))
+    [ "$over_for" -ge 60 ] || return 0
+    kill -KILL "${supervisor%% *}"
+    return 1
+} 2>/dev/null
+
+# set_times: sets `tick`, a sixth of the lease, from 1 to 10 seconds, and `overdue`, when a watcher has had ample time
+# to end the turn after its lease.
+set_times() {
     tick=$((lease / 6))
     if [ "$tick" -gt 10 ]; then tick=10; fi
     if [ "$tick" -lt 1 ]; then tick=1; fi
+    overdue=$((lease + 60))
+    for rung in $ladder; do overdue=$((overdue + ${rung#*:} / 10)); done
 }
 
-# nap: for one tick, or until USR1. A signal before the wait shows in `woken`; one after it kills the sleeper.
+# nap SECONDS: or until USR1. A signal before the wait shows in `woken`; one after it kills the sleeper.
 nap() {
-    sleep "$tick" &
+    napped=$1
+    sleep "$1" &
     sleeper=$!
     if [ "$woken" ]; then wake; fi
     wait "$sleeper"
@@ -88,16 +157,20 @@ wake() {
 }
 
 renew_lease() {
+    measure_idleness
+    if [ "$idle" -ge "$lease" ]; then want_end lease; fi
+}
+
+# measure_idleness: sets `idle`, the seconds since the last heartbeat.
+measure_idleness() {
     get heartbeat
     measure_nap
     idle=$((idle + napped))
     if [ "$value" != "$last_beat" ]; then idle=0 last_beat=$value; fi
-    if [ "$idle" -ge "$lease" ]; then want_end lease; fi
 }
 
-# measure_nap: sets `napped`, in seconds. After the whole machine slept, followers have two ticks to return.
+# measure_nap: corrects `napped`. After the whole machine slept, followers have two ticks to return.
 measure_nap() {
-    napped=$tick
     uptime || return 0
     if [ "$looked_at" ]; then napped=$((now - looked_at)); fi
     looked_at=$now

@@ -37,9 +37,9 @@ class TurnHost:
         """The name that requests use."""
         return self.host.name
 
-    def spool(self, spool_id: str) -> Spool:
-        """Return a spool on this host."""
-        return Spool(self.spool_root, spool_id)
+    def spool(self, spool_id: str, seal: str = "") -> Spool:
+        """Return a spool on this host; without its seal, only for queries."""
+        return Spool(self.spool_root, spool_id, seal)
 
     def made(self, turn_id: str) -> Place:
         """Return the place of the workspace that a turn brings."""

@@ -78,7 +78,7 @@ class AttemptRun:
             ends_by_itself=can.live or adapter.soft_stop("") is not None,
         )
         self._watch = LimitWatch(limits, attempt.started_at, context.clock())
-        self.ending = Termination(claim, adapter, self._watch, context.clock)
+        self.ending = Termination(claim, adapter, self._watch, context.clock, attempt.host, self._hold.stop_s)
         self._follower: Follower | None = None
         self._reached = False
         self._stderr_tail: bytes | None = None
@@ -140,7 +140,7 @@ class AttemptRun:
         self._host, self._command = host, command
         follower = self._follower = Follower(
             host.host,
-            host.spool(self._attempt.spool_id),
+            host.spool(self._attempt.spool_id, self._attempt.seal),
             command,
             workspace_roots=host.workspace_roots,
             lease=self._lease(),

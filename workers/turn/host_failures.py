@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters import errors
 from adapters.contract import Judgement
-from adapters.errors import TurnError
+from adapters.errors import Retry, TurnError
 from adapters.protocol.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.ledger import Attempt, Claim
@@ -15,6 +15,7 @@ from workers.retry import RetryDecision
 from workers.turn.attempt import AttemptRun
 from workers.turn.leases import AgentLease
 from workers.turn.settlement import Parked, Settlement
+from workers.turn.termination import NotEnded
 
 FAULT_PAUSE_S = 30.0  # shorter than any sensible lease, so that the agent stays alive
 
@@ -35,6 +36,11 @@ class HostFailures:
 
     async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
         """Book an attempt whose host answers but has nothing more to read; it may never have started."""
+        if isinstance(fault, NotEnded) and run.ending.why is not None:
+            # Its lease ends the agent, which may still be running: no other attempt may follow.
+            why = run.ending.why
+            why = type(why)(f"{why.message}; {fault}", retry=Retry.NEVER)
+            return await self._conclusion.of_unread(attempt, why)
         started = not isinstance(fault, SpawnRefused) or fault.code == "spool_missing"
         return await self._conclusion.of_unread(attempt, run.ending.why or turn_error(fault), started=started)
 
@@ -68,7 +74,7 @@ class HostFailures:
 
 def _is_final(fault: HostError, run: AttemptRun) -> bool:
     """Return whether a host fault ends the attempt. If it only keeps us out, the agent keeps running."""
-    if isinstance(fault, SpawnRefused | LineTooLong):
+    if isinstance(fault, SpawnRefused | LineTooLong | NotEnded):
         return True
     # A host that reported the exit and then could not return the usage may never be able to.
     return run.over and type(fault) is HostError

@@ -12,6 +12,9 @@ OWNER_TTL_S = 15.0  # a worker that has not renewed a claim for this long has lo
 ANSWER_S = 60.0  # for a host's answer; heartbeats in transit for longer renew no lease
 _RUNGS = 4  # steps that terminate an agent: INT, TERM, KILL, and the sweep of what it left behind
 _MARGIN_S = 30.0  # for a host under load
+_STUCK_S = 90.0  # a supervisor or watcher that was stopped is found and replaced within this, see watcher.sh
+_GUARD_TICKS = 4  # of the watcher's, until its guard has replaced it
+_LONGEST_TICK_S = 10.0
 _BEATS = 12  # per lease
 
 
@@ -43,4 +46,10 @@ class AgentLease:
     @property
     def fence_s(self) -> float:
         """Seconds after which an unreachable host has terminated the agent by itself."""
-        return ANSWER_S + self.lease_s + _RUNGS * self.stop_grace_s + _MARGIN_S
+        guard_s = _GUARD_TICKS * min(_LONGEST_TICK_S, self.lease_s / 6)
+        return ANSWER_S + self.lease_s + guard_s + _RUNGS * self.stop_grace_s + _MARGIN_S
+
+    @property
+    def stop_s(self) -> float:
+        """Seconds after which a host that can be reached has terminated the agent on request."""
+        return _RUNGS * self.stop_grace_s + _STUCK_S + _MARGIN_S

@@ -32,9 +32,10 @@ from workers.live.messages import Reply, Said
 from workers.retry import RetryDecision
 from workers.turn.agent_selection import AgentSelection
 from workers.turn.attempt import AttemptRun
-from workers.turn.host_failures import FAULT_PAUSE_S, HostFailures
+from workers.turn.host_failures import HostFailures
 from workers.turn.judgement import UsageOwed, judge
 from workers.turn.leases import OWNER_TTL_S
+from workers.turn.own_faults import OwnFaults
 from workers.turn.placement import Placement
 from workers.turn.replay import at_least
 from workers.turn.sessions import AttemptSession
@@ -137,7 +138,7 @@ class RunTurn:
         except Exception:
             # A fault of ours must not lose the turn: this or another worker attaches to its agent again.
             log.exception("running a turn failed")
-            return await self._set_aside()
+            return await self._after_fault()
         finally:
             self.begun.set()
             if not self.placed.done():
@@ -228,7 +229,7 @@ class RunTurn:
     ) -> RunOutcome:
         try:
             ended = await run.run(host, command if await self._may_start(attempt) else None)
-            spool, outputs = host.spool(attempt.spool_id), self._context.outputs
+            spool, outputs = host.spool(attempt.spool_id, attempt.seal), self._context.outputs
             judged = _doubted(await judge(adapter, run, ended, command, host.host, spool, outputs))
             await self._workspaces.collect(host, run.redactor)
             checked = CheckRunner(self._context, self.claim, attempt, run, self._ledger_call)
@@ -266,15 +267,14 @@ class RunTurn:
         # Once it has printed, it must still be there: starting it again would run the turn twice.
         return stored <= attempt.first_seq and self._asked is None
 
-    async def _set_aside(self) -> RunOutcome:
-        now = self._context.clock()
-        due_at = now + FAULT_PAUSE_S
-        parked = (self.claim, due_at, "internal_error", now)
+    async def _after_fault(self) -> RunOutcome:
+        attempt = self.placed.result() if self.placed.done() else self.claim.open
         try:
-            await asyncio.to_thread(self._ledger.queue.wait, *parked)
+            return await OwnFaults(self._context, self.claim, self._conclusion).dealt_with(attempt)
         except (LedgerUnavailable, StaleClaim):
             return Lost()  # the claim expires by itself, and the turn comes back
-        return Parked("internal_error: see the worker's log", due_at)
+        except WorkerStopping:
+            return Lost() if self._lost else Left()
 
 
 def _asked(claim: Claim, now: float) -> TurnError | None:

@@ -114,7 +114,9 @@ class Settlement:
             outcome = await self._settle(result, seq + 1, ended, checks)
         if not spool_stays:
             host = context.hosts.get(attempt.host)
-            removing = run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id))
+            removing = (
+                run.remove_spool() if run else remove_spool(host.host, host.spool(attempt.spool_id, attempt.seal))
+            )
             await tolerant(removing, None)
         return outcome
 

@@ -15,16 +15,21 @@ import structlog
 from adapters.contract import Adapter
 from adapters.errors import TurnCancelled, TurnError
 from ops.ledger import Claim
+from remote.errors import HostError
 from remote.follower import Follower
 from remote.spool import Exit
 from workers.ledger_calls import WorkerStopping
 from workers.limits import LimitWatch, SoftStop
 from workers.live.conversation import LiveTurn
 
-_CHECK_S = 0.5  # between limit checks
+_CHECK_S = 0.5  # between limit checks, and while an agent is to end
 _FROZEN_S = 5.0  # a longer gap between checks means that this process or its machine was suspended
 
 log = structlog.get_logger(__name__)
+
+
+class NotEnded(HostError):
+    """The host was asked to terminate the agent and did not report its end in time."""
 
 
 class Termination:
@@ -36,19 +41,29 @@ class Termination:
         adapter: Adapter,
         watch: LimitWatch,
         clock: Callable[[], float],
+        host: str,
+        stop_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`watch` must be updated elsewhere with what the agent does and spends."""
+        """`watch` must be updated elsewhere with what the agent does and spends.
+
+        `stop_s` is how long the host may take to terminate the agent. Whatever happens there, an attempt that must
+        end is not followed for longer.
+        """
         self.why: TurnError | None = None  # why the agent must end; None: it need not
         self._claim = claim
         self._adapter = adapter
         self._watch = watch
         self._clock = clock
+        self._host = host
+        self._stop_s = stop_s
+        self._until_left: list[asyncio.Task[None]] = []
         self._sleep = sleep
         self._follower: Follower | None = None
         self._live: LiveTurn | None = None
         self._soft_stop: SoftStop | None = None
         self._detaching = False
+        self._overdue: NotEnded | None = None
         self._fault: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # keeps the only references to them
 
@@ -68,11 +83,12 @@ class Termination:
         """Apply earlier calls to `stop` and `detach`, and check the limits while the agent is followed."""
         self._follower, self._live = follower, live
         self._pass_on()
-        checks = self._start(self._check_limits)
+        self._until_left.append(self._start(self._check_limits))
         try:
             yield
         finally:
-            checks.cancel()
+            for task in self._until_left:
+                task.cancel()
 
     def refusal(self) -> str | None:
         """Return why the agent may use no more tools, in words for the agent; None: it may.
@@ -101,6 +117,8 @@ class Termination:
         """Return the exception to raise for an attempt that is no longer followed and whose end was not read."""
         if self.why is not None and self._never_started():
             return self.why
+        if self._overdue is not None and not self._detaching:
+            return self._overdue
         return self._fault if self._fault is not None and not self._detaching else WorkerStopping()
 
     def _never_started(self) -> bool:
@@ -115,6 +133,7 @@ class Termination:
             self._start(self._follower.detach)
         elif self.why is not None:
             self._start(self._cancel)
+            self._until_left.append(self._start(self._await_end))
 
     async def _cancel(self) -> None:
         """Terminate the agent; one that takes requests is interrupted before it is signalled."""
@@ -122,6 +141,18 @@ class Termination:
         if self._live is not None and self._follower.attached:
             await self._live.interrupt()
         await self._follower.cancel()
+
+    async def _await_end(self) -> None:
+        """Detach from an agent whose end is overdue. Time without a channel to its host does not count."""
+        follower = self._follower
+        assert follower is not None  # noqa: S101 - it is followed
+        left_s = self._stop_s
+        while left_s > 0:
+            await self._sleep(_CHECK_S)
+            left_s = left_s - _CHECK_S if follower.attached else self._stop_s
+        said = f"it did not report the agent's end within {self._stop_s:.0f} s of being asked to terminate it"
+        self._overdue = NotEnded(self._host, said)
+        await follower.detach()
 
     async def _check_limits(self) -> None:
         # Polls, because silence is a limit too. Once the agent must end, nothing is left to check.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -56,6 +57,7 @@ def claimed(connection: Connection, row: RowMapping, owner: str, now: float, ttl
         session_run=row["session_run"],
         expires_at=row["expires_at"],
         waiters=waiters.of(connection, turn_id),
+        faults=row["faults"],
     )
 
 
@@ -156,6 +158,7 @@ def begin_attempt(
         attempt=number,
         host=host,
         spool_id=spool_id,
+        seal=secrets.token_hex(16),
         session_id=session_id,
         resume=resume,
         first_seq=events.last_seq(connection, claim.turn_id) + 1,

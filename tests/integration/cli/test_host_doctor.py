@@ -363,7 +363,7 @@ async def _left_over(root: Path, *spool_ids: str) -> None:
     host = LocalHost({"PATH": os.environ["PATH"], "HOME": str(root)})
     spools = root / "state" / "spool"
     for name in spool_ids:
-        async with Follower(host, Spool(str(spools), name), Command(("true",), str(root))) as turn:
+        async with Follower(host, Spool(str(spools), name, "seal"), Command(("true",), str(root))) as turn:
             async for _ in turn:
                 pass
         until(lambda end=spools / name / "end": end.read_text().strip(), "the end to be noted")
@@ -409,7 +409,7 @@ async def _abandoned(root: str, workspace: Path, *spool_ids: str) -> None:
     argv = ("sh", "-c", "echo begun; exec sleep 300")
     command = Command(argv=argv, cwd=str(workspace), stop=(Signal("KILL", 1.0),))
     for name in spool_ids:
-        async with Follower(host, Spool(root, name), command, lease=Lease(300)) as turn:
+        async with Follower(host, Spool(root, name, "seal"), command, lease=Lease(300)) as turn:
             assert (await anext(aiter(turn))).lines == [b"begun"]
 
 

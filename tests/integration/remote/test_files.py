@@ -28,7 +28,7 @@ async def test_files_are_there_before_the_agent_and_nobody_else_may_read_them(an
 
 async def test_arguments_name_the_spool_where_it_really_is(any_lab: Lab) -> None:
     for root in (f'{any_lab.folder}/it\'s a "root" \\ $x', "~/spools 2"):
-        spool = Spool(root, "s1")
+        spool = Spool(root, "s1", "seal")
         command = any_lab.python(SHOW, SPOOL, f"--file={SPOOL}/a b:{SPOOL}", "plain $HOME")
         output, _ = await any_lab.run(command, spool)
         place = spool.path.replace("~", str(any_lab.home))

@@ -34,9 +34,9 @@ from remote.follower import Follower
 from remote.local import LocalHost
 from remote.spool import Spool
 
-async def main(root, id, workspace, *argv):
+async def main(root, id, seal, workspace, *argv):
     host = LocalHost(env={"PATH": "/usr/bin:/bin"})
-    async with Follower(host, Spool(root, id), Command(argv, workspace)) as turn:
+    async with Follower(host, Spool(root, id, seal), Command(argv, workspace)) as turn:
         async for batch in turn:
             print(batch.end, flush=True)
 
@@ -51,7 +51,7 @@ def counted(numbers: int) -> bytes:
 async def test_killed_worker_is_followed_by_another_without_a_gap_and_without_a_second_agent(lab: Lab) -> None:
     spool = lab.spool()
     command = lab.sh('echo x >>runs; exec "$@"', sys.executable, "-c", COUNT, "300", "0.003")
-    arguments = [spool.root, spool.id, str(lab.workspace), *command.argv]
+    arguments = [spool.root, spool.id, spool.seal, str(lab.workspace), *command.argv]
     worker = subprocess.Popen([sys.executable, "-c", WORKER, *arguments], stdout=subprocess.PIPE, cwd=Path.cwd())
     with worker:
         assert worker.stdout
@@ -328,7 +328,7 @@ async def test_workspace_must_lie_below_an_allowed_directory(any_lab: Lab) -> No
 
 
 async def test_spool_below_the_home_directory_of_the_host(any_lab: Lab) -> None:
-    spool = Spool("~/deep/spools", "t1")
+    spool = Spool("~/deep/spools", "t1", "seal")
     assert await any_lab.run(any_lab.sh("echo $RUNTURN_SPOOL"), spool) == (
         f"{any_lab.home}/deep/spools/t1\n".encode(),
         Exit(0, "exit"),

@@ -212,7 +212,7 @@ async def test_an_attachment_that_stands_when_its_follower_is_cancelled_is_close
 
 
 async def test_what_the_host_exports_under_our_names_shows_nothing_of_ours(any_lab: Lab) -> None:
-    names = ("prompt", "s", "n", "root", "value", "agent_environment", "turn_nonce", "locale", "script", "nonce")
+    names = ("prompt", "s", "n", "root", "value", "agent_environment", "seal", "locale", "script", "nonce")
     theirs = dict.fromkeys(names, "theirs")
     host = LocalHost({"PATH": any_lab.path, "HOME": str(any_lab.home), **theirs})
     output, _ = await any_lab.run(any_lab.command("env", stdin=b"a secret", env={"TOKEN": "t"}), host=host)

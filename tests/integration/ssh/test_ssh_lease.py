@@ -127,9 +127,9 @@ def test_heartbeat_that_a_cut_link_has_kept_renews_nothing(tmp_path: Path) -> No
 async def _send_late(login: Login) -> None:
     """Attach as a worker does, and write heartbeats: each says how long after the host's answer it was sent."""
     stale_s = 1
-    spool, nonce = Spool(str(login.spools), "late"), secrets.token_hex(16)
+    spool, nonce = Spool(str(login.spools), "late", "seal"), secrets.token_hex(16)
     request = start_request(
-        Attach(spool, "follower", nonce, 0, stale_s), Command(argv=("sleep", "300"), cwd="/"), "turn", 300
+        Attach(spool, "follower", nonce, 0, stale_s), Command(argv=("sleep", "300"), cwd="/"), 300
     )
     host = login.host()
     channel = await host.open_channel()

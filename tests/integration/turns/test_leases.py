@@ -19,7 +19,7 @@ SETTINGS = AgentSettings(lease_ms=120_000, stop_grace_ms=5_000)
 
 
 def attempt(**fields: Any) -> Attempt:
-    return Attempt("t", 1, "far", "t.1", None, False, 1, 0.0, **fields)
+    return Attempt("t", 1, "far", "t.1", "seal", None, False, 1, 0.0, **fields)
 
 
 def test_agent_that_was_started_with_a_longer_lease_is_waited_for_as_long() -> None:

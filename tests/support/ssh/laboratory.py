@@ -116,7 +116,7 @@ class Lab:
         )
 
     def spool(self) -> Spool:
-        self.spools.append(Spool(str(self.root), uuid.uuid4().hex))
+        self.spools.append(Spool(str(self.root), uuid.uuid4().hex, uuid.uuid4().hex))
         return self.spools[-1]
 
     def command(self, *argv: str, **fields: Any) -> Command:

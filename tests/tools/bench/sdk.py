@@ -168,7 +168,7 @@ async def _asked_by_ours(host: Host, root: Path, program: str, name: str) -> lis
     office = Office(lambda: None, lambda: None, nobody, lambda _: None, failed.append, said)
     live = LiveTurn(adapter, request, office)
     printed: list[bytes] = []
-    async with Follower(host, Spool(str(root / name), "turn"), command) as turn:
+    async with Follower(host, Spool(str(root / name), "turn", "seal"), command) as turn:
         live.begin(turn)
         async for batch in turn:
             printed += batch.lines

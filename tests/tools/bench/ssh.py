@@ -158,7 +158,7 @@ class _Ours:
         followers = []
 
         async def start() -> float:
-            spool = Spool(str(self._root), f"t{time.monotonic_ns()}-{len(followers)}")
+            spool = Spool(str(self._root), f"t{time.monotonic_ns()}-{len(followers)}", "seal")
             follower = Follower(self.host, spool, Command(("sh", "-c", _PRINT), "/"))
             followers.append(follower)
             await follower.__aenter__()

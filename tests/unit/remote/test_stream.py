@@ -18,7 +18,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def read(chunks: list[bytes], size: int = 0, offset: int = 0) -> tuple[list[Batch], EventStream]:
-    stream = EventStream(offset, Ready(size, "secret"))
+    stream = EventStream(offset, size, "secret")
     return [batch for chunk in chunks for batch in stream.feed(chunk)], stream
 
 
@@ -54,6 +54,24 @@ def test_output_that_looks_like_a_marker_is_output() -> None:
     assert stream.exit is None
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        b'"exit":"x","reason":5',
+        b'"exit":"0","reason":"well"',
+        b'"exit":"0"',
+        b'"exit":0,"reason":"exit"',
+        b'"exit":"0","reason":"exit","more":[]',
+        b'"exit":"99999","reason":"exit"',
+    ],
+)
+def test_only_what_a_supervisor_writes_is_a_marker(words: bytes) -> None:
+    line = b'{"runturn":"secret",%b}' % words
+    batches, stream = read([line + b"\nnext\n" + MARKER])
+    assert [line for batch in batches for line in batch.lines] == [line, b"next"]
+    assert stream.exit == Exit(3, "exit")
+
+
 def test_nobody_saw_the_exit_of_a_lost_turn() -> None:
     _, stream = read([MARKER.replace(b'"3"', b'"-"').replace(b'reason":"exit', b'reason":"lost')])
     assert stream.exit == Exit(None, "lost")
@@ -61,7 +79,7 @@ def test_nobody_saw_the_exit_of_a_lost_turn() -> None:
 
 @given(st.lists(st.integers(0, 999)))
 def test_what_start_up_files_print_is_skipped(cuts: list[int]) -> None:
-    printed = b"Welcome!\nRT-READY other 1 x\nno newline\nRT-READY mine 17 secret\nfirst\nsecond"
+    printed = b"Welcome!\nRT-READY other 1 x\nno newline\nRT-READY mine 17 2\nfirst\nsecond"
     answer, rest = Answer("mine"), b""
     found = None
     for piece in pieces(printed, cuts):
@@ -69,7 +87,7 @@ def test_what_start_up_files_print_is_skipped(cuts: list[int]) -> None:
             rest += piece
         elif found := answer.feed(piece):
             rest = answer.rest
-    assert found == Ready(17, "secret")
+    assert found == Ready(17, 2)
     assert rest == b"first\nsecond"
 
 

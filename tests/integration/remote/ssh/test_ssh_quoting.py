@@ -137,7 +137,7 @@ class Login:
         return place
 
     def spool(self, root: str = "") -> Spool:
-        return Spool(root or f"{self.home}/spools", uuid.uuid4().hex)
+        return Spool(root or f"{self.home}/spools", uuid.uuid4().hex, "seal")
 
     def script(self, script: str, *args: str) -> Output:
         return self.do(run_script(self.host, script, args, timeout_s=90.0))

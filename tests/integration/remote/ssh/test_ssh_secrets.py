@@ -56,7 +56,7 @@ async def talk(sshd: Sshd) -> None:
     connector = Connector([target], HostKeys(sshd.folder / "kept"), config_file=Path(os.devnull))
     host = SshHost(target, connector)
     agent = Command(("wc", "-c"), "/", SECRETS["prompt"].encode(), {"TOKEN": SECRETS["environment"]})
-    async with Follower(host, Spool("~/spools", "t1"), agent) as turn:
+    async with Follower(host, Spool("~/spools", "t1", "seal"), agent) as turn:
         assert await drain(turn) == b"24\n"
     output = await run_script(host, 'printf %s "$1" | wc -c', (SECRETS["argument"],))
     assert output.stdout == b"24\n"

@@ -25,7 +25,7 @@ START = 1_000_000.0
 LIMITS = Limits(
     turn_timeout_s=3600, read_timeout_s=300, stall_timeout_s=300, deadline_at=None, max_total_tokens=None
 )
-OPEN = Attempt("t1", 1, "local", "t1.1", None, False, 1, START)
+OPEN = Attempt("t1", 1, "local", "t1.1", "seal", None, False, 1, START)
 CLAIM = Claim("t1", "w1", 1, a_request(), START, None, False, ())
 
 

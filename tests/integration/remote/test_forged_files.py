@@ -1,0 +1,87 @@
+"""Tools that write to their turn's spool: only the turn's own shells end it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remote.follower import Lease
+from remote.spool import Exit
+from tests.support.ssh.laboratory import Lab, drain, read_until
+
+SHORT = Lease(lease_s=6, beat_s=0.2)
+
+# Everything that a tool can learn from files and environments, tried as a secret.
+FORGER = r"""
+import os, pathlib, re, time
+spool = pathlib.Path(os.environ["RUNTURN_SPOOL"])
+print("ready", flush=True)
+seen = set()
+processes = [*pathlib.Path("/proc").glob("[0-9]*/environ"), *pathlib.Path("/proc").glob("[0-9]*/cmdline")]
+for file in [*spool.iterdir(), *processes]:
+    try:
+        if file.is_file(): seen |= set(re.findall(rb"[A-Za-z0-9]{8,64}", file.read_bytes()))
+    except OSError: pass
+for word in {b"", *seen}:
+    for end in (b'"exit":"0","reason":"exit"', b'"exit":"x","reason":5'):
+        os.write(1, b'\n{"runturn":"%s",%s}\n' % (word, end))
+for words in [b"0 exit marked", b"0 exit marked -", b"0 exit unmarked x", b"junk"]:
+    (spool / "end").write_bytes(words + b"\n")
+    time.sleep(0.5)
+print("still here", flush=True)
+while not pathlib.Path("go").exists(): time.sleep(0.05)
+raise SystemExit(3)
+"""
+
+
+async def test_no_tool_can_end_its_turn(any_lab: Lab) -> None:
+    spool = any_lab.spool()
+    async with any_lab.follow(spool, any_lab.python(FORGER), lease=SHORT) as turn:
+        await read_until(turn, b"still here")
+        assert turn.exit is None
+        (any_lab.workspace / "go").touch()
+        await drain(turn)
+        assert turn.exit == Exit(3, "exit")
+        await turn.remove_spool()
+    await any_lab.nothing_left(spool)
+
+
+async def test_seal_is_nowhere_while_the_turn_runs(any_lab: Lab) -> None:
+    spool = any_lab.spool()
+    async with any_lab.follow(spool, any_lab.sh("echo ready; sleep 300"), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        files = [*Path(spool.path).iterdir(), *_of_our_processes()]
+        assert [file for file in files if spool.seal.encode() in _content(file)] == []
+        await turn.cancel()
+        await drain(turn)
+
+
+@pytest.mark.parametrize("reason", ['no"', "exit", "a b c", "\\"])
+async def test_forged_reason_ends_the_turn_like_an_exit(any_lab: Lab, reason: str) -> None:
+    spool = any_lab.spool()
+    agent = "import os, sys, time; open(os.environ['RUNTURN_SPOOL'] + '/reason', 'w').write(sys.argv[1] + '\\n')\n"
+    _, end = await any_lab.run(any_lab.python(agent + "time.sleep(300)", reason), spool, lease=SHORT)
+    assert end.reason == "exit"
+    await any_lab.nothing_left(spool)
+
+
+@pytest.mark.parametrize(
+    "blow", ['rm -f "$RUNTURN_SPOOL/events"', 'rm -f "$RUNTURN_SPOOL"/end "$RUNTURN_SPOOL"/reason']
+)
+async def test_removed_files_do_not_keep_a_turn_from_its_end(any_lab: Lab, blow: str) -> None:
+    spool = any_lab.spool()
+    _, end = await any_lab.run(any_lab.sh(f"{blow}; sleep 1; exit 4"), spool, lease=SHORT)
+    assert end == Exit(4, "exit")
+    await any_lab.nothing_left(spool)
+
+
+def _of_our_processes() -> list[Path]:
+    return [*Path("/proc").glob("[0-9]*/environ"), *Path("/proc").glob("[0-9]*/cmdline")]
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes() if file.is_file() else b""
+    except OSError:
+        return b""
