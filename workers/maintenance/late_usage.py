@@ -50,7 +50,7 @@ async def _read_usage(context: WorkerContext, host: TurnHost, spool_id: str, row
     """Return an attempt's usage, as far as its host has it, and whether its lease ended the agent."""
     if row.request is None:
         raise InvalidRequest("only a newer runturn can read it: upgrade this worker", field="request")
-    adapter, spool = context.registry.get(row.agent), host.spool(spool_id)
+    adapter, spool = context.registry.get(row.agent), host.spool(spool_id, row.seal)
     request = row.request if row.workspace is None else row.request.working_in(row.workspace)
     command = adapter.build(request, Session(row.session_id or "", row.resume))
     state, end, reason = await _replay(adapter, host.host, spool, resumed=row.resume)

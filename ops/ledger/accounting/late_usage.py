@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -19,7 +19,7 @@ from ops.ledger.schema import attempts, turns, usage
 _OBSERVED = attempts.c.usage_source.in_([source for source in UsageSource if source.observed])
 _ESTIMATED = sa.not_(_OBSERVED)
 
-_COLUMNS = ("turn_id", "attempt", "host", "session_id", "resume", "ended_at", "outcome", "workspace")
+_COLUMNS = ("turn_id", "attempt", "host", "seal", "session_id", "resume", "ended_at", "outcome", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class SpoolRow:
     turn_id: str
     attempt: int
     host: str
+    seal: str = field(repr=False)
     agent: str
     session_id: str | None
     resume: bool

@@ -37,7 +37,7 @@ class Starter:
         self._nonce = secrets.token_hex(8)
         command: Command = lab.sh("echo x >>runs; cat", stdin=stdin)
         attach = Attach(self.spool, "follower", self._nonce, 0, stale_s)
-        self.request: Request = start_request(attach, command, "turn", lease_s)
+        self.request: Request = start_request(attach, command, lease_s)
         self._said = b""
 
     async def begin(self) -> Channel:

@@ -238,6 +238,36 @@ def test_agent_that_was_lost_before_its_first_line_may_have_spent_something(
     assert (kind(result), result.usage_source, result.usage_complete) == ("host_lost", "none", False)
 
 
+@pytest.mark.parametrize("end", ["turn_timeout", "turn_cancelled"])
+def test_turn_whose_host_does_not_end_it_is_settled(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    async def unheard(_: Follower) -> None:
+        """As by a shell that was stopped."""
+
+    monkeypatch.setattr(Follower, "cancel", unheard)
+    monkeypatch.setattr(AgentLease, "stop_s", 1.0)
+    limit = {"turn_timeout_ms": 3000} if end == "turn_timeout" else {}
+    turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))}, **limit)
+
+    async def end_it() -> TurnResult:
+        running = RunTurn(site.worker(), site.claim(turn_id))
+        working = asyncio.create_task(running.drive())
+        await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
+        if end == "turn_cancelled":
+            running.cancel()
+        result = await working
+        assert isinstance(result, TurnResult)
+        return result
+
+    result = asyncio.run(end_it())
+    assert (kind(result), result.attempts, result.usage_complete) == (end, 1, False)
+    assert result.error is not None
+    assert "host local: it did not report the agent's end within 1 s" in result.error.message
+    assert [spool.name for spool in site.spool.iterdir()] == [f"{turn_id}.1"]
+    assert site.ledger.hosts.open_attempts() == {}
+
+
 # -- configurations
 
 
@@ -400,6 +430,55 @@ def test_turn_whose_limits_cannot_be_looked_at_is_set_aside_and_its_agent_kept(
     assert said == ["terminating an attempt failed", "running a turn failed"]
     result = asyncio.run(settle(site, turn_id))
     assert (kind(result), result.attempts, site.starts) == ("budget_exceeded", 1, 1)
+
+
+def test_fault_that_repeats_settles_the_turn(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))})
+
+    def fail(watch: LimitWatch, now: float) -> None:
+        if len(site.events(turn_id)) > 2:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(LimitWatch, "exceeded", fail)
+    outcomes = []
+    with capture_logs():
+        while not isinstance(outcome := asyncio.run(work_when_due(site, turn_id)), TurnResult):
+            outcomes.append(outcome)
+    assert len(outcomes) == 4
+    assert (kind(outcome), outcome.attempts, site.starts) == ("internal_error", 1, 1)
+    assert (outcome.usage_complete, outcome.usage.output_tokens > 0) == (False, True)
+    assert site.ledger.hosts.open_attempts() == {}
+
+
+def test_faults_that_do_not_follow_each_other_are_not_counted(site: Site, recording: Path) -> None:
+    turn_id = site.queue(options={"recording": str(recording)})
+    for _ in range(6):
+        claim = site.claim(turn_id)
+        site.ledger.queue.wait(claim, site.now(), "internal_error", site.now(), faults=claim.faults + 1)
+        site.ledger.queue.wait(site.claim(turn_id), site.now(), "host_busy", site.now())
+    assert site.claim(turn_id).faults == 0
+
+
+def test_turn_whose_settlement_fails_comes_back_more_and_more_rarely(
+    site: Site, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_id = site.queue(options={"recording": str(recording)})
+
+    def fail(point: str) -> None:
+        if point == "before queue.settle":
+            raise ZeroDivisionError
+
+    pauses = []
+    with capture_logs():
+        for _ in range(14):
+            site.later += max(0.0, (site.ledger.reports.turn(turn_id).due_at or 0.0) - site.now())
+            outcome = asyncio.run(site.work(turn_id, fail))
+            assert isinstance(outcome, Parked)
+            pauses.append(round((outcome.due_at - site.now()) / 30))
+    assert pauses[:4] == [1] * 4
+    assert pauses[4:] == [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]
+    result = asyncio.run(settle(site, turn_id))
+    assert result.attempts == 1
 
 
 def test_message_that_a_fault_of_ours_kept_from_being_handled_is_logged_and_put_aside(site: Site) -> None:
