@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -150,20 +151,21 @@ def test_spools_are_told_apart(ledger: Ledger) -> None:
     found = ledger.accounting.by_spool(
         ["spool-estimated", "spool-observed", "spool-open", "spool-nothing", "foreign"]
     )
-    assert found == {
+    assert len({row.seal for row in found.values()}) == 4
+    assert {spool: replace(row, seal="") for spool, row in found.items()} == {
         "spool-estimated": SpoolRow(
-            "estimated", 1, "local", "claude-code", "session-1", False, 6.0, "completed", False, request,
+            "estimated", 1, "local", "", "claude-code", "session-1", False, 6.0, "completed", False, request,
             None, None,
         ),
         "spool-nothing": SpoolRow(
-            "nothing", 1, "far", "codex", "session-1", False, 6.0, "completed", False,
+            "nothing", 1, "far", "", "codex", "session-1", False, 6.0, "completed", False,
             a_request("nothing", agent="codex", host="far"), None, None,
         ),
         "spool-observed": SpoolRow(
-            "observed", 1, "local", "claude-code", "session-1", False, 6.0, "completed", True, None, None, None
+            "observed", 1, "local", "", "claude-code", "session-1", False, 6.0, "completed", True, None, None, None
         ),
         "spool-open": SpoolRow(
-            "open", 1, "local", "claude-code", "session-2", True, None, None, False, None, "w1", 1.0 + TTL
+            "open", 1, "local", "", "claude-code", "session-2", True, None, None, False, None, "w1", 1.0 + TTL
         ),
     }  # fmt: skip
     assert ledger.accounting.by_spool([]) == {}
