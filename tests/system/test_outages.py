@@ -21,11 +21,11 @@ from tests.support.fleets.rabbit_fleet import RabbitFleet
 from tests.support.needs import need
 from tests.support.ssh.links import need_links
 from tests.support.waiting import until
+from tests.tools.chaos.blows.targets import outages
 from tests.tools.chaos.broker import BROKERS
 from tests.tools.chaos.form import SHORT
 from tests.tools.chaos.performance import perform
 from tests.tools.chaos.report import show
-from tests.tools.chaos.storm import outages
 from workers.app import QUEUE, create_app
 from workers.brokers.settings import dead_queue
 from workers.client.publish import send

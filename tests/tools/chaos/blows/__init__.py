@@ -1,0 +1,1 @@
+"""The blows, or injected faults: each kind in its own module."""

@@ -1,0 +1,19 @@
+"""One blow, or injected fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """An injected fault, and how to end it if it does not end by itself."""
+
+    name: str
+    strike: Callable[[], object]
+    lasts_s: float = 0.0
+    mend: Callable[[], object] | None = None
+
+
+Targets = list[list[Blow]]  # the blows against each
