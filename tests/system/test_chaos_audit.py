@@ -29,7 +29,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Six turns, one of each kind but the real one, whose workers have left."""
     need("sshd")
     need_links()
-    form = replace(SHORT, turns=5, real=0, longest_s=2.1)
+    form = replace(SHORT, turns=5, real=0, odd=0, longest_s=2.1)
     with open_stage(form, tmp_path_factory.mktemp("audit"), Valkey, random.Random(1)) as stage:
         stage.crew.wait_ready(form.recovery_s)
         for turn in stage.workload.turns:

@@ -36,6 +36,7 @@ FORM = replace(
     SHORT,
     turns=12 + round(3 * OUTAGE_S),
     real=round(OUTAGE_S / 15),  # real agents meet broken brokers in `test_chaos` as well
+    odd=0,
     calm_s=2.0,
     storm_s=3 * (OUTAGE_S + 2.0),
     longest_s=5.0 + OUTAGE_S / 2,

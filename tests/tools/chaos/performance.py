@@ -12,8 +12,7 @@ import structlog
 
 from tests.support.waiting import until
 from tests.tools.chaos.audit import audit, missing
-from tests.tools.chaos.blows.blow import Targets
-from tests.tools.chaos.blows.targets import everything
+from tests.tools.chaos.blows.targets import ChooseTargets, everything
 from tests.tools.chaos.form import Form
 from tests.tools.chaos.report import Report
 from tests.tools.chaos.speaker import Speaker
@@ -21,8 +20,6 @@ from tests.tools.chaos.stage import OpenBroker, Stage, open_stage
 from tests.tools.chaos.storm import Storm
 from tests.tools.chaos.watcher import Watcher
 from tests.tools.chaos.workload import Kind, Run, Turn, settled
-
-ChooseTargets = Callable[[Stage, random.Random], Targets]
 
 log = structlog.get_logger(__name__)
 

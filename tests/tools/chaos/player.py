@@ -21,20 +21,32 @@ from ops.ledger.schema import TOKEN_KINDS
 from tests.support.needs import need
 from tests.support.places import RECORDINGS
 
-_PLAYER = """#!/bin/sh
-echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
+# An agent and everything that it starts hold a lock: no other agent of their turn may run meanwhile.
+_STARTED = """#!/bin/sh
+started() {{
+    echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
+    turn=${{RUNTURN_SPOOL##*/}}
+    [ "$turn" ] || return 0
+    exec 9>{folder}/locks/"${{turn%.*}}"
+    {flock} -n 9 || echo "$turn" >>{folder}/overlaps
+}}
+"""
+_PLAYER = """
+started
 for play; do :; done
 act=$play/${{RUNTURN_SPOOL##*.}}
 [ -e "$act" ] || act=$play/last
 [ ! -e "$play/makes" ] || echo made >made
+[ ! -e "$act.floods" ] || {awk} 'NR == 1 {{ while (n++ < $1) print "x" }}' "$act.floods" || exit
 {awk} "$1" "$2" "$3" "$4" "$5" "$act" || exit
+[ ! -e "$act.stops" ] || kill -STOP $$
 trap '' INT TERM HUP
 [ -e "$act.report" ] || exit 1
 cat "$act.report" && echo "${{RUNTURN_SPOOL##*/}} $act" >>{folder}/bills
 [ ! -e "$act.fails" ]
 """
-_COUNTED = """#!/bin/sh
-[ "$1" = --version ] || echo "${{RUNTURN_SPOOL##*/}}" >>{folder}/starts
+_COUNTED = """
+[ "$1" = --version ] || started
 exec {program} "$@"
 """
 _COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")  # as TOKEN_KINDS
@@ -50,6 +62,8 @@ class Act:
     length_s: float
     has_report: bool = True  # False: it breaks off, and bills nothing that anybody could know
     fails: bool = False
+    floods: int = 0  # lines of one letter that it prints first
+    stops: bool = False  # when the recording is over, until it is killed
 
 
 class Players:
@@ -59,15 +73,13 @@ class Players:
         self._folder = folder
         self._rng = rng
         self._bills: dict[str, Bill] = {}  # by act
-        folder.mkdir()
-        words = {"folder": quote(str(folder)), "awk": quote(need("awk"))}
-        self.program = self._program("player", _PLAYER.format(**words))
+        (folder / "locks").mkdir(parents=True)
+        self._words = {"folder": quote(str(folder)), "awk": quote(need("awk")), "flock": quote(need("flock"))}
+        self.program = self._program("player", _PLAYER)
 
     def counted(self, program: Path) -> Path:
         """Return a wrapper of the program that records its starts."""
-        return self._program(
-            program.name, _COUNTED.format(folder=quote(str(self._folder)), program=quote(str(program)))
-        )
+        return self._program(program.name, _COUNTED, program=quote(str(program)))
 
     def play(self, name: str, *acts: Act, makes: bool = False) -> dict[str, str]:
         """Write a play; return the options of a request for it. With `makes`, it leaves a file, `made`."""
@@ -85,15 +97,19 @@ class Players:
         return Counter(words[0] for words in self._notes("starts"))
 
     @property
+    def overlaps(self) -> list[str]:
+        """Return the spools whose agents were started while another agent of their turn was running."""
+        return [words[0] for words in self._notes("overlaps")]
+
+    @property
     def billed(self) -> list[tuple[str, Bill]]:
         """Return spool and bill of each agent that finished."""
         return [(spool, self._bills[act]) for spool, act in self._notes("bills")]
 
     @property
-    def done(self) -> Counter[str]:
-        """Return how many agents succeeded, by turn."""
-        notes = [(spool, act) for spool, act in self._notes("bills") if not Path(f"{act}.fails").exists()]
-        return Counter(spool.rpartition(".")[0] for spool, _ in notes)
+    def done(self) -> list[str]:
+        """Return the spools of the agents that succeeded."""
+        return [spool for spool, act in self._notes("bills") if not Path(f"{act}.fails").exists()]
 
     def _notes(self, name: str) -> list[list[str]]:
         with contextlib.suppress(FileNotFoundError):
@@ -106,15 +122,18 @@ class Players:
     def _write(self, path: Path, act: Act) -> None:
         lines = (RECORDINGS / f"{act.recording}.jsonl").read_text().splitlines()
         path.write_text(_paced(lines[:-1], act.length_s))
-        if act.fails:
-            Path(f"{path}.fails").touch()
+        for name in ("fails", "stops"):
+            if getattr(act, name):
+                Path(f"{path}.{name}").touch()
+        if act.floods:
+            Path(f"{path}.floods").write_text(f"{act.floods}\n")
         if act.has_report:
             report, self._bills[str(path)] = _billed(json.loads(lines[-1]), self._rng)
             Path(f"{path}.report").write_text(json.dumps(report, separators=(",", ":")) + "\n")
 
-    def _program(self, name: str, text: str) -> Path:
+    def _program(self, name: str, text: str, **words: str) -> Path:
         path = self._folder / name
-        path.write_text(text)
+        path.write_text((_STARTED + text).format(**self._words, **words))
         path.chmod(0o755)
         return path
 

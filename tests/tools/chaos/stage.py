@@ -27,6 +27,7 @@ from tests.tools.chaos.form import Form
 from tests.tools.chaos.player import Players
 from tests.tools.chaos.producer import Producer
 from tests.tools.chaos.story import Story
+from tests.tools.chaos.struck import Struck
 from tests.tools.chaos.workload import Workload
 
 _SLOTS = 15  # agents of one worker
@@ -51,6 +52,7 @@ class Stage:
     producer: Producer
     story: Story
     workload: Workload
+    struck: Struck
 
     @property
     def spools(self) -> list[Path]:
@@ -101,6 +103,7 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
             producer=Producer(broker, ledger, patience_s, story),
             story=story,
             workload=Workload(form, rng, players, root, names),
+            struck=Struck(),
         )
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.tools.chaos.blows.blow import Blow, Targets
+from tests.tools.chaos.blows.blow import Blow, Missed, Targets
 from tests.tools.chaos.stage import Stage
 from tests.tools.chaos.timeline import Timeline
 
@@ -44,9 +44,13 @@ class Storm:
 
     def _struck(self, blow: Blow) -> Callable[[], None]:
         def strike() -> None:
-            self.log.append(blow.name)
             self._story.tell(f"{blow.name}, for {blow.lasts_s:.1f} s" if blow.lasts_s else blow.name)
-            blow.strike()
+            try:
+                blow.strike()
+            except Missed:
+                self._story.tell(f"{blow.name}: there is no turn to strike")
+                return
+            self.log.append(blow.name)
 
         return strike
 

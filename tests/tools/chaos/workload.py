@@ -20,6 +20,7 @@ _RECORDINGS = ("a_parallel_tools", "b_agentic_steps", "c_subagent")
 _STEPS = 3  # until a session of turns is done
 _SHORTEST_S = 2.0
 _CHORDS = 2
+_STALL_MS = 15_000  # longer than any of these agents is silent otherwise
 
 
 class Kind(StrEnum):
@@ -35,6 +36,8 @@ class Kind(StrEnum):
     CODEX = "codex"  # the real Codex
     GEMINI = "gemini"  # the real Gemini CLI
     BROUGHT = "brought"  # completes in a workspace of its own, and brings home what it has made
+    FLOODING = "flooding"  # completes, after an agent that prints nothing but short lines for a while
+    STUCK = "stuck"  # its first agent stops itself until a limit ends it, the second one completes
 
 
 class Way(StrEnum):
@@ -121,6 +124,7 @@ class Workload:
         others = range(form.others)
         self.turns += [self._real(kind, n) for kind in (Kind.LIVE, Kind.CODEX, Kind.GEMINI) for n in others]
         self.turns += [self._brought(n) for n in others]
+        self.turns += [self._odd(kind, n) for kind in (Kind.FLOODING, Kind.STUCK) for n in range(form.odd)]
         self.runs = [self._run(n) for n in others]
         self.turns += [self._then(n, turn) for n, turn in enumerate(filter(_can_be_chained, self.turns))]
         self.chords = [(self._part(n, "left"), self._part(n, "right")) for n in range(_CHORDS)]
@@ -139,6 +143,18 @@ class Workload:
         if kind is Kind.CANCELLED:
             turn.cancel_at_s = turn.sendings[0].at_s + self._rng.uniform(0.0, self._form.longest_s)
         return turn
+
+    def _odd(self, kind: Kind, number: int) -> Turn:
+        name = f"{kind}-{number}"
+        limits = {"stall_timeout_ms": _STALL_MS, "max_paid_retries": 20} if kind is Kind.STUCK else {}
+        request = self._request(
+            name,
+            agent="scripted",
+            options=self._players.play(name, *self._acts(kind)),
+            host=self._rng.choice([*self._hosts, None]),
+            **limits,
+        )
+        return Turn(request, kind, self._sendings(name, number))
 
     def _then(self, number: int, first: Turn) -> Turn:
         """Return the second turn of a chain."""
@@ -164,6 +180,10 @@ class Workload:
                 return [Act("h5_529_forever", _SHORTEST_S, fails=True), Act(recording, length_s)]
             case Kind.BROKEN:
                 return [Act(recording, length_s / 2, has_report=False, fails=True), Act(recording, length_s)]
+            case Kind.FLOODING:
+                return [Act(recording, length_s, floods=self._form.flood_lines)]
+            case Kind.STUCK:
+                return [Act(recording, _SHORTEST_S, has_report=False, stops=True), Act(recording, _SHORTEST_S)]
             case _:
                 return [Act(recording, length_s)]
 

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
+class Missed(Exception):
+    """There was nothing to strike."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """An injected fault, and how to end it if it does not end by itself."""
+    """An injected fault, and how to end it if it does not end by itself. `strike` may raise Missed."""
 
     name: str
     strike: Callable[[], object]
