@@ -52,6 +52,10 @@ def _started_twice(stage: Stage) -> None:
         starts.write(f"{spool}\n")
 
 
+def _two_agents_at_once(stage: Stage) -> None:
+    (stage.root / "players" / "overlaps").write_text("plain-0.2\n")
+
+
 def _not_booked(stage: Stage) -> None:
     _execute(stage, "UPDATE model_totals SET output_tokens = output_tokens - 1, cost_nano = cost_nano - 1")
 
@@ -89,11 +93,53 @@ def test_process_that_is_left_is_found(stage: Stage) -> None:
     assert len(found.faults) == 1
 
 
+@pytest.fixture
+def lost(stage: Stage) -> Iterator[str]:
+    """A turn with another attempt, whose agent was paid and whose spool was removed: nobody has read its bill."""
+    bills = stage.root / "players" / "bills"
+    before = bills.read_text()
+    act = next(line.partition(" ")[2] for line in before.splitlines() if line.startswith("plain-0."))
+    bills.write_text(f"{before}plain-0.9 {act}\n")
+    stage.struck.removed.add("plain-0.9")
+    try:
+        yield "plain-0"
+    finally:
+        bills.write_text(before)
+        stage.struck.removed.clear()
+        stage.struck.may_be_short.clear()
+
+
+def _flag(stage: Stage, turn_id: str, *, complete: bool) -> None:
+    words = [f'"usage_complete":{str(each).lower()}' for each in (not complete, complete)]
+    _execute(
+        stage, f"UPDATE turns SET result = replace(result, '{words[0]}', '{words[1]}') WHERE turn_id = '{turn_id}'"
+    )
+
+
+def test_bill_that_is_lost_with_its_spool_is_right_only_if_the_turn_says_so(stage: Stage, lost: str) -> None:
+    stage.struck.may_be_short.add(lost)
+    assert audit(stage).faults != []
+    _flag(stage, lost, complete=False)
+    found = audit(stage)
+    _flag(stage, lost, complete=True)
+    assert found.faults == []
+    assert found.billed_tokens == found.booked_tokens + found.flagged_tokens > found.booked_tokens
+
+
+def test_bill_of_a_turn_that_was_not_struck_is_never_short(stage: Stage, lost: str) -> None:
+    _flag(stage, lost, complete=False)
+    found = audit(stage)
+    _flag(stage, lost, complete=True)
+    assert found.faults != []
+    assert found.flagged_tokens == 0
+
+
 # These go on top of one another: each has its own figure.
 @pytest.mark.parametrize(
     ("tamper", "figure"),
     [
         (_started_twice, "duplicate_runs"),
+        (_two_agents_at_once, "agents_at_once"),
         (_message_left, "messages_left"),
         (_counted_twice, "double_settled"),
         (_event_lost, "event_gaps"),

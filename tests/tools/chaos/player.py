@@ -1,7 +1,8 @@
 """The program that plays the agent `scripted` on the hosts, and records its starts and bills.
 
 A play is a folder. Its acts are recordings: attempt N plays act N, or else the last. An act's report, its `result`
-line, is its bill: it is printed and recorded in one step, which INT, TERM and HUP cannot interrupt.
+line, is its bill: it is printed and recorded in one step, which INT, TERM and HUP cannot interrupt. No other line
+reports usage: what an agent has cost that was ended before is known, nothing.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Players:
 
     def _write(self, path: Path, act: Act) -> None:
         lines = (RECORDINGS / f"{act.recording}.jsonl").read_text().splitlines()
-        path.write_text(_paced(lines[:-1], act.length_s))
+        path.write_text(_paced([_unbilled(line) for line in lines[:-1]], act.length_s))
         for name in ("fails", "stops"):
             if getattr(act, name):
                 Path(f"{path}.{name}").touch()
@@ -142,6 +143,19 @@ def _paced(lines: Sequence[str], length_s: float) -> str:
     """Return the lines with a pause after each."""
     pause = f'{{"after_ms":{length_s * 1000 / len(lines):.0f}}}\n'
     return "".join(f"{line}\n{pause}" for line in lines)
+
+
+def _unbilled(line: str) -> str:
+    """Return the line with all its usage set to 0."""
+    return json.dumps(_without_usage(json.loads(line)), separators=(",", ":"))
+
+
+def _without_usage(value: Any, *, counts: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_usage(item, counts=counts or key == "usage") for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_usage(item, counts=counts) for item in value]
+    return 0 if counts and type(value) is int else value
 
 
 def _billed(report: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], Bill]:
