@@ -73,11 +73,24 @@ starting() {
     [ -z "$value" ]
 }
 
+# agent_group: sets `group`, the number of the agent's process group; blank if there is none. A tool may have written
+# it: 1 and 0 would mean all processes that we can signal, and our own group.
+agent_group() {
+    get agent
+    group=${value%% *}
+    case $group in
+    *[!0-9]* | 0* | 1) group= ;;
+    esac
+}
+
 # end_agent: climb the stop ladder until the agent has exited. INT goes to the agent alone, which stops its own
 # tools; the other signals go to everything that belongs to the turn.
 end_agent() {
-    get agent
-    group=${value%% *}
+    agent_group
+    if [ -z "$group" ]; then
+        sweep
+        return
+    fi
     for rung in $ladder KILL:50; do
         running agent || return 0
         strays=

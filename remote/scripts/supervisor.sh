@@ -61,8 +61,7 @@ conclude() {
     cancel | lease | lost) reason=$value ;;
     *) reason=exit ;;
     esac
-    get agent
-    group=${value%% *}
+    agent_group
     # The number is not reused while any process is left in the agent's group.
     if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi
     sweep

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from remote.follower import Lease
+from remote.shell import library
 from remote.spool import Exit
+from tests.support.needs import need
 from tests.support.ssh.laboratory import Lab, drain, read_until
+from tests.support.ssh.links import need_links
 
 SHORT = Lease(lease_s=6, beat_s=0.2)
 
@@ -74,6 +78,39 @@ async def test_removed_files_do_not_keep_a_turn_from_its_end(any_lab: Lab, blow:
     _, end = await any_lab.run(any_lab.sh(f"{blow}; sleep 1; exit 4"), spool, lease=SHORT)
     assert end == Exit(4, "exit")
     await any_lab.nothing_left(spool)
+
+
+# What the supervisor does at its agent's end, next to a process that belongs to somebody else.
+END = """
+spool=$1 ladder="" seal=seal first_watcher=
+sleep 1000 &
+bystander=$!
+exec 2>/dev/null
+for name in supervisor watcher heartbeat reason end; do put "$name" ""; done
+start_time 1
+eval "put agent \"$2\""
+end_agent
+conclude 3
+if start_time "$bystander"; then echo "it lives"; fi
+kill -KILL "$bystander"
+"""
+
+
+@pytest.mark.parametrize("agent", ["1 $started_at", "1 1", "0 1", "junk"])
+def test_forged_agent_ends_no_process_outside_its_turn(tmp_path: Path, agent: str) -> None:
+    need_links()
+    # Root's signals to process group 1 would reach the whole machine: here, they reach a PID namespace.
+    script = library("state", "processes", "feeder", "watcher", "supervisor") + END
+    apart = [need("unshare"), "--pid", "--fork", "--mount-proc", "sh", "-c", 'sh "$@"; :', "first"]
+    said = subprocess.run(
+        [*apart, "-c", script, "sh", tmp_path, agent],
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+    assert said.stdout == "it lives\n", said.stderr
+    assert (tmp_path / "end").read_text().split()[0] == "3"
 
 
 def _of_our_processes() -> list[Path]:
