@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ops.errors import LedgerUnavailable, UnknownTurn
 from tests.support.waiting import text_of, until, words_of
 from tests.tools.chaos.blows.blow import Missed
 from tests.tools.chaos.stage import Stage
-from tests.tools.chaos.workload import Kind
+from tests.tools.chaos.workload import Kind, settled
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0  # a storm may keep all turns from running for a while
 _STARTED_AT = 19  # word of /proc/PID/stat, after the name
 
 
@@ -40,9 +41,9 @@ class Running:
 def strike_one(
     stage: Stage, rng: random.Random, wanted: Callable[[Running], bool], deed: Callable[[Running], object]
 ) -> Running:
-    """Do a deed to one of the wanted turns that was not struck before; return it. Raise Missed if there is none.
+    """Wait for one of the wanted turns that was not struck before, and do a deed to it; return it.
 
-    A deed raises OSError if the turn ended meanwhile.
+    Raise Missed if there is none. A deed raises OSError if the turn ended meanwhile.
     """
 
     def struck() -> Running | None:
@@ -51,6 +52,8 @@ def strike_one(
         for each in found:
             if stage.struck.claim(each.turn_id) and _done(deed, each):
                 return each
+        if not found and _is_over(stage):
+            raise Missed
         return None
 
     try:
@@ -59,6 +62,13 @@ def strike_one(
         raise Missed from error
     assert one is not None
     return one
+
+
+def _is_over(stage: Stage) -> bool:
+    try:
+        return all(settled(stage.ledger, turn) for turn in stage.workload.turns)
+    except (LedgerUnavailable, UnknownTurn):
+        return False
 
 
 def _running(stage: Stage) -> list[Running]:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import random
 import signal
+import time
 from pathlib import Path
 
 from tests.support.waiting import text_of, until
@@ -43,12 +44,13 @@ def _on_shell(stage: Stage, rng: random.Random, name: str) -> Blow:
 
 
 def _on_agent(stage: Stage, rng: random.Random) -> Blow:
-    choice, stopped = random.Random(rng.random()), list[int]()
+    choice, lasts_s = random.Random(rng.random()), rng.uniform(*_STOPPED_S)
+    stopped: dict[int, float] = {}  # when to continue which group
 
     def stop(each: Running) -> None:
         group = each.pid("agent")
         os.killpg(group, signal.SIGSTOP)
-        stopped.append(group)
+        stopped[group] = time.monotonic() + lasts_s
         if _is_reporting(group):
             _continue(group)
             raise ProcessLookupError
@@ -58,10 +60,11 @@ def _on_agent(stage: Stage, rng: random.Random) -> Blow:
         stage.story.tell(f"the agent of {struck.spool} is stopped")
 
     def mend() -> None:
-        for group in stopped:
+        for group, when in stopped.items():
+            time.sleep(max(0.0, when - time.monotonic()))  # the storm may have waited for a turn to strike
             _continue(group)
 
-    return Blow("an agent is stopped", strike, rng.uniform(*_STOPPED_S), mend)
+    return Blow("an agent is stopped", strike, lasts_s, mend)
 
 
 def _is_reporting(pid: int) -> bool:
