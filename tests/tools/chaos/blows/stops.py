@@ -36,7 +36,7 @@ def _on_shell(stage: Stage, rng: random.Random, name: str) -> Blow:
 
     def strike() -> None:
         struck = strike_one(
-            stage, choice, lambda each: each.pid(name) > 0, lambda each: os.kill(each.pid(name), signal.SIGSTOP)
+            stage, choice, lambda each: each.pid(name) > 0, lambda each: os.kill(_pid(each, name), signal.SIGSTOP)
         )
         stage.story.tell(f"the {name} of {struck.spool} is stopped")
 
@@ -48,7 +48,7 @@ def _on_agent(stage: Stage, rng: random.Random) -> Blow:
     stopped: dict[int, float] = {}  # when to continue which group
 
     def stop(each: Running) -> None:
-        group = each.pid("agent")
+        group = _pid(each, "agent")
         os.killpg(group, signal.SIGSTOP)
         stopped[group] = time.monotonic() + lasts_s
         if _is_reporting(group):
@@ -65,6 +65,13 @@ def _on_agent(stage: Stage, rng: random.Random) -> Blow:
             _continue(group)
 
     return Blow("an agent is stopped", strike, lasts_s, mend)
+
+
+def _pid(each: Running, name: str) -> int:
+    """Return a pid to signal: 0 would be our own process group."""
+    if not (pid := each.pid(name)):
+        raise ProcessLookupError
+    return pid
 
 
 def _is_reporting(pid: int) -> bool:
