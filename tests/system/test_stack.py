@@ -120,13 +120,13 @@ def test_health_checks_of_compose_find_a_healthy_process_healthy(stack: Stack, n
 def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[TurnResult]) -> None:
     def tasks() -> dict[str, dict[str, str]]:
         request = urllib.request.Request(f"{stack.urls['flower']}/api/tasks", headers=stack.flower_login)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return dict(json.load(response))
 
     until(lambda: tasks().keys() == {result.turn_id for result in results}, "the tasks")
     assert {task["name"] for task in tasks().values()} == {"runturn.run_turn"}
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"{stack.urls['flower']}/api/tasks", timeout=10)
+        urllib.request.urlopen(f"{stack.urls['flower']}/api/tasks", timeout=60)
 
 
 def test_transcripts_of_all_workers_are_in_one_place(stack: Stack, results: list[TurnResult]) -> None:

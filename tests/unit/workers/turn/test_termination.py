@@ -116,7 +116,7 @@ class Stage:
     async def follow(self, followed: Followed, live: Any = None) -> float:
         """See it through; returns after how many seconds it was over."""
         async with self.ending.seen_to(cast(Follower, followed), cast(LiveTurn | None, live)):
-            await asyncio.wait_for(followed.over.wait(), 20)
+            await asyncio.wait_for(followed.over.wait(), 120)
         return self.clock.now - START
 
 
