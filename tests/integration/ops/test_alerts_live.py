@@ -138,7 +138,8 @@ class FakeWorker:
         metrics.host_refused("build1", "host_auth_failed")
         metrics.host_refused("build1", "host_key_changed")
         metrics.budget_denied(BudgetKey("team", "web", Period.DAY))
-        metrics.turn_settled(SettledTurn("late", "claude-code", "ssh", "turn_stalled", 1.0, None, None))
+        for outcome in ("turn_stalled", "internal_error"):
+            metrics.turn_settled(SettledTurn("late", "claude-code", "ssh", outcome, 1.0, None, None))
 
     def recover(self) -> None:
         self.state = WorkerState()
