@@ -8,6 +8,8 @@ from pathlib import Path
 
 import amqp
 import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
 
 from adapters.protocol.result import Status
 from tests.support.brokers.deaf_link import (
@@ -119,3 +121,14 @@ def test_producer_that_is_not_answered_says_so_and_can_go_on(
     link.lose(None)
     send(app, [fleet.request(turn_id="last")])
     assert {"first", "last"} <= fleet.vhost.take_all(QUEUE)
+
+
+def test_plain_celery_with_a_read_timeout_does_not_wait_for_a_confirmation(vhost: Vhost, link: DeafLink) -> None:
+    """As docs/producers.md says."""
+    app = Celery(broker=_over(link, vhost), set_as_current=False)
+    app.conf.broker_transport_options = {"confirm_publish": True, "read_timeout": 0.5}
+    app.send_task("runturn.run_turn", queue=QUEUE, ignore_result=True)
+    link.lose(ACK)
+    with pytest.raises(OperationalError):
+        app.send_task("runturn.run_turn", queue=QUEUE, ignore_result=True)
+    assert link.count > 1
