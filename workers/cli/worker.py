@@ -30,7 +30,9 @@ from workers.doctor.installation import examine, examine_hosts
 from workers.doctor.workers import serve
 from workers.worker.bootstrap import build_worker
 from workers.worker.consumer import install
+from workers.worker.consumption import Consumption
 from workers.worker.dead_letters import DeadLetters
+from workers.worker.dead_queues import DeadQueues
 from workers.worker.operator_modules import include
 
 log = structlog.get_logger(__name__)
@@ -157,6 +159,8 @@ def _work(
     health = Health(redact)
     health.need(Dependency("broker", BrokerProbe(app.conf.broker_url).ask))
     health.need(ledger := Dependency("ledger", context.ledger.ping))
+    consumption = Consumption()
+    health.unready_if("consuming", consumption.problem)
     if with_totals:
         registry.register(_totals(context, ledger))
     worker = build_worker(settings, context.state, context.ledger, app, registry, health, finishes=finishes)
@@ -165,8 +169,9 @@ def _work(
         health,
         StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server,
         DeadLetters(context.ledger.dead_letters, time.time) as dead_letters,
+        DeadQueues(app, dead_letters),
     ):
-        install(app, dead_letters)
+        install(app, dead_letters, consumption)
         log.info("worker starts", slots=slots, metrics=f"{server.url}/metrics", state_dir=str(context.state.root))
         return worker.run(f"{NODES}{platform.node()}.{os.getpid()}", slots, alone=not with_totals)
 

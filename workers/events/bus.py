@@ -20,7 +20,7 @@ from kombu import Connection, Consumer, Exchange, Message, Producer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 
-from workers.brokers.settings import connection_errors, events_exchange, speaks_redis, unlist
+from workers.brokers.settings import answer_deadlines, connection_errors, events_exchange, speaks_redis, unlist
 from workers.events.fanout import RedisFanout
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
@@ -75,7 +75,7 @@ class Publisher:
         self._thread.join(timeout=2)
 
     def _run(self) -> None:
-        connection = Connection(self._url, connect_timeout=5)
+        connection = _connection(self._url)
         sender: RedisFanout | _Sender | None = None
         while waiting := self._next():
             try:
@@ -173,7 +173,7 @@ class Subscription:
 
     def _subscribed(self) -> Connection:
         if self._connection is None:
-            connection = Connection(self._url, connect_timeout=5)
+            connection = _connection(self._url)
             try:
                 consumer = Consumer(connection.channel(), [self._queue], on_message=self._receive, no_ack=True)
                 consumer.consume()
@@ -201,6 +201,10 @@ class Subscription:
 
     def _receive(self, message: Message) -> None:
         self._received.append(message)
+
+
+def _connection(broker_url: str) -> Connection:
+    return Connection(broker_url, connect_timeout=5, transport_options=answer_deadlines(broker_url))
 
 
 def read_batch(message: Message) -> Batch:
