@@ -114,6 +114,7 @@ class WorkerMetrics:
         )
         self._malformed = counter("malformed_events", "Unreadable output lines of agents", "agent")
         self._lag = gauge("loop_lag_seconds", "Longest delay of the event loop in the last 15 s")
+        self._clock = gauge("clock_ahead_seconds", "How far this worker's clock is ahead of the ledger's")
         self._dependencies = Dependencies(registry)
         self._begin_at_zero()
 
@@ -126,6 +127,10 @@ class WorkerMetrics:
         """Report the event loop's lag, and whether dependencies answer."""
         self._lag.set_function(lag_s)
         self._dependencies.watch(dependencies)
+
+    def watch_clock(self, ahead_s: Callable[[], float]) -> None:
+        """Report by how much this machine's clock differs from the ledger's."""
+        self._clock.set_function(ahead_s)
 
     def watch_host(self, host: str, slots: int | None, up: Callable[[], bool]) -> None:
         """Report a host and its slots; None: no limit."""

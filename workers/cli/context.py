@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
@@ -164,7 +163,7 @@ class Context:
 
     def waits_for(self, turn_id: str) -> Callable[[], str | None]:
         """Return a function that explains why a turn waits; see `workers.cli.wait_reason`."""
-        return lambda: reason_to_wait(self.ledger, turn_id, time.time())
+        return lambda: reason_to_wait(self.ledger, turn_id, self.ledger.clock.read())
 
     def _started(self) -> EmbeddedBroker:
         assert self.embedded is not None  # noqa: S101  # None only if broker_url is set

@@ -6,7 +6,6 @@ Reads events in their wire format. To show another event, add a method named `_o
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -33,7 +32,7 @@ _WIDTH = 80  # characters of a tool call in the status line
 class TurnView:
     """View of one turn, fed its events in order and drawn as one line."""
 
-    def __init__(self, price: Price, clock: Callable[[], float] = time.time, turn_id: str = "ID") -> None:
+    def __init__(self, price: Price, clock: Callable[[], float], turn_id: str = "ID") -> None:
         self._price = price
         self._turn_id = turn_id
         self._clock = clock
@@ -218,16 +217,16 @@ class TurnView:
 def show_live(
     events: Iterable[dict[str, Any]],
     price: Price,
+    clock: Callable[[], float],
     *,
     turn_id: str = "ID",
     console: Console | None = None,
-    clock: Callable[[], float] = time.time,
     waits_for: Callable[[], str | None] | None = None,
 ) -> None:
     """Show a turn's events until they end. The caller prints the result.
 
-    Without a terminal, print the lines one after another. `turn_id` appears in suggested commands. Call
-    `waits_for` on another thread if the turn does not start soon.
+    Without a terminal, print the lines one after another. `clock` is the ledger's. `turn_id` appears in suggested
+    commands. Call `waits_for` on another thread if the turn does not start soon.
     """
     console = console or Console(stderr=True, highlight=False)
     view = TurnView(price, clock, turn_id)

@@ -60,7 +60,8 @@ def follow_session(context: Context, run_id: str) -> None:
     for turn_id in context.client.session_turns(run_id):
         click.echo(f"▸ turn {turn_id}", err=True)
         with closing(context.client.events(turn_id)) as events:
-            show_live(events, context.price, turn_id=turn_id, waits_for=context.waits_for(turn_id))
+            clock, waits_for = context.ledger.clock, context.waits_for(turn_id)
+            show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
 
 
 def _follow(context: Context, run_id: str, *, quiet: bool) -> bool:

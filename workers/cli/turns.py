@@ -84,7 +84,8 @@ def watch(context: Context, turn_id: str, form: str, after: int) -> int:
         context.warn_without_worker()
     with closing(context.client.events(turn_id, after)) as events:
         if form == "live":
-            show_live(events, context.price, turn_id=turn_id, waits_for=context.waits_for(turn_id))
+            clock, waits_for = context.ledger.clock, context.waits_for(turn_id)
+            show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
             return print_result(context.client.result(turn_id), as_json=False)
         print_events(events, form)
     return exit_status(context.client.result(turn_id))
@@ -156,7 +157,8 @@ def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
                 for _ in events:
                     pass
             else:
-                show_live(events, context.price, turn_id=turn_id, waits_for=context.waits_for(turn_id))
+                clock, waits_for = context.ledger.clock, context.waits_for(turn_id)
+            show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
     except KeyboardInterrupt:
         context.client.cancel(turn_id)
         click.echo("cancelling the turn; press Ctrl-C again to stop waiting", err=True)

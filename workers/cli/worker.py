@@ -8,7 +8,6 @@ import platform
 import re
 import signal
 import threading
-import time
 
 import click
 import structlog
@@ -168,7 +167,7 @@ def _work(
     with (
         health,
         StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server,
-        DeadLetters(context.ledger.dead_letters, time.time) as dead_letters,
+        DeadLetters(context.ledger.dead_letters, context.ledger.clock) as dead_letters,
         DeadQueues(app, dead_letters),
     ):
         install(app, dead_letters, consumption)
@@ -178,7 +177,7 @@ def _work(
 
 def _totals(context: Context, ledger: Dependency) -> LedgerCollector:
     words = Vocabulary(context.registry, context.settings.queues[0])
-    return LedgerCollector(context.ledger, words, time.time, ledger.answers)
+    return LedgerCollector(context.ledger, words, context.ledger.clock.read, ledger.answers)
 
 
 def _told_to_stop() -> threading.Event:

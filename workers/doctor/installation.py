@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -233,7 +232,9 @@ def _transcripts(installation: Installation) -> Check:
     except ArchiveUnavailable as error:
         remedy = "fix the archive, or correct RUNTURN_TRANSCRIPTS_URL; the ledger keeps the transcripts until then"
         return Check("transcripts", False, str(error), remedy)
-    waiting = len(installation.ledger.transcripts.unarchived(time.time() - _OVERDUE_S, limit=_MANY))
+    waiting = len(
+        installation.ledger.transcripts.unarchived(installation.ledger.clock() - _OVERDUE_S, limit=_MANY)
+    )
     count = f"{waiting} or more" if waiting == _MANY else str(waiting)
     remedy = "workers with the same RUNTURN_TRANSCRIPTS_URL write them; check their logs" if waiting else ""
     return Check("transcripts", not waiting, f"{archive.name}: {count} overdue", remedy)

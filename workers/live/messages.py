@@ -23,7 +23,7 @@ class Said:
     turn_id: str
     request_id: str  # of the request or the question
     by: str  # the sender, in the producer's own words
-    expires_at: float  # Unix time in seconds, when its sender stops waiting
+    expires_at: float  # when its sender stops waiting, in Unix time on the ledger's clock
     what: ControlRequest | Verdict = field(repr=False)  # may contain a prompt
 
 

@@ -77,8 +77,8 @@ class AttemptRun:
             caps_cost_itself=can.cost_cap,
             ends_by_itself=can.live or adapter.soft_stop("") is not None,
         )
-        self._watch = LimitWatch(limits, attempt.started_at, context.clock())
-        self.ending = Termination(claim, adapter, self._watch, context.clock, attempt.host, self._hold.stop_s)
+        self._watch = LimitWatch(limits, attempt.started_at, context.moment())
+        self.ending = Termination(claim, adapter, self._watch, context.moment, attempt.host, self._hold.stop_s)
         self._follower: Follower | None = None
         self._reached = False
         self._stderr_tail: bytes | None = None
@@ -118,7 +118,7 @@ class AttemptRun:
         follower = self._follower
         if follower is None or not follower.attached or follower.exit is not None:
             return 0.0
-        return self._watch.silence_s(self._context.clock())
+        return self._watch.silence_s(self._context.moment())
 
     @property
     def out_of_reach_s(self) -> float:
@@ -203,7 +203,7 @@ class AttemptRun:
         self._reached = follower.attached
         if self._reached:
             self._metrics.attached()
-        self._watch.attached(self._context.clock())
+        self._watch.attached(self._context.moment())
         if self._live is not None and self._reached:
             self._live.begin(follower)
         yield
@@ -248,7 +248,7 @@ class AttemptRun:
         happened = fold(self._parser, self.state, lines, at)
         self._metrics.saw(happened, replayed=batch.replayed)
         if any(type(event) is not ApiRetry for event in happened):
-            self._watch.alive(self._context.clock())
+            self._watch.alive(self._context.moment())
         self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
         self.recorder.tell([event for event in happened if event is not HEARTBEAT])
         if self._live is not None:

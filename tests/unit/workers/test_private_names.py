@@ -86,8 +86,12 @@ KOMBU = {
         "Channel.unacked_index_key",
         "Channel.unacked_mutex_key",
         "Channel.visibility_timeout",
+        "Mutex(client, name, expire)",
+        "MutexHeld",
         "QoS._delivered",
         "QoS._dirty",
+        "QoS.restore_by_tag(tag, client)",
+        "QoS.restore_visible(start, num, interval)",
     ],
     "kombu.transport.virtual": ["Transport._callbacks", "Transport._deliver(message, queue)"],
 }

@@ -57,7 +57,7 @@ def recorded(path: Path) -> list[AnyEvent]:
 
 def test_recorded_turn_line_by_line(recording: Path) -> None:
     screen = io.StringIO()
-    show_live(wire(*recorded(recording)), price, console=Console(file=screen, width=40), clock=lambda: START)
+    show_live(wire(*recorded(recording)), price, lambda: START, console=Console(file=screen, width=40))
     assert screen.getvalue().splitlines() == [
         "▸ claude-code on local, attempt 1",
         "  claude-sonnet-4-5 · session 55335d49-1cc1-427c-9557-f27b71f9023c",  # not cut: this is no terminal
@@ -70,7 +70,7 @@ def test_recorded_turn_line_by_line(recording: Path) -> None:
 def test_terminal_shows_one_line_that_moves_and_then_goes(recording: Path) -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=100, force_terminal=True, color_system=None, legacy_windows=False)
-    show_live(wire(*recorded(recording)), price, console=console, clock=lambda: START + 7)
+    show_live(wire(*recorded(recording)), price, lambda: START + 7, console=console)
     drawn = screen.getvalue()
     assert "7.0 s" in drawn
     assert drawn.rstrip().endswith("\x1b[2K")  # the moving line is erased at the end
