@@ -11,7 +11,7 @@ class UsageSource(StrEnum):
     """Source of a turn's usage."""
 
     RESULT = "result"  # the agent's final report: observed
-    SESSION_FILES = "session_files"  # the agent's records on its host: observed
+    SESSION_FILES = "session_files"  # the agent's records on its host, and the answers it printed: observed
     STREAM = "stream"  # summed from events: an estimate, with output unknown or partial
     NONE = "none"  # no usage was seen
 

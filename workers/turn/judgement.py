@@ -89,10 +89,11 @@ async def observe(
     usage itself: that usage then stands.
     """
     judged = adapter.judgement(state, end)
-    if not judged.read_session_files or command.session_files is None:
+    if not judged.read_session_files:
         return judged
     try:
-        records = await _records(judged, command.session_files, host, spool)
+        named = command.session_files
+        records = [] if named is None else await _records(judged, named, host, spool)
         exact = await asyncio.to_thread(adapter.session_usage, records, state)  # they may be megabytes
     except TurnError as fault:  # the adapter's own: keep what the stream reported
         return replace(judged, error=judged.error or fault)
