@@ -152,6 +152,8 @@ class ClaudeCodeParser(LineParser):
     def _system(self, record: Record, at: float | None) -> Events:
         subtype = record.get("subtype")
         reader = self._system_readers.get(subtype)
+        if subtype == "thinking_tokens":  # many for each answer (2.1.330)
+            return HEARTBEATS
         if reader is None:
             return (_notification(record),)
         if subtype != "init":

@@ -183,6 +183,12 @@ def test_stream_event_is_a_heartbeat() -> None:
     assert ClaudeCodeParser().feed(delta, None) == (ev.HEARTBEAT,)
 
 
+def test_progress_of_thinking_is_a_heartbeat() -> None:
+    progress = line(type="system", subtype="thinking_tokens", estimated_tokens=7)
+
+    assert ClaudeCodeParser().feed(progress, None) == (ev.HEARTBEAT,)
+
+
 def test_line_that_is_no_json_is_malformed() -> None:
     assert read(b"Segmentation fault") == [ev.Malformed("Segmentation fault")]
 
