@@ -85,10 +85,17 @@ async def _output_error(run: AttemptRun, outputs: OutputValidator) -> TurnError 
 
 
 async def observe(
-    adapter: Adapter, state: TurnState, end: Exit, command: Command, host: Host, spool: Spool
+    adapter: Adapter,
+    state: TurnState,
+    end: Exit,
+    command: Command,
+    host: Host,
+    spool: Spool,
+    read_files: ReadFiles | None = None,
 ) -> Judgement:
     """Return the adapter's judgement, with usage from the session files if the stream does not report it.
 
+    `read_files` returns the attempt's lines in session files; None: those that its spool says it has added.
     Raise HostUnreachable, or SpawnRefused for a resumed session without the spool that tells which part of it is
     the attempt's, unless the agent reported its usage itself: that usage then stands.
     """
@@ -96,7 +103,7 @@ async def observe(
     if not judged.read_session_files:
         return judged
     try:
-        read = partial(_read, host, spool, command, began=not state.resumed)
+        read = read_files or partial(_read, host, spool, command, began=not state.resumed)
         records = await _records(judged, command.session_files, read) if command.session_files else []
         exact = await asyncio.to_thread(adapter.session_usage, records, state)  # they may be megabytes
     except TurnError as fault:  # the adapter's own: keep what the stream reported

@@ -6,17 +6,18 @@ the turn's from their beginning; what its earlier attempts were booked with is t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import structlog
 
-from adapters.command import Command
+from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit
 from adapters.turn_state import TurnState
 from adapters.usage import Usage, remainder
 from ops.ledger import Attempt, Claim
-from remote.errors import HostError, HostUnreachable
-from remote.host_queries import end_processes
+from remote.errors import HostError, HostUnreachable, SpawnRefused
+from remote.host import Host
+from remote.host_queries import end_processes, read_session_files, read_whole_session_files
 from workers.context import WorkerContext
 from workers.ledger_calls import LedgerCalls
 from workers.turn.judgement import observe
@@ -43,27 +44,39 @@ class Salvage:
         self._adapter = adapter
         self._command = command
         self._ledger_call = ledger_call
+        self._spool = context.hosts.get(attempt.host).spool(attempt.spool_id)
 
     async def usage(self, state: TurnState) -> Usage:
         """Return at least what the attempt used, given its stored events; its agent is then gone.
 
         Raises HostUnreachable, WorkerStopping.
         """
-        host = self._context.hosts.get(self._attempt.host)
-        spool = host.spool(self._attempt.spool_id)
-        command = self._command if self._of_turn else replace(self._command, session_files=None)
-        state.resumed = False  # if its session files are read at all, then from their beginning
+        host = self._context.hosts.get(self._attempt.host).host
         state.session_id = state.session_id or self._attempt.session_id
         booked = await self._earlier(state) if self._of_turn else []
         try:
-            await end_processes(host.host, spool)
-            judged = await observe(self._adapter, state, Exit(None), command, host.host, spool)
+            await end_processes(host, self._spool)
+            read = self._read_whole if self._of_turn else self._read_part
+            judged = await observe(
+                self._adapter, state, Exit(None), self._command, host, self._spool, partial(read, host)
+            )
         except HostUnreachable:
             raise
         except HostError as fault:
             log.warning("the usage of an attempt without a spool cannot be read", error=str(fault))
             return at_least(state.estimate)
-        return at_least(remainder(judged.usage, booked))
+        usage = judged.usage
+        return at_least(remainder(usage, booked) if usage.source.observed else usage)
+
+    async def _read_whole(self, host: Host, files: SessionFiles) -> bytes:
+        return await read_whole_session_files(host, self._command, files)
+
+    async def _read_part(self, host: Host, files: SessionFiles) -> bytes:
+        """Return what the attempt has added to the files, or nothing if its spool is missing and cannot tell."""
+        try:
+            return await read_session_files(host, self._spool, files)
+        except SpawnRefused:
+            return b""
 
     async def _earlier(self, state: TurnState) -> list[Usage]:
         """Return what the turn's earlier attempts in the session were booked with, and add their answers."""
