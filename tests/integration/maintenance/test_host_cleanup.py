@@ -261,6 +261,8 @@ def test_spool_that_knows_no_better_goes_and_the_estimate_stays(stage: Stage) ->
         return attempt
 
     assert stage.booked(asyncio.run(come_back())) == guess
+    assert stage.observed() == {}
+    assert stage.spools == []
 
 
 def test_answers_that_a_spool_has_are_booked_without_session_files(stage: Stage) -> None:
@@ -274,7 +276,6 @@ def test_answers_that_a_spool_has_are_booked_without_session_files(stage: Stage)
     booked = stage.booked(asyncio.run(come_back()))
     assert (booked.tokens, booked.source) == (Tokens(100, 1, 30, 4), UsageSource.SESSION_FILES)
     assert not booked.complete
-    assert stage.observed() == {}
     assert stage.spools == []
 
 
