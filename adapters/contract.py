@@ -161,7 +161,7 @@ class Adapter(Protocol):
         ...
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """Return the usage of one attempt from the lines it appended to its session files.
+        """Return the usage of one attempt from the lines it appended to its session files; none if it keeps none.
 
         If the agent's report matches its bill, start from the report; the files add to it or show that it is
         incomplete.

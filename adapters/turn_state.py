@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from adapters import events as ev
@@ -23,6 +24,15 @@ class Parser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of a model, as far as the agent's output shows it."""
+
+    model: str
+    billed: ModelUsage  # at least
+    final: bool  # False: more may have been billed
+
+
 class TurnState:
     """State of a turn so far. Feed it events with `apply`, read its attributes."""
 
@@ -38,6 +48,7 @@ class TurnState:
         self.subagents: set[str] = set()  # running subagents
         self.delegated: set[str] = set()  # all subagents so far
         self.seen: dict[str, Tokens] = {}  # running estimate by model
+        self.answers: dict[str, Answer] = {}  # by the ids that the agent's records have for them, too
         self.answer_lost = False  # an answer broke off: its cost may be missing from every report
         self.api_failure: ev.ApiFailure | None = None  # cleared when the API answers again
         self.rate_limit: ev.RateLimit | None = None
@@ -132,6 +143,14 @@ class TurnState:
         self.seen[event.model] = event.added if before is None else before + event.added
         self._requested = False
         self.api_failure = None
+        if event.answer:
+            self._answered(event)
+
+    def _answered(self, event: ev.TokenUsage) -> None:
+        billed, known = ModelUsage(event.added, event.cost_usd), self.answers.get(event.answer)
+        if known is not None:
+            billed = known.billed + billed
+        self.answers[event.answer] = Answer(event.model, billed, event.output_known)
 
     def _answer_lost(self, _: ev.AnswerLost) -> None:
         self.answer_lost = True

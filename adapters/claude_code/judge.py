@@ -59,11 +59,22 @@ def judge(state: TurnState, end: Exit) -> Judgement:
     error, usage = _error(state, end), told_usage(state)
     if not usage.source.observed:
         return Judgement(error, usage, read_session_files=state.started)
+    if not _ended_as_reported(state, end):
+        return Judgement(error, usage, read_session_files=True)
     if not state.delegated or not state.session_id:
         return Judgement(error, usage)
     # The output does not report a subagent's answer that broke off and was requested again.
     files = subagent_files(state.session_id)
     return Judgement(error, usage, read_session_files=True, next_files=lambda lines: None if lines else files)
+
+
+def _ended_as_reported(state: TurnState, end: Exit) -> bool:
+    """Return True if the agent exited as it does after its report, which is then its last word.
+
+    Otherwise, it was killed after the report, or something else printed that line: there may be more to pay for.
+    """
+    failed = state.report is not None and (state.report.is_error or state.report.subtype != "success")
+    return end.code == 0 or (end.code == 1 and failed)
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:

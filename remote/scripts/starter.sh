@@ -82,19 +82,6 @@ receive_prompt() {
     [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ]
 }
 
-# record_sessions: the size of the agent's session files now, so that this turn's part can be identified later. wc
-# fails for patterns that match nothing; the blank line after it shows whether there was space.
-record_sessions() {
-    [ "$session_patterns" ] || return 0
-    if [ -z "$session_root" ] && [ "$session_env" ]; then eval "session_root=\$$session_env"; fi
-    session_root=${session_root:-$HOME/$session_default}
-    printf '%s\n' "$session_root" >"$draft/session_root" || return
-    {
-        (cd -- "$session_root" && wc -c -- $session_patterns) 2>/dev/null
-        echo
-    } >"$draft/session_sizes"
-}
-
 # claim: rename is atomic. If another start was faster, mv fails, or puts the draft inside the other's spool.
 claim() {
     mv "$draft" "$spool" 2>/dev/null

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, combine, sum_costs
+from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, combine, remainder, sum_costs
 
 OBSERVED = Usage({"m": ModelUsage(Tokens(10, 5, 3, 2), 0.5)}, UsageSource.RESULT)
 FROM_FILES = Usage(
@@ -54,3 +54,15 @@ def test_one_unknown_cost_makes_the_sum_unknown() -> None:
     assert sum_costs([0.5, 0.25]) == 0.75
     assert sum_costs([0.5, None]) is None
     assert sum_costs([]) == 0.0
+
+
+def test_what_was_booked_already_is_taken_off_and_never_more_than_there_is() -> None:
+    whole = Usage(
+        {"m": ModelUsage(Tokens(11, 5, 3, 2), 0.75), "n": ModelUsage(Tokens(7), 0.2)}, UsageSource.SESSION_FILES
+    )
+
+    assert remainder(whole, []) == whole
+    rest = remainder(whole, [OBSERVED, FROM_FILES])
+    assert rest.by_model == {}
+    rest = remainder(whole, [Usage({"m": ModelUsage(Tokens(1, 9), 0.25)}, UsageSource.RESULT)])
+    assert rest.by_model == {"m": ModelUsage(Tokens(10, 0, 3, 2), 0.5), "n": ModelUsage(Tokens(7), 0.2)}

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.prices import cost_usd
 from adapters.claude_code.session_files import read_usage
 from adapters.contract import Exit
+from adapters.events import Event, Report, SessionStarted, TokenUsage, ToolStarted, TurnCompleted
 from adapters.turn_state import TurnState
-from adapters.usage import ModelUsage, Tokens, UsageSource
+from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from tests.support.recordings.claude_code import folded, load
 
 SONNET = "claude-sonnet-4-5"
@@ -30,12 +32,98 @@ def record(message: str, output: int, *, model: str = SONNET, whole: bool = True
     return json.dumps({"type": "assistant", "message": body}).encode()
 
 
+def started(*events: Event) -> TurnState:
+    state = TurnState()
+    state.apply([SessionStarted("s", SONNET, "2.1.330"), *events, TokenUsage(SONNET, Tokens())])
+    return state
+
+
+def printed(message: str, output: int, *, final: bool = True, cost_usd: float | None = None) -> TokenUsage:
+    return TokenUsage(SONNET, Tokens(100, output, 30, 4), final, answer=message, cost_usd=cost_usd)
+
+
 def test_blocks_of_one_message_are_billed_once_with_its_last_count() -> None:
-    usage = read_usage([record("a", 1), record("a", 45), record("b", 7)], TurnState())
+    usage = read_usage([record("a", 1), record("a", 45), record("b", 7)], started())
 
     assert usage.by_model[SONNET].tokens == Tokens(200, 52, 60, 8)
     assert usage.source is UsageSource.SESSION_FILES
     assert usage.complete
+
+
+# -- messages that the output has, by the same ids
+
+
+def test_printed_answer_that_is_not_recorded_yet_is_billed() -> None:
+    usage = read_usage([record("a", 10)], started(printed("a", 10), printed("b", 7, cost_usd=0.25)))
+
+    assert usage.tokens == Tokens(200, 17, 60, 8)
+    assert usage.cost_usd == pytest.approx((3 * (100 + 3 + 5) + 15 * 10) / 1e6 + 0.25)
+    assert (usage.source, usage.complete) == (UsageSource.SESSION_FILES, True)
+
+
+def test_answer_that_is_printed_and_recorded_is_billed_once_with_the_greater_count() -> None:
+    for recorded, seen, whole in ((45, 1, True), (1, 45, False)):
+        lines = [record("a", recorded, whole=whole)]
+        usage = read_usage(lines, started(printed("a", seen, final=not whole)))
+
+        assert usage.tokens == Tokens(100, 45, 30, 4)
+        assert usage.complete
+
+
+def test_answer_under_way_is_billed_as_far_as_it_was_printed_and_marked() -> None:
+    usage = read_usage([record("a", 10)], started(printed("b", 1, final=False)))
+
+    assert usage.tokens == Tokens(200, 11, 60, 8)
+    assert not usage.complete
+
+
+def test_output_alone_is_enough_if_the_files_are_gone() -> None:
+    usage = read_usage(
+        [], started(printed("a", 10, final=False), TokenUsage(SONNET, Tokens(0, 5), True, answer="a"))
+    )
+
+    assert (usage.tokens, usage.complete) == (Tokens(100, 15, 30, 4), True)
+
+
+def test_tool_that_asks_a_model_itself_may_have_asked_it_before_its_answer_was_recorded() -> None:
+    state = started(printed("a", 10), ToolStarted("toolu_1", "WebFetch"))
+
+    assert not read_usage([], state).complete
+
+
+# -- a report that is not the agent's last word
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "reads"),
+    [
+        (0, False, False),
+        (1, True, False),
+        (1, False, True),
+        (137, False, True),
+        (-9, True, True),
+        (None, False, True),
+    ],
+)
+def test_agent_that_did_not_exit_as_it_reported_has_its_messages_counted(
+    code: int | None, error: bool, reads: bool
+) -> None:
+    state = started(printed("a", 10), printed("b", 7))
+    report = Report("success", is_error=error, by_model={SONNET: ModelUsage(Tokens(200, 17, 60, 8), 0.5)})
+    state.apply([TurnCompleted(report)])
+
+    assert ClaudeCode().judgement(state, Exit(code)).read_session_files is reads
+
+
+def test_answers_after_the_report_are_billed_and_those_before_it_once() -> None:
+    state = started(printed("a", 10))
+    report = Report("success", by_model={SONNET: ModelUsage(Tokens(100, 10, 30, 4), 0.5)}, num_turns=1)
+    state.apply([TurnCompleted(report)])
+    agent = ClaudeCode()
+
+    assert agent.session_usage([record("a", 10)], state) == Usage(report.by_model, UsageSource.RESULT)
+    more = agent.session_usage([record("a", 10), record("b", 7)], state)
+    assert (more.tokens, more.source) == (Tokens(200, 17, 60, 8), UsageSource.SESSION_FILES)
 
 
 def test_models_are_kept_apart_and_priced() -> None:
