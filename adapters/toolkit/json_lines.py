@@ -59,6 +59,8 @@ def decode(line: bytes) -> Any:
 
 def malformed(line: bytes) -> Malformed:
     """Return the event for an unreadable line."""
+    if len(line) <= MAX_MALFORMED:
+        return Malformed(line.decode(errors="replace"))
     # A character has at most four bytes: do not decode megabytes for 500 characters.
     return Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
 
