@@ -65,9 +65,12 @@ class AgentOutput:
                 for lines in _parts(batch.lines):
                     if follower.detached and follower.exit is None:
                         return  # the next worker reads them
+                    began = self._context.monotonic()
                     recorded = self._take(lines, replayed=batch.replayed)
-                    waits = not (batch.replayed or follower.exit)
-                    await asyncio.sleep(self._pace.delay_s(recorded) if waits else 0)
+                    busy_s = self._context.monotonic() - began
+                    # A worker that takes over is not to wait for events that the ledger may have already.
+                    delay_s = self._pace.delay_s(0 if batch.replayed else recorded, busy_s)
+                    await asyncio.sleep(0.0 if follower.exit else delay_s)
         except LineTooLong:
             await follower.cancel()  # its output cannot be read any further
             self._recorder.tell(self._limit.summary())
