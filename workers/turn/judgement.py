@@ -12,6 +12,7 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.turn_state import TurnState
+from adapters.usage import limited
 from remote.errors import HostError
 from remote.host import Host
 from remote.host_queries import free_bytes, read_session_files
@@ -65,7 +66,7 @@ def _owing(judged: Judgement, fault: HostError) -> Judgement:
     log.warning(
         "session files of a successful attempt could not be read; they will be read later", error=str(fault)
     )
-    usage = replace(judged.usage, complete=False)
+    usage = replace(limited(judged.usage), complete=False)
     return UsageOwed(None, usage, read_session_files=True, next_files=judged.next_files)
 
 
@@ -88,6 +89,13 @@ async def observe(
     Raise HostUnreachable, or SpawnRefused for a spool removed in the meantime, unless the agent reported its
     usage itself: that usage then stands.
     """
+    judged = await _observed(adapter, state, end, command, host, spool)
+    return replace(judged, usage=limited(judged.usage))
+
+
+async def _observed(
+    adapter: Adapter, state: TurnState, end: Exit, command: Command, host: Host, spool: Spool
+) -> Judgement:
     judged = adapter.judgement(state, end)
     if not judged.read_session_files or command.session_files is None:
         return judged
