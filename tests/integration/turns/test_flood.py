@@ -20,7 +20,7 @@ from workers.events.limit import EVENT_LIMIT, MAX_MALFORMED
 
 RECORDING = (RECORDINGS / "a_parallel_tools.jsonl").read_text().splitlines()
 BEFORE = 3  # lines of the recording, and the others after the flood
-FLOOD = 10_000_000  # lines of two bytes
+FLOODS = {"local": 10_000_000, "h1": 1_000_000}  # lines of two bytes
 PART = 300_000  # likewise; some before the gate opens, some after
 
 AGENT = """#!/bin/sh
@@ -29,7 +29,7 @@ prompt=$(cat)
 flood() { yes x | head -n "$1"; }
 head -n BEFORE RECORDING
 case $prompt in
-flood) flood FLOOD ;;
+flood*) flood "${prompt#flood }" ;;
 gate) flood PART; WAIT; flood PART ;;
 esac
 tail -n +AFTER RECORDING
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         recording = root / "recording"
         recording.write_text("\n".join(RECORDING) + "\n")
         script = AGENT.replace("RECORDING", f"'{recording}'").replace("WAIT", gate.wait)
-        for word, number in {"BEFORE": BEFORE, "AFTER": BEFORE + 1, "FLOOD": FLOOD, "PART": PART}.items():
+        for word, number in {"BEFORE": BEFORE, "AFTER": BEFORE + 1, "PART": PART}.items():
             script = script.replace(word, str(number))
         agent = str(login.program("agent", script))
         hosts = ssh_hosts(login.setting(agents={"claude-code": agent}))
@@ -74,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_twenty_megabytes_of_unreadable_lines_are_a_hundred_events_and_a_count(place: Place, host: str) -> None:
     usual = place.undisturbed(host)
 
-    turn_id = place.fleet.client.enqueue(place.fleet.request("flood", host=host))
+    turn_id = place.fleet.client.enqueue(place.fleet.request(f"flood {FLOODS[host]}", host=host))
     live = list(place.fleet.client.events(turn_id))
     result = place.fleet.client.result(turn_id, 10)
 
@@ -83,7 +83,7 @@ def test_twenty_megabytes_of_unreadable_lines_are_a_hundred_events_and_a_count(p
     stored = place.fleet.events(turn_id)
     assert live == stored
     assert [event["seq"] for event in stored] == list(range(1, len(stored) + 1))
-    assert_flooded(stored, usual, FLOOD)
+    assert_flooded(stored, usual, FLOODS[host])
     assert sum(len(line) for _, line in place.fleet.ledger.events.after(turn_id)) < 50_000
 
 
