@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from adapters import events as ev
-from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource
+from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource, limited_name
 
 _RUNNING = ("started", "progress", "running", "pending")  # of a subagent
 _STOPPED = ("killed", "stopped")
@@ -139,8 +139,9 @@ class TurnState:
         self._requested = not self.tools
 
     def _token_usage(self, event: ev.TokenUsage) -> None:
-        before = self.seen.get(event.model)
-        self.seen[event.model] = event.added if before is None else before + event.added
+        model = event.model if event.model in self.seen else limited_name(event.model, len(self.seen))
+        before = self.seen.get(model)
+        self.seen[model] = event.added if before is None else before + event.added
         self._requested = False
         self.api_failure = None
         if event.answer:

@@ -6,6 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+MAX_MODELS = 50  # of one attempt; an agent may report any number of names, and each is a row in the ledger
+OTHER_MODELS = "other"  # stands for all beyond these
+_LONGEST_NAME = 200  # characters
+
 
 class UsageSource(StrEnum):
     """Source of a turn's usage."""
@@ -94,6 +98,19 @@ class Usage:
         if self.source is UsageSource.NONE:
             return None
         return sum_costs(used.cost_usd for used in self.by_model.values())
+
+
+def limited(usage: Usage) -> Usage:
+    """Return the usage with all models beyond `MAX_MODELS`, and those with an endless name, summed as one."""
+    if len(usage.by_model) <= MAX_MODELS and all(len(model) <= _LONGEST_NAME for model in usage.by_model):
+        return usage
+    names = (limited_name(model, number) for number, model in enumerate(usage.by_model))
+    return replace(usage, by_model=sum_by_model(zip(names, usage.by_model.values(), strict=True)))
+
+
+def limited_name(model: str, number: int) -> str:
+    """Return a model's name if it is among the first ones and not endless; else the common one."""
+    return model if number < MAX_MODELS and len(model) <= _LONGEST_NAME else OTHER_MODELS
 
 
 NO_USAGE = Usage(by_model={}, source=UsageSource.NONE)

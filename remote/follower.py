@@ -116,6 +116,11 @@ class Follower(InputSender):
         return self._attachment is not None
 
     @property
+    def detached(self) -> bool:
+        """Return True once `detach` was called."""
+        return self._detached.is_set()
+
+    @property
     def out_of_reach_s(self) -> float:
         """Return the seconds for which nothing of ours can have reached the host; 0 while attached."""
         return 0.0 if self._lost_at is None else self._clock() - self._lost_at

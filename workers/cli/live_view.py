@@ -20,6 +20,7 @@ from adapters.usage import Tokens
 from ops.errors import OpsError
 from workers.cli.output import STYLES, money, number, printable
 from workers.cli.wait_reason import with_notice
+from workers.events.limit import EVENT_LIMIT
 from workers.events.model import AttemptEnded, TurnSettled
 
 Price = Callable[[str, str, Tokens], float | None]  # US dollars for an agent, a model and tokens; None: unknown
@@ -156,12 +157,18 @@ class TurnView:
     def _on_notification(self, event: dict[str, Any]) -> Iterator[Text]:
         if event["topic"] == MCP_SERVER:
             yield Text(f"  … MCP server {printable(event['text'])}: its tools are unavailable", style="yellow")
+        elif event["topic"] == EVENT_LIMIT:
+            yield Text(f"  … {printable(event['text'])}", style="yellow")
 
     def _on_rate_limit(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  … account limit {event['limit']}: {event['status']}", style="yellow")
 
     def _on_malformed(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  ? unreadable line: {printable(event['text'][:_WIDTH])}", style="yellow")
+
+    def _on_events_dropped(self, event: dict[str, Any]) -> Iterator[Text]:
+        parts = ", ".join(f"{count:,} {name}" for name, count in event["by_event"].items())
+        yield Text(f"  … the agent printed too much; events dropped: {parts}", style="yellow")
 
     def _on_adapter_fault(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  ✗ {printable(event['message'])}", style="red")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from adapters.live import Control, ControlRequest, Verdict
 
 COMMAND: Final = "runturn_say"  # Celery remote control command
+MAX_REQUEST_ID: Final = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     turn_id: str
-    request_id: Annotated[str, Field(min_length=1, max_length=200)]
+    request_id: Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID)]
     by: Annotated[str, Field(max_length=200)]
     expires_at: float
     control: Control | None = None

@@ -14,6 +14,7 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.turn_state import TurnState
+from adapters.usage import limited
 from remote.errors import HostError, SpawnRefused
 from remote.host import Host
 from remote.host_queries import free_bytes, read_session_files, read_whole_session_files
@@ -69,7 +70,7 @@ def _owing(judged: Judgement, fault: HostError) -> Judgement:
     log.warning(
         "session files of a successful attempt could not be read; they will be read later", error=str(fault)
     )
-    usage = replace(judged.usage, complete=False)
+    usage = replace(limited(judged.usage), complete=False)
     return UsageOwed(None, usage, read_session_files=True, next_files=judged.next_files)
 
 
@@ -99,6 +100,19 @@ async def observe(
     Raise HostUnreachable, or SpawnRefused for a resumed session without the spool that tells which part of it is
     the attempt's, unless the agent reported its usage itself: that usage then stands.
     """
+    judged = await _observed(adapter, state, end, command, host, spool, read_files)
+    return replace(judged, usage=limited(judged.usage))
+
+
+async def _observed(
+    adapter: Adapter,
+    state: TurnState,
+    end: Exit,
+    command: Command,
+    host: Host,
+    spool: Spool,
+    read_files: ReadFiles | None,
+) -> Judgement:
     judged = adapter.judgement(state, end)
     if not judged.read_session_files:
         return judged

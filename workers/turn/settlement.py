@@ -89,6 +89,8 @@ class Settlement:
         error, decision = self._decided(error, attempt, usages)
         self._emit_end(attempt, seq, error, decision)
         context.metrics.lines_malformed(self._claim.request.agent, state.malformed)
+        if run is not None:
+            context.metrics.events_dropped(self._claim.request.agent, run.dropped_events)
         ended = AttemptEnd(
             attempt.attempt,
             judged.usage,

@@ -135,6 +135,7 @@ class FakeWorker:
             metrics.turn_retried("late", "claude-code", "turn_stalled")
             metrics.api_retried("claude-code", 529)
         metrics.lines_malformed("claude-code", 20)
+        metrics.events_dropped("claude-code", 2000)
         metrics.ran_twice()
         metrics.orphan_ended()
         metrics.host_refused("build1", "host_auth_failed")
