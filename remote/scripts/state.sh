@@ -92,13 +92,20 @@ alive() {
 
 # start_time PID: sets `started_at`, in clock ticks since boot; fails for a process that has exited, or a zombie.
 start_time() {
-    read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
+    read_stat "$1" || return 1
     set -- ${stat##*) }
     case $1 in
     Z | X) return 1 ;;
     esac
     shift 19
     started_at=$1
+}
+
+# read_stat PID: sets `stat`, in one line: processes choose their names, perhaps with newlines.
+read_stat() {
+    stat=
+    while read -r row; do stat=$stat${stat:+ }$row; done 2>/dev/null <"/proc/$1/stat"
+    [ "$stat" ]
 }
 
 # uptime: sets `now` in seconds, by a monotonic clock; fails where there is none.
