@@ -171,9 +171,9 @@ def test_full_disk_under_the_spool_fails_the_turn_once(fleet: Fleet, recording: 
 
 
 def test_disk_that_fills_in_mid_turn_fails_the_turn_once(fleet: Fleet, recording: Path, tmp_path: Path) -> None:
-    _start_on_small_disk(fleet, "512k", "true")
+    _start_on_small_disk(fleet, "2m", "true")
     endless = tmp_path / "endless.jsonl"
-    endless.write_bytes(recording.read_bytes() * 200)
+    endless.write_bytes(recording.read_bytes() * (3_000_000 // recording.stat().st_size))
     result = fleet.run(fleet.recorded(endless))
     assert result.error is not None
     assert (result.error.kind, result.attempts) == ("spool_unwritable", 1)
