@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,6 +45,12 @@ def small_disk(any_lab: Lab) -> Iterator[Lab]:
         subprocess.run([need("umount"), "-l", any_lab.root], check=True)
 
 
+def fill(hog: Path) -> None:
+    with hog.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+
+
 def reserves(lab: Lab) -> bool:
     """Whether the host's fallocate can set room aside: that of busybox cannot."""
     program = shutil.which("fallocate", path=lab.path)
@@ -57,9 +65,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_and_leaves_no_trace(small_d
 
 
 async def test_a_disk_without_room_for_anything_is_refused(small_disk: Lab) -> None:
-    with (small_disk.root / "hog").open("wb", buffering=0) as hog, pytest.raises(OSError, match="No space"):
-        while True:
-            hog.write(bytes(4096))
+    fill(small_disk.root / "hog")
     with pytest.raises(SpawnRefused) as refusal:
         await small_disk.run(small_disk.sh("echo hi"))
     assert refusal.value.code == "spool_full"
@@ -77,15 +83,38 @@ async def test_a_disk_without_room_for_the_end_of_a_turn_is_refused(small_disk: 
     assert [place.name for place in small_disk.root.iterdir()] == ["hog"]
 
 
+async def test_a_start_waits_for_room_and_then_happens_once(small_disk: Lab) -> None:
+    hog = small_disk.root / "hog"
+    fill(hog)
+    waiting = Lease(30, 0.2, waits_for_room=lambda: True)
+    running = asyncio.create_task(small_disk.run(small_disk.sh("echo run >>runs; cat runs"), lease=waiting))
+    await eventually(lambda: len(small_disk.host.channels) > 2)
+    hog.unlink()
+    assert await running == (b"run\n", Exit(0, "exit"))
+
+
+async def test_a_start_that_waits_for_room_gives_up_in_time_or_when_it_is_cancelled(small_disk: Lab) -> None:
+    fill(small_disk.root / "hog")
+    for answers in (iter([True, False]), repeat(True)):
+        lease = Lease(30, 0.2, waits_for_room=lambda answers=answers: next(answers))
+        turn = small_disk.follow(small_disk.spool(), small_disk.sh("true"), lease=lease)
+        seen = len(small_disk.host.channels)
+        entering = asyncio.create_task(turn.__aenter__())
+        await eventually(lambda seen=seen: len(small_disk.host.channels) > seen + 1)
+        if isinstance(answers, repeat):
+            await turn.cancel()
+        with pytest.raises(SpawnRefused) as refusal:
+            await entering
+        assert refusal.value.code == "spool_full"
+
+
 async def test_output_arrives_though_the_disk_was_full_when_it_was_printed(small_disk: Lab) -> None:
     wait = "echo ready; until [ -e go ]; do sleep 0.05; done"
     output = 'head -c 900000 /dev/zero | tr "\\0" x; echo; echo end'
     spool = small_disk.spool()
     async with small_disk.follow(spool, small_disk.sh(f"{wait}; {output}; echo error >&2; exit 3")) as turn:
         await read_until(turn, b"ready")
-        with (small_disk.root / "hog").open("wb", buffering=0) as hog, pytest.raises(OSError, match="No space"):
-            while True:
-                hog.write(bytes(4096))
+        fill(small_disk.root / "hog")
         (small_disk.workspace / "go").touch()
         printed = await drain(turn)
         assert turn.exit == Exit(3, "exit")
