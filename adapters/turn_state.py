@@ -115,6 +115,12 @@ class TurnState:
             if handler is not None:
                 handler(event)
 
+    def answered(self, text: str) -> None:
+        """Record the final answer of an agent whose output lacks it."""
+        self.text = text
+        self.tools.clear()
+        self._requested = False
+
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
         self.model = event.model

@@ -96,6 +96,13 @@ class LimitWatch:
         """Return the seconds since the last sign of life."""
         return max(0.0, now.monotonic - self._alive_at)
 
+    def left_s(self, now: float) -> float:
+        """Return the seconds until the attempt's time is up."""
+        ends_at = self._started_at + self._limits.turn_timeout_s
+        if self._limits.deadline_at is not None:
+            ends_at = min(ends_at, self._limits.deadline_at)
+        return ends_at - now
+
     def spent(self, tokens: int, cost_usd: float) -> None:
         """Record the agent's billed tokens so far, and their cost as far as prices are known."""
         self._tokens = tokens

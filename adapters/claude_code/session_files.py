@@ -74,6 +74,28 @@ def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
     )
 
 
+def final_answer(lines: Iterable[bytes]) -> str | None:
+    """Return the text that the main agent's last record ends its turn with; None if it did not end it."""
+    answer: str | None = None
+    for line in lines:
+        if b'"assistant"' not in line and b'"user"' not in line:
+            continue
+        try:
+            record = decode(line)
+            if record["type"] in ("assistant", "user") and not record.get("isSidechain"):
+                answer = _answer(record["message"]) if record["type"] == "assistant" else None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None  # whatever it says may have come after the answer
+    return answer
+
+
+def _answer(message: dict[str, Any]) -> str | None:
+    # Only a finished message has stop_details.
+    if message["stop_reason"] != "end_turn" or "stop_details" not in message or message["model"] == _SYNTHETIC:
+        return None
+    return "".join(block["text"] for block in message["content"] if block["type"] == "text") or None
+
+
 def _collect(line: bytes, messages: dict[str, _Message]) -> None:
     try:
         record = decode(line)

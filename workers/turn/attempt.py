@@ -33,6 +33,7 @@ from workers.results import attempt_started
 from workers.turn.leases import ANSWER_S, AgentLease
 from workers.turn.metrics import AttemptMetrics
 from workers.turn.output import AgentOutput
+from workers.turn.room import RoomWait
 from workers.turn.termination import Termination
 
 _FIRST_LOOK_S = 30.0  # how long to try a host on which nothing was started yet
@@ -227,6 +228,7 @@ class AttemptRun:
             self._hold.beat_s,
             may_start=self._held,
             may_hold=may_hold,
+            waits_for_room=RoomWait(self._context, self._claim, self._attempt, self._watch),
             epoch=self._claim.epoch,
         )
 

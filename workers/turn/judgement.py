@@ -119,6 +119,7 @@ async def _observed(
     try:
         read = read_files or partial(_read, host, spool, command, began=not state.resumed)
         records = await _records(judged, command.session_files, read) if command.session_files else []
+        judged = await asyncio.to_thread(_with_answer, judged, state, records)
         exact = await asyncio.to_thread(adapter.session_usage, records, state)  # they may be megabytes
     except TurnError as fault:  # the adapter's own: keep what the stream reported
         return replace(judged, error=judged.error or fault)
@@ -129,6 +130,16 @@ async def _observed(
         log.warning("session files could not be read", host=host.name, error=str(fault))
         return replace(judged, usage=replace(judged.usage, complete=False))
     return replace(judged, usage=judged.usage_with(exact))
+
+
+def _with_answer(judged: Judgement, state: TurnState, records: list[bytes]) -> Judgement:
+    """Judge an agent as successful that finished its answer, but could not print it. Raises AgentFailed."""
+    answer = judged.final_answer(records) if judged.final_answer is not None else None
+    if answer is None:
+        return judged
+    log.warning("the agent's output lacks its end; the session files have its answer", error=str(judged.error))
+    state.answered(answer)
+    return replace(judged, error=None)
 
 
 async def _records(judged: Judgement, named: SessionFiles, read_files: ReadFiles) -> list[bytes]:

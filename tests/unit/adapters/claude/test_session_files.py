@@ -8,7 +8,7 @@ import pytest
 
 from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.prices import cost_usd
-from adapters.claude_code.session_files import read_usage
+from adapters.claude_code.session_files import final_answer, read_usage
 from adapters.contract import Exit
 from adapters.events import Event, Report, SessionStarted, TokenUsage, ToolStarted, TurnCompleted
 from adapters.turn_state import TurnState
@@ -254,3 +254,48 @@ def test_interrupted_agent_that_leaves_without_its_last_word(name: str, complete
     assert usage.complete is complete
     if complete:
         assert {model: used.tokens for model, used in usage.by_model.items()} == recording.bill
+
+
+def said(text: str, **fields: object) -> bytes:
+    body = json.loads(record("a", 1, whole=bool(fields.pop("whole", True))))
+    body["message"]["content"] = [{"type": "text", "text": text}]
+    body["message"].update(fields.pop("message", {}))
+    return json.dumps(body | fields).encode()
+
+
+USER = json.dumps({"type": "user", "message": {"role": "user", "content": "do it"}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        ([USER, said("done"), b'{"type":"cost-state","assistant":1}'], "done"),
+        ([USER, said("done"), said("of a subagent", isSidechain=True)], "done"),
+        ([USER, said("a tool first", message={"stop_reason": "tool_use"}), USER, said("done")], "done"),
+        ([USER, said("a tool first", message={"stop_reason": "tool_use"})], None),
+        ([USER, said("cut off", whole=False)], None),
+        ([USER, said("done"), USER], None),
+        ([USER, said("done"), b'{"type":"assistant","mess'], None),
+        ([USER, said("API Error", message={"model": "<synthetic>"})], None),
+        ([], None),
+    ],
+)
+def test_answer_is_what_the_turn_ends_with(lines: list[bytes], answer: str | None) -> None:
+    assert final_answer(lines) == answer
+
+
+@pytest.mark.parametrize("name", ["2.1.197/a_parallel", "2.1.330/a_parallel"])
+def test_success_that_could_not_be_printed_is_found_in_the_session_file(name: str) -> None:
+    recording = load(name)
+    report = recording.folded().state.report
+    cut = folded(recording.lines[:-1], Exit(1))
+    assert report is not None
+    assert cut.kind == "port_exit"
+    assert cut.judgement.final_answer is not None
+    assert cut.judgement.final_answer(recording.session_lines) == report.text
+
+
+def test_no_answer_is_looked_for_after_a_signal_or_a_report() -> None:
+    recording = load("2.1.330/a_parallel")
+    assert folded(recording.lines[:-1], Exit(143)).judgement.final_answer is None
+    assert folded(recording.lines, Exit(1)).judgement.final_answer is None
