@@ -6,7 +6,6 @@ import logging
 import os
 import platform
 import re
-import signal
 import threading
 import time
 
@@ -115,7 +114,7 @@ def exporter(context: Context) -> int:
     Dependencies(registry).watch(health.dependencies)
     with health, StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server:
         log.info("exporter is ready", metrics=f"{server.url}/metrics")
-        _told_to_stop().wait()
+        threading.Event().wait()  # until `workers.stopping` ends it
     return 0
 
 
@@ -174,13 +173,6 @@ def _work(
 def _totals(context: Context, ledger: Dependency) -> LedgerCollector:
     words = Vocabulary(context.registry, context.settings.queues[0])
     return LedgerCollector(context.ledger, words, time.time, ledger.answers)
-
-
-def _told_to_stop() -> threading.Event:
-    """Return an event that SIGTERM sets; Ctrl-C raises KeyboardInterrupt."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
-    return told
 
 
 def _redactor(settings: Settings) -> Redactor:

@@ -22,6 +22,7 @@ from kombu.utils.uuid import uuid
 
 from workers.brokers.settings import connection_errors, events_exchange, speaks_redis, unlist
 from workers.events.fanout import RedisFanout
+from workers.stopping import Told
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
 _MOST_AT_ONCE = 100  # per round trip to the broker
@@ -146,7 +147,7 @@ class Subscription:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
+        if kind is not None and issubclass(kind, KeyboardInterrupt | Told):
             self._abandon()
         else:
             self._close()
