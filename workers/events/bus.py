@@ -27,6 +27,7 @@ from workers.stopping import Told
 _MOST_WAITING = 10_000  # batches, while the broker hangs
 _MOST_AT_ONCE = 100  # per round trip to the broker
 _SUBSCRIBE_S = 0.001
+_ANSWER_S = 4.0
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +137,9 @@ class Subscription:
             auto_delete=True,
             durable=False,
         )
+        # A Redis that is frozen still accepts connections; for RabbitMQ, `connect_timeout` includes its greeting.
+        limits = ("socket_timeout", "socket_connect_timeout") if speaks_redis(broker_url) else ()
+        self._options = dict.fromkeys(limits, _ANSWER_S)
         self._connection: Connection | None = None  # None: not subscribed
         self._received: list[Message] = []
         broker = Connection(broker_url)
@@ -174,7 +178,7 @@ class Subscription:
 
     def _subscribed(self) -> Connection:
         if self._connection is None:
-            connection = Connection(self._url, connect_timeout=5)
+            connection = Connection(self._url, connect_timeout=_ANSWER_S, transport_options=self._options)
             try:
                 consumer = Consumer(connection.channel(), [self._queue], on_message=self._receive, no_ack=True)
                 consumer.consume()
