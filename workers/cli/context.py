@@ -52,7 +52,9 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 class Context:
     """Resources of one command."""
 
-    _broker_fault: BrokerUnavailable | None = None  # what there is to say once it did not answer
+    # What there is to say once they did not answer: a command does not wait twice.
+    _broker_fault: BrokerUnavailable | None = None
+    _ledger_fault: LedgerUnavailable | None = None
 
     @cached_property
     def settings(self) -> Settings:
@@ -99,7 +101,12 @@ class Context:
     @cached_property
     def ledger(self) -> Ledger:
         """Return the ledger. Raise LedgerUnavailable or LedgerTooNew within seconds."""
-        return self._open_ledger(_LEDGER_S, _ANSWER_S)
+        if self._ledger_fault is None:
+            try:
+                return self._open_ledger(_LEDGER_S, _ANSWER_S)
+            except LedgerUnavailable as error:
+                self._ledger_fault = error
+        raise self._ledger_fault
 
     def serve(self) -> None:
         """Have a ledger for a service: its operations may take longer. Raise what `ledger` does."""
