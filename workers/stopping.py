@@ -6,7 +6,7 @@ before anything else is imported.
 | | SIGTERM | SIGINT (Ctrl-C) |
 |---|---|---|
 | services | leave in order, exit 0 | the same |
-| other commands | restore the terminal, die of the signal; turns go on | KeyboardInterrupt, see `workers.cli.main` |
+| others | restore the terminal, die of the signal; turns go on | KeyboardInterrupt, see `workers.cli.main` |
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ class EmbeddedBroker:
         return self._state() is not _State.DOWN
 
     def ensure(self) -> bool:
-        """Start it unless it is running, and wait until it has read its data; return whether this call started it.
+        """Start it unless it is running, and wait until it has read its data. Raises BrokerUnavailable.
 
-        Raises BrokerUnavailable.
+        Return whether this call started it.
         """
         until = time.monotonic() + _START_S
         if self._state() is _State.UP:
@@ -101,7 +101,9 @@ class EmbeddedBroker:
 
     def _client(self) -> redis.Redis:
         # By default, redis-py tries for seconds to reach a missing server.
-        return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=_ANSWER_S, retry=Retry(NoBackoff(), 0))
+        return redis.Redis(
+            unix_socket_path=str(self.socket), socket_timeout=_ANSWER_S, retry=Retry(NoBackoff(), 0)
+        )
 
     def _state(self) -> _State:
         """Return what it is doing. Raises BrokerUnavailable if it does not answer.

@@ -67,19 +67,21 @@ class BrokerKeeper:
         self._stop()
 
     def look(self) -> float:
-        """Start the broker if it has died. Return when to look again, in seconds: later and later if that fails."""
+        """Start the broker if it has died. Return the seconds until the next look: ever more if that fails."""
         try:
             if self._broker.running() or self._broker.told_to_stop:
                 return _LOOK_S
         except BrokerUnavailable as error:  # frozen: only people know whether to end it
-            log.error("the embedded broker does not answer", error=str(error))
+            log.error("the embedded broker does not answer", error=str(error))  # noqa: TRY400  # no fault of ours
             return self._later()
         delay_s = self._later()
         log.error("the embedded broker has died; it is started anew", next_try_s=delay_s)
         try:
             self._broker.ensure()
         except BrokerUnavailable as error:
-            log.error("the embedded broker could not be started", error=str(error), next_try_s=delay_s)
+            log.error(  # noqa: TRY400  # likewise
+                "the embedded broker could not be started", error=str(error), next_try_s=delay_s
+            )
         else:
             log.info("the embedded broker is running again, with its data")
         return delay_s

@@ -43,7 +43,6 @@ _PING_S = 5.0
 _LATE_S = 1.0
 _ANSWER_S = 4.0  # for the ledger
 _LEDGER_S = 5.0  # to open it; what took too long by its own account has a reason to tell
-_SERVICE_S = 8.0  # likewise, for services
 
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -103,23 +102,24 @@ class Context:
         """Return the ledger. Raise LedgerUnavailable or LedgerTooNew within seconds."""
         if self._ledger_fault is None:
             try:
-                return self._open_ledger(_LEDGER_S, _ANSWER_S)
+                return self._open_ledger(_ANSWER_S)
             except LedgerUnavailable as error:
                 self._ledger_fault = error
         raise self._ledger_fault
 
     def serve(self) -> None:
-        """Have a ledger for a service: its operations may take longer. Raise what `ledger` does."""
-        self.ledger = self._open_ledger(_SERVICE_S, None)
+        """Have a ledger for a service, whose operations may take longer. Raise what `ledger` does."""
+        self.ledger.close()  # it answers
+        self.ledger = self._open_ledger(None)
 
-    def _open_ledger(self, limit_s: float, patience_s: float | None) -> Ledger:
+    def _open_ledger(self, patience_s: float | None) -> Ledger:
         given = self.settings.ledger_url
         url = given.get_secret_value() if given else self.state.ledger_url
         silent = LedgerUnavailable(
-            f"ledger {Ledger.name_of(url)}: no answer within {limit_s:.0f} s; "
+            f"ledger {Ledger.name_of(url)}: no answer within {_LEDGER_S:.0f} s; "
             "find out what its server or disk is waiting for, or correct RUNTURN_LEDGER_URL"
         )
-        return _within(limit_s, partial(Ledger.open, url, patience_s), silent)
+        return _within(_LEDGER_S, partial(Ledger.open, url, patience_s), silent)
 
     @cached_property
     def client(self) -> Client:

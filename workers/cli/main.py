@@ -180,4 +180,3 @@ def _explain(error: click.ClickException) -> None:
         click.echo(f"{path}: {message} (see {path} --help)", err=True)
     else:
         click.echo(f"runturn: {error.format_message()}", err=True)
-

@@ -54,7 +54,7 @@ def ask(
 ) -> Iterator[Check]:
     """Yield the checks of all workers' hosts; equal ones once. The first worker examines the SSH hosts, too.
 
-    A worker that has not finished within `limit_s` is a check that failed, and so is a broker that fails meanwhile.
+    A worker that has not finished within `limit_s` is a failed check, and so is a broker that fails meanwhile.
     """
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
     first, pending, until = next(iter(found)), list(found), monotonic() + limit_s

@@ -14,7 +14,6 @@ import redis
 
 from tests.support.processes import gone_pid
 from tests.support.waiting import until
-
 from workers.brokers import embedded
 from workers.brokers.embedded import EmbeddedBroker
 from workers.errors import BrokerUnavailable
@@ -60,7 +59,11 @@ def server(tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, int]]:
 
 def _servers(directory: Path) -> list[int]:
     """The pids of all servers on its data."""
-    return [each.pid for each in psutil.process_iter(["cmdline"]) if str(directory) in " ".join(each.info["cmdline"] or ())]
+    return [
+        each.pid
+        for each in psutil.process_iter(["cmdline"])
+        if str(directory) in " ".join(each.info["cmdline"] or ())
+    ]
 
 
 def test_frozen_one_is_named_and_no_second_one_is_started_on_its_data(
