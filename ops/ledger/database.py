@@ -55,8 +55,8 @@ class Database:
     def at(cls, url: str, patience_s: float | None = None) -> Self:
         """Return the database at a URL, without connecting. Raises SettingsError if the URL is unusable.
 
-        With `patience_s`, it is unavailable if an answer takes longer. Otherwise, a frozen server is waited for, and
-        a lock for `BUSY_S`.
+        With `patience_s`, it is unavailable if an answer takes longer. Otherwise, a frozen server is waited for,
+        and a lock for `BUSY_S`.
         """
         parsed = _parse(url)
         name = parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)

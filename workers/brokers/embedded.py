@@ -80,7 +80,7 @@ class EmbeddedBroker:
         return missing
 
     def stop(self) -> bool:
-        """Ask it to save and exit; return whether it was running. Raises BrokerUnavailable if it does not answer."""
+        """Ask it to save and exit; return whether it was running. Raises BrokerUnavailable if it is frozen."""
         if not self.running():
             return False
         self._stopped.touch()
