@@ -25,7 +25,7 @@ POINTS = {
     "import of the command": ("workers.cli.worker", "<module>"),
     "import of a library": ("celery.app.base", "<module>"),
     "settings": ("ops.settings.loading", "load_settings"),
-    "ledger": ("ops.ledger.migrate", "upgrade"),
+    "ledger": ("workers.cli.context", "Context._open_ledger"),
     "application": ("workers.configured_app", "configured_app"),
     "connecting": ("kombu.connection", "Connection.ensure_connection"),
     "building": ("workers.worker.bootstrap", "build_worker"),
