@@ -66,7 +66,7 @@ def still(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             yield stack.enter_context(Fleet(root))
 
 
-@pytest.mark.parametrize(("point", "number"), zip(POINTS, itertools.cycle(SIGNALS), strict=False))
+@pytest.mark.parametrize(("point", "number"), list(zip(POINTS, itertools.cycle(SIGNALS), strict=False)))
 def test_worker_leaves_in_order_wherever_its_boot_is(still: Fleet, number: int, point: str) -> None:
     said = _signalled(still, "worker", number, POINTS[point])
     assert said.returncode == 0, said.stderr
