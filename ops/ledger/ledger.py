@@ -196,13 +196,13 @@ class Ledger:
         self.dead_letters = DeadLetterStore(database)
 
     @classmethod
-    def open(cls, url: str) -> Self:
+    def open(cls, url: str, patience_s: float | None = None) -> Self:
         """Open `sqlite:///PATH` or `postgresql://…`, and upgrade its schema.
 
-        Any number of processes may do so at once. Raises SettingsError for any other URL, LedgerUnavailable,
-        LedgerTooNew.
+        Any number of processes may do so at once. With `patience_s`, all operations fail if the ledger does not
+        answer for so long. Raises SettingsError for any other URL, LedgerUnavailable, LedgerTooNew.
         """
-        ledger = cls(database := Database.at(url))
+        ledger = cls(database := Database.at(url, patience_s))
         try:
             upgrade(database)
             ledger.clock.start()
@@ -210,6 +210,11 @@ class Ledger:
             database.close()
             raise
         return ledger
+
+    @staticmethod
+    def name_of(url: str) -> str:
+        """Return a ledger's name in messages: its URL without the password. Raises SettingsError."""
+        return Database.at(url).name
 
     def ping(self) -> None:
         """Raise LedgerUnavailable unless the database answers."""

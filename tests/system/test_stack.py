@@ -157,7 +157,7 @@ def test_make_stack_says_where_to_look_and_ends_with_ctrl_c(temporary: Path) -> 
         until(lambda: "has their data" in said.read_text() or process.poll() is not None, "a turn")
         assert process.poll() is None, said.read_text()
         (source,) = (line for line in said.read_text().splitlines() if line.startswith("  source "))
-        asking = f"{source}; exec {shlex.quote(sys.executable)} -m workers.cli.main history --json"
+        asking = f"{source}; exec {shlex.quote(sys.executable)} -m workers history --json"
         listed = subprocess.run(["bash", "-c", asking], cwd=ROOT, check=True, capture_output=True, timeout=60)
         assert len(json.loads(listed.stdout)) == 1
     finally:

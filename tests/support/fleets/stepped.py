@@ -32,6 +32,6 @@ def _set_by(file: Path) -> None:
 if __name__ == "__main__":
     _set_by(Path(os.environ[STEPPED]))  # before anything has taken the functions for itself
 
-    from workers.cli.main import main
+    from workers.__main__ import main
 
     main()
