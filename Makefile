@@ -94,9 +94,10 @@ test-agents: $(INSTALLED)
 	@$(BIN)/python -m tests.tools.agents $(if $(AGENT),--agent $(AGENT)) $(if $(VERSION),--version $(VERSION)) \
 		$(if $(SCENE),--scene $(SCENE))
 
-# Take down the broker, the ledger, and both, for half a minute each.
+# Take down the broker, the ledger, and both, for half a minute each; kill RabbitMQ twenty times.
 outages: $(INSTALLED) test-tools
-	OUTAGE_S=30 $(BIN)/python -m pytest tests/system/test_outages.py
+	OUTAGE_S=30 KILLS=20 $(BIN)/python -m pytest tests/system/test_outages.py \
+		tests/integration/brokers/test_rabbitmq_kills.py
 
 # Run the processes of compose.yaml without containers, until Ctrl-C. TURNS=N: number of turns to queue at start.
 stack: $(INSTALLED)

@@ -18,7 +18,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """Location of an agent's records of one session, from which a killed turn's usage is read.
+    """Location of an agent's records of one session, and no other, from which a killed turn's usage is read.
 
     The root is the value of the environment variable `root_env` on the host, else `$HOME/<root_default>`.
     `patterns` are shell globs below that root; they never contain quotes or white space.

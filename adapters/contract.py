@@ -48,6 +48,8 @@ class Exit:
 
 # Returns the files to read next, given all lines read so far (none at first); None: no more.
 NextFiles = Callable[[Sequence[bytes]], SessionFiles | None]
+# Returns the agent's final answer, given all lines of the session files; None: they show none.
+FinalAnswer = Callable[[Sequence[bytes]], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Judgement:
     usage: Usage = NO_USAGE  # the best figures of the stream
     read_session_files: bool = False  # True: they have better figures, or show whether `usage` is complete
     next_files: NextFiles | None = field(default=None, compare=False)  # None: the files named by the command
+    # For an error that may only mean that the agent could not print its end: an answer makes it a success.
+    final_answer: FinalAnswer | None = field(default=None, compare=False)
 
     def usage_with(self, exact: Usage) -> Usage:
         """Return the usage after reading the session files: `exact`, unless it is empty."""
@@ -161,7 +165,7 @@ class Adapter(Protocol):
         ...
 
     def session_usage(self, lines: Iterable[bytes], state: TurnState) -> Usage:
-        """Return the usage of one attempt from the lines it appended to its session files.
+        """Return the usage of one attempt from the lines it appended to its session files; none if it keeps none.
 
         If the agent's report matches its bill, start from the report; the files add to it or show that it is
         incomplete.

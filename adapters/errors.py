@@ -28,6 +28,8 @@
     │   ├── DeadlineExceeded           deadline_exceeded
     │   ├── TurnExpired                turn_expired
     │   └── BudgetExceeded             budget_exceeded
+    ├── RunturnError                   runturn itself
+    │   └── InternalError              internal_error
     └── AgentError                     the agent itself
         ├── AgentFailed                turn_failed
         ├── AgentNotUnderstood         agent_not_understood
@@ -190,13 +192,6 @@ class HostLost(HostError):
     default_retry = Retry.BACKOFF
 
 
-class InternalError(TurnError):
-    """A fault of runturn's own kept the turn from being run."""
-
-    kind = "internal_error"
-    paid = Paid.NEVER
-
-
 class ApiError(TurnError):
     """The model's API did not answer the agent."""
 
@@ -278,6 +273,18 @@ class BudgetExceeded(LimitReached):
     """The turn reached its token or cost limit, or a budget has too little left for it."""
 
     kind = "budget_exceeded"
+
+
+class RunturnError(TurnError):
+    """runturn failed."""
+
+    paid = Paid.NEVER
+
+
+class InternalError(RunturnError):
+    """A fault of runturn's own kept the turn from being run."""
+
+    kind = "internal_error"
 
 
 class AgentError(TurnError):

@@ -105,8 +105,10 @@ class TokenUsage:
     name: ClassVar[str] = "token_usage"
     model: str
     added: Tokens  # since the last event; these add up to the turn's running estimate
-    output_known: bool = False  # False: the output is a placeholder
+    output_known: bool = False  # True: the answer is complete, and its tokens are final
     api_duration_ms: int | None = None  # from the request to the first block of the answer, if seen live
+    answer: str = ""  # the id that the agent's records have for this answer; blank: unknown
+    cost_usd: float | None = None  # of `added`; None: unknown
 
 
 @dataclass(slots=True)

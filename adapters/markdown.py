@@ -75,6 +75,10 @@ def _tool_finished(event: Event) -> str:
     return _fenced(event["output"][:MAX_RESULT]) if event["output"].strip() else ""
 
 
+def _events_dropped(event: Event) -> str:
+    return f"*The agent printed too much: {event['count']:,} events are missing here.*"
+
+
 def _check_finished(event: Event) -> str:
     how = "passed" if event["exit"] == 0 else "timed out" if event["exit"] is None else f"exit {event['exit']}"
     printed = f"\n{_fenced(event['tail'][-MAX_RESULT:])}" if event["exit"] != 0 and event["tail"].strip() else ""
@@ -106,6 +110,7 @@ _TEXTS: Mapping[str, Callable[[Event], str]] = {
     "thinking": _thinking,
     "tool_started": _tool_started,
     "tool_finished": _tool_finished,
+    "events_dropped": _events_dropped,
     "check_finished": _check_finished,
     "turn_completed": _result,
     "turn_failed": _result,

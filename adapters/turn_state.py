@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from adapters import events as ev
-from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource
+from adapters.usage import NO_TOKENS, ModelUsage, Tokens, Usage, UsageSource, limited_name
 
 _RUNNING = ("started", "progress", "running", "pending")  # of a subagent
 _STOPPED = ("killed", "stopped")
@@ -21,6 +22,15 @@ class Parser(Protocol):
         `at` is a monotonic time in seconds, None for a line that was printed before the worker attached.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of a model, as far as the agent's output shows it."""
+
+    model: str
+    billed: ModelUsage  # at least
+    final: bool  # False: more may have been billed
 
 
 class TurnState:
@@ -38,6 +48,7 @@ class TurnState:
         self.subagents: set[str] = set()  # running subagents
         self.delegated: set[str] = set()  # all subagents so far
         self.seen: dict[str, Tokens] = {}  # running estimate by model
+        self.answers: dict[str, Answer] = {}  # by the ids that the agent's records have for them, too
         self.answer_lost = False  # an answer broke off: its cost may be missing from every report
         self.api_failure: ev.ApiFailure | None = None  # cleared when the API answers again
         self.rate_limit: ev.RateLimit | None = None
@@ -104,6 +115,12 @@ class TurnState:
             if handler is not None:
                 handler(event)
 
+    def answered(self, text: str) -> None:
+        """Record the final answer of an agent whose output lacks it."""
+        self.text = text
+        self.tools.clear()
+        self._requested = False
+
     def _session_started(self, event: ev.SessionStarted) -> None:
         self.session_id = event.session_id
         self.model = event.model
@@ -128,10 +145,19 @@ class TurnState:
         self._requested = not self.tools
 
     def _token_usage(self, event: ev.TokenUsage) -> None:
-        before = self.seen.get(event.model)
-        self.seen[event.model] = event.added if before is None else before + event.added
+        model = event.model if event.model in self.seen else limited_name(event.model, len(self.seen))
+        before = self.seen.get(model)
+        self.seen[model] = event.added if before is None else before + event.added
         self._requested = False
         self.api_failure = None
+        if event.answer:
+            self._answered(event)
+
+    def _answered(self, event: ev.TokenUsage) -> None:
+        billed, known = ModelUsage(event.added, event.cost_usd), self.answers.get(event.answer)
+        if known is not None:
+            billed = known.billed + billed
+        self.answers[event.answer] = Answer(event.model, billed, event.output_known)
 
     def _answer_lost(self, _: ev.AnswerLost) -> None:
         self.answer_lost = True

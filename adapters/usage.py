@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+MAX_MODELS = 50  # of one attempt; an agent may report any number of names, and each is a row in the ledger
+OTHER_MODELS = "other"  # stands for all beyond these
+_LONGEST_NAME = 200  # characters
+
 
 class UsageSource(StrEnum):
     """Source of a turn's usage."""
 
     RESULT = "result"  # the agent's final report: observed
-    SESSION_FILES = "session_files"  # the agent's records on its host: observed
+    SESSION_FILES = "session_files"  # the agent's records on its host, and the answers it printed: observed
     STREAM = "stream"  # summed from events: an estimate, with output unknown or partial
     NONE = "none"  # no usage was seen
 
@@ -96,6 +100,19 @@ class Usage:
         return sum_costs(used.cost_usd for used in self.by_model.values())
 
 
+def limited(usage: Usage) -> Usage:
+    """Return the usage with all models beyond `MAX_MODELS`, and those with an endless name, summed as one."""
+    if len(usage.by_model) <= MAX_MODELS and all(len(model) <= _LONGEST_NAME for model in usage.by_model):
+        return usage
+    names = (limited_name(model, number) for number, model in enumerate(usage.by_model))
+    return replace(usage, by_model=sum_by_model(zip(names, usage.by_model.values(), strict=True)))
+
+
+def limited_name(model: str, number: int) -> str:
+    """Return a model's name if it is among the first ones and not endless; else the common one."""
+    return model if number < MAX_MODELS and len(model) <= _LONGEST_NAME else OTHER_MODELS
+
+
 NO_USAGE = Usage(by_model={}, source=UsageSource.NONE)
 
 
@@ -112,6 +129,28 @@ def combine(usages: Iterable[Usage]) -> Usage:
     source = max((usage.source for usage in chosen), key=list(UsageSource).index)
     complete = all(usage.complete for usage in attempts) and len(observed) in (0, len(known))
     return Usage(by_model, source, complete)
+
+
+def remainder(usage: Usage, booked: Iterable[Usage]) -> Usage:
+    """Return the part of this usage that the others do not account for."""
+    known = sum_by_model(pair for other in booked for pair in other.by_model.items())
+    by_model = {model: _beyond(used, known.get(model)) for model, used in usage.by_model.items()}
+    rest = {model: used for model, used in by_model.items() if used.tokens != NO_TOKENS}
+    return replace(usage, by_model=rest)
+
+
+def _beyond(used: ModelUsage, known: ModelUsage | None) -> ModelUsage:
+    if known is None:
+        return used
+    left = used.tokens - known.tokens
+    tokens = Tokens(
+        max(0, left.input_tokens),
+        max(0, left.output_tokens),
+        max(0, left.cache_read_input_tokens),
+        max(0, left.cache_creation_input_tokens),
+    )
+    priced = used.cost_usd is not None and known.cost_usd is not None
+    return ModelUsage(tokens, max(0.0, (used.cost_usd or 0.0) - (known.cost_usd or 0.0)) if priced else None)
 
 
 def sum_by_model(usages: Iterable[tuple[str, ModelUsage]]) -> dict[str, ModelUsage]:

@@ -14,7 +14,7 @@ from typing import TypeVar, cast, get_args
 from pydantic import JsonValue
 
 from adapters.command import Command, SessionFiles
-from adapters.contract import Adapter, Capabilities, Exit, Health, Judgement, NextFiles, Session
+from adapters.contract import Adapter, Capabilities, Exit, FinalAnswer, Health, Judgement, NextFiles, Session
 from adapters.errors import AgentFailed, TurnError
 from adapters.events import AdapterFault, Event
 from adapters.live import ControlRequest, Conversation, Desk, LiveAdapter, Wire
@@ -76,6 +76,8 @@ class ValidatedAdapter:
             return Judgement(error, state.estimate, read_session_files=True)
         if judged.next_files is not None:
             judged = replace(judged, next_files=self._next_files(judged.next_files))
+        if judged.final_answer is not None:
+            judged = replace(judged, final_answer=self._final_answer(judged.final_answer))
         if state.fault is None:
             return judged
         usage = replace(judged.usage, complete=False)  # an unread line may have reported usage
@@ -87,6 +89,15 @@ class ValidatedAdapter:
         def checked(lines: Sequence[bytes]) -> SessionFiles | None:
             files = self._call("judgement().next_files", lambda: following(lines))
             return files if files is None else _the(SessionFiles, files, self.name, "judgement().next_files()")
+
+        return checked
+
+    def _final_answer(self, find: FinalAnswer) -> FinalAnswer:
+        """Return the adapter's search for the answer, validated. The result raises AgentFailed."""
+
+        def checked(lines: Sequence[bytes]) -> str | None:
+            text = self._call("judgement().final_answer", lambda: find(lines))
+            return text if text is None else _the(str, text, self.name, "judgement().final_answer()")
 
         return checked
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Self
 from urllib.parse import unquote
 
@@ -128,6 +128,13 @@ class Redactor:
         if not any(form in text for form in self._texts):  # the usual case, and many times faster than the pattern
             return text
         return self._text_pattern.sub(lambda match: self._texts[match.group()], text)
+
+    def lines(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Return lines of output without secrets."""
+        together = b"\n".join(lines)  # usually there is none: millions of short lines cost a few searches
+        if not any(form in together for form in self._lines):
+            return lines
+        return [self.line(line) for line in lines]
 
     def line(self, line: bytes) -> bytes:
         """Return the line without secrets."""

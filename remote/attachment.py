@@ -16,6 +16,8 @@ from remote.programs import Request
 from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused, Removing, StderrTail, Wanted
 
+_AT_ONCE_BYTES = 32_768  # split into lines at a time, of which there may be as many: others share the event loop
+
 T = TypeVar("T")
 
 
@@ -84,7 +86,7 @@ class Attachment:
         self._channel = channel
         self._nonce = nonce
         self._stream = stream
-        self._rest = rest  # arrived with the answer
+        self._rest = rest  # arrived, but not read yet
         self._answer_s = answer_s
         self._written = said or 0  # number of the last line that need not be written
         self._told_stop: bytes | None = None
@@ -180,10 +182,11 @@ class Attachment:
             await self._channel.close()
 
     async def _chunk(self) -> bytes:
-        chunk, self._rest = self._rest or await self._channel.read(), b""
+        chunk = self._rest or await self._channel.read()
         if not chunk:
             raise HostUnreachable(self._host.name, "the channel ended")
-        return chunk
+        self._rest = chunk[_AT_ONCE_BYTES:]
+        return chunk[:_AT_ONCE_BYTES]
 
 
 async def _handshake(

@@ -17,7 +17,7 @@ from typing import Self
 from adapters.command import Command
 from remote.attachment import Attachment, Heartbeats, StartWithheld, attach
 from remote.backoff import Backoff, Patience
-from remote.errors import HostUnreachable
+from remote.errors import HostUnreachable, SpawnRefused
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
 from remote.host_queries import read_stderr_tail, remove_spool
@@ -26,10 +26,15 @@ from remote.programs import Attach, Request, start_request
 from remote.spool import Batch, Exit, Spool
 
 _PERMIT_S = 0.5  # between two checks whether a start is permitted
+_ROOM_S = 3.0  # between two starts on a full disk
 
 
 def _always() -> bool:
     return True
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Lease:
     beat_s: float = 10.0  # between two heartbeats
     may_start: Callable[[], bool] = _always  # nothing is started while this returns False
     may_hold: Callable[[], bool] = _always  # no heartbeat is sent while this returns False
+    waits_for_room: Callable[[], bool] = _never  # on a full disk: whether to start again in a moment
     epoch: int = 0  # of the claim: input from followers with a lower epoch than another's is ignored
 
     def __post_init__(self) -> None:
@@ -62,9 +68,9 @@ class Follower(InputSender):
 
     Entering attaches. Leaving detaches: the turn keeps running, and its host terminates it when its lease expires.
     Entering and iterating raise HostUnreachable after `patience.give_up_s` seconds without the host, and any other
-    HostError at once. Waiting for a batch may be cancelled and restarted without loss. `detach` takes effect at
-    any time, even while entering; no batches follow. Entering raises ValueError for a command that no shell could
-    run as intended.
+    HostError at once; only a full disk is waited for, as long as the lease says. Waiting for a batch may be
+    cancelled and restarted without loss. `detach` takes effect at any time, even while entering; no batches
+    follow. Entering raises ValueError for a command that no shell could run as intended.
     """
 
     def __init__(
@@ -114,6 +120,11 @@ class Follower(InputSender):
     def attached(self) -> bool:
         """Return True while there is a channel to the turn."""
         return self._attachment is not None
+
+    @property
+    def detached(self) -> bool:
+        """Return True once `detach` was called."""
+        return self._detached.is_set()
 
     @property
     def out_of_reach_s(self) -> float:
@@ -204,10 +215,16 @@ class Follower(InputSender):
             if self._command and not self._lease.may_start():
                 await self._pause(_PERMIT_S)
                 continue
+            asked = self.asked
             try:
                 await self._unless_detached(self._open())
             except StartWithheld:
                 continue
+            except SpawnRefused as refusal:
+                if refusal.code != "spool_full" or self._cancelled or not self._lease.waits_for_room():
+                    raise
+                self.asked = asked  # this request started nothing
+                await self._pause(min(_ROOM_S, self._patience.longest_delay_s))
             except HostUnreachable as loss:
                 if self._lost_at is None:
                     self._lost_at = self._clock()

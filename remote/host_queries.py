@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from adapters.command import SessionFiles
+from adapters.command import Command, SessionFiles
 from remote.host import Host
+from remote.programs import session_variables
 from remote.run import Output, ask, run_script
 from remote.shell import library
 from remote.spool import Spool
@@ -34,6 +35,25 @@ async def read_session_files(host: Host, spool: Spool, files: SessionFiles) -> b
     """
     output = await _ask(host, "read_session_files", spool.root, spool.id, *files.patterns, timeout_s=120.0)
     return b"".join(line + b"\n" for line in output.split(b"\n") if line)
+
+
+async def read_whole_session_files(host: Host, command: Command, files: SessionFiles) -> bytes:
+    """Return all lines of these files, file by file, for a turn whose spool is missing.
+
+    The root is the one that `command` would be started with now. Raise HostUnreachable.
+    """
+    known = session_variables(command, files)
+    root = (known["session_root"], known["session_env"], known["session_default"])
+    output = await _ask(host, "read_whole_session_files", *root, *files.patterns, timeout_s=120.0)
+    return b"".join(line + b"\n" for line in output.split(b"\n") if line)
+
+
+async def end_processes(host: Host, spool: Spool) -> None:
+    """Terminate everything that a turn has left, also if its spool is missing.
+
+    Raise HostUnreachable, or HostError if a process cannot be terminated.
+    """
+    await _ask(host, "end_processes", spool.root, spool.id)
 
 
 async def read_stderr_tail(host: Host, spool: Spool, max_bytes: int = STDERR_TAIL_BYTES) -> bytes:
@@ -115,7 +135,9 @@ async def probe(host: Host, argv: Sequence[str], timeout_s: float = 15.0) -> Out
 
 
 async def _ask(host: Host, function: str, *args: str, timeout_s: float = 30.0) -> bytes:
-    return await ask(host, ("state", "processes", "checks", "upkeep"), function, *args, timeout_s=timeout_s)
+    return await ask(
+        host, ("state", "processes", "checks", "sessions", "upkeep"), function, *args, timeout_s=timeout_s
+    )
 
 
 def _parse_state(line: str) -> SpoolState:

@@ -87,7 +87,7 @@ def start_request(
         "files": _files(command).decode("utf-8", "surrogateescape"),
         "agent_environment": _environment(command),
         "agent_path": command.env.get("PATH", ""),
-        **_session_variables(command),
+        **session_variables(command, command.session_files),
     }
     argv = [_argument(word, attach.spool) for word in command.argv]
     return Request(program(_functions(), "start", argv, variables, path), prompt)
@@ -126,7 +126,9 @@ def _check_files(files: Mapping[str, bytes]) -> None:
 
 
 def _functions() -> str:
-    return library("state", "processes", "checks", "supervisor", "feeder", "watcher", "follower", "starter")
+    return library(
+        "state", "processes", "checks", "supervisor", "feeder", "watcher", "follower", "sessions", "starter"
+    )
 
 
 def _argument(word: str, spool: Spool) -> str | Quoted:
@@ -160,8 +162,8 @@ def _environment(command: Command) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-def _session_variables(command: Command) -> dict[str, str]:
-    files = command.session_files
+def session_variables(command: Command, files: SessionFiles | None) -> dict[str, str]:
+    """Return the variables that `sessions.sh` needs for session files of an agent with this command."""
     if files is None:
         return {"session_patterns": ""}
     return {

@@ -6,7 +6,8 @@ Exports what producers need, and loads it on first use: a client loads nothing o
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # `typing` takes long to import, and `runturn` must handle signals soon
 
 if TYPE_CHECKING:
     from adapters.live import Control, ControlRequest, Verdict

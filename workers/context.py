@@ -21,6 +21,7 @@ from workers.agents.output_validation import OutputValidator
 from workers.agents.probe import AgentReport, look_safely
 from workers.events.writer import EventWriter
 from workers.hosts.inventory import Hosts, TurnHost
+from workers.limits import Moment
 from workers.retry import RetryPolicy
 
 
@@ -35,15 +36,19 @@ class WorkerContext:
     event_writer: EventWriter
     metrics: WorkerMetrics
     environ: Mapping[str, str]  # the worker's environment, from which variables are forwarded
+    clock: Callable[[], float]  # the ledger's
     archive: Archive | None = None  # of transcripts; None: keep none
     tracing: Tracing | None = None  # None: no collector is configured
     # The worker's secrets: its agents run as the same user and can read them.
     secrets: Redactor = field(default_factory=lambda: Redactor({}))
     health: AgentHealth = field(default_factory=AgentHealth)
     outputs: OutputValidator = field(default_factory=OutputValidator)
-    clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.SystemRandom)
+
+    def moment(self) -> Moment:
+        """Return the current moment."""
+        return Moment(self.monotonic(), self.clock())
 
     async def look(self, host: TurnHost, adapter: Adapter) -> AgentReport:
         """Probe an agent on a host. Never raises, and never takes long."""

@@ -14,13 +14,21 @@ _TOO_LATE = "Deadline exceeded"
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment on two clocks, both in seconds."""
+
+    monotonic: float  # which nobody can set: for how long something takes
+    ledger: float  # Unix time: for what was promised, and for what began under another worker
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Limits in seconds, tokens and US dollars; None: no limit."""
 
     turn_timeout_s: float
     read_timeout_s: float
     stall_timeout_s: float | None
-    deadline_at: float | None  # Unix time, seconds
+    deadline_at: float | None  # Unix time on the ledger's clock
     max_total_tokens: int | None
     max_cost_usd: float | None = None  # for agents that do not enforce it themselves
     soft_stop_s: float = 0.0  # time for the agent to stop by itself; 0: it is not asked to
@@ -55,70 +63,82 @@ def _either(given: int | None, default: int) -> int:
 
 
 class LimitWatch:
-    """Checks one attempt against its limits. Times are Unix time in seconds."""
+    """Checks one attempt against its limits, for as long as one worker holds it.
 
-    def __init__(self, limits: Limits, started_at: float, now: float) -> None:
+    All but the deadline go by the monotonic clock.
+    """
+
+    def __init__(self, limits: Limits, started_at: float, now: Moment) -> None:
+        """`started_at` is when the attempt started, on the ledger's clock; a new worker inherits it."""
         self._limits = limits
-        self._started_at = started_at  # when the attempt started; a new worker inherits it
-        self._alive_at = now  # last sign of life
+        self._started_at = started_at
+        self._ends_at = now.monotonic - max(0.0, now.ledger - started_at) + limits.turn_timeout_s
+        self._alive_at = now.monotonic  # last sign of life
         self._heard = False
         self._tokens = 0
         self._cost_usd = 0.0
         self._overspent_at: float | None = None  # when the agent was asked to stop for overspending
 
-    def attached(self, now: float) -> None:
+    def attached(self, now: Moment) -> None:
         """Count silence from now: the host has started the agent, or found it running."""
-        self._alive_at = now
+        self._alive_at = now.monotonic
 
-    def woken(self, now: float) -> None:
+    def woken(self, now: Moment) -> None:
         """Count silence from now: this worker was frozen, and the agent's output is unread or no longer ours."""
-        self._alive_at = now
+        self._alive_at = now.monotonic
 
-    def alive(self, now: float) -> None:
+    def alive(self, now: Moment) -> None:
         """Record a sign of life from the agent."""
         self._heard = True
-        self._alive_at = now
+        self._alive_at = now.monotonic
 
-    def silence_s(self, now: float) -> float:
+    def silence_s(self, now: Moment) -> float:
         """Return the seconds since the last sign of life."""
-        return max(0.0, now - self._alive_at)
+        return max(0.0, now.monotonic - self._alive_at)
+
+    def left_s(self, now: float) -> float:
+        """Return the seconds until the attempt's time is up."""
+        ends_at = self._started_at + self._limits.turn_timeout_s
+        if self._limits.deadline_at is not None:
+            ends_at = min(ends_at, self._limits.deadline_at)
+        return ends_at - now
 
     def spent(self, tokens: int, cost_usd: float) -> None:
         """Record the agent's billed tokens so far, and their cost as far as prices are known."""
         self._tokens = tokens
         self._cost_usd = cost_usd
 
-    def ending(self, now: float) -> SoftStop | None:
+    def ending(self, now: Moment) -> SoftStop | None:
         """Return why to ask the agent to stop by itself before it is terminated, if there is a reason."""
         limits = self._limits
         if not limits.soft_stop_s:
             return None
         if limits.deadline_at is not None:
             share = (limits.deadline_at - self._started_at) * _DEADLINE_SHARE
-            if now >= limits.deadline_at - min(limits.soft_stop_s, share):
+            if now.ledger >= limits.deadline_at - min(limits.soft_stop_s, share):
                 return SoftStop(errors.DeadlineExceeded(), _TOO_LATE)
         overspent = self._overspent()
         if overspent is not None and self._overspent_at is None:
-            self._overspent_at = now
+            self._overspent_at = now.monotonic
         return overspent
 
-    def forbids(self, now: float) -> str | None:
+    def forbids(self, now: Moment) -> str | None:
         """Return why no more tools may run, worded for the agent; applies even without a soft stop."""
         limits = self._limits
-        if limits.deadline_at is not None and now >= limits.deadline_at:
+        if limits.deadline_at is not None and now.ledger >= limits.deadline_at:
             return _TOO_LATE
         overspent = self._overspent()
         return None if overspent is None else overspent.reason
 
-    def exceeded(self, now: float) -> TurnError | None:
+    def exceeded(self, now: Moment) -> TurnError | None:
         """Return the limit reached for which the agent must be terminated, if any.
 
         An agent that can stop by itself gets `soft_stop_s` for it once `ending` has asked.
         """
         limits = self._limits
-        if limits.deadline_at is not None and now >= limits.deadline_at:
+        if limits.deadline_at is not None and now.ledger >= limits.deadline_at:
             return errors.DeadlineExceeded()
-        if now >= self._started_at + limits.turn_timeout_s:
+        if now.monotonic >= self._ends_at:
             return errors.TurnTimeout(
                 f"the turn took longer than turn_timeout_ms = {limits.turn_timeout_s * 1000:.0f}"
             )
@@ -146,11 +166,11 @@ class LimitWatch:
             return SoftStop(errors.BudgetExceeded(cost), "Cost budget exhausted")
         return None
 
-    def _time_is_up(self, now: float) -> bool:
+    def _time_is_up(self, now: Moment) -> bool:
         if not self._limits.soft_stop_s:
             return True
-        return self._overspent_at is not None and now >= self._overspent_at + self._limits.soft_stop_s
+        return self._overspent_at is not None and now.monotonic >= self._overspent_at + self._limits.soft_stop_s
 
-    def _silent(self, now: float) -> TurnError | None:
+    def _silent(self, now: Moment) -> TurnError | None:
         limit = self._limits.stall_timeout_s if self._heard else self._limits.read_timeout_s
-        return self.fell_silent() if limit is not None and now - self._alive_at >= limit else None
+        return self.fell_silent() if limit is not None and now.monotonic - self._alive_at >= limit else None

@@ -15,7 +15,7 @@ import re
 
 from adapters import errors
 from adapters.claude_code.account import misses, told_usage
-from adapters.claude_code.session_files import subagent_files
+from adapters.claude_code.session_files import final_answer, subagent_files
 from adapters.claude_code.soft_stop import STOPPED
 from adapters.contract import Exit, Judgement
 from adapters.errors import Retry, TurnError
@@ -46,6 +46,7 @@ _SUBTYPES: dict[str, type[TurnError]] = {
 }
 _STATUS = re.compile(r"API Error: ([45]\d\d)\b")
 _OVERLOADED = "API Error: Overloaded"  # the API reported it inside a stream: no status, category `unknown`
+_UNPRINTED = "could not save all of the output"  # the disk of the spool was full for a while (2.1.330)
 # The CLI's messages about sessions, mostly on stderr only and before any event. A session "in use" may be dead, so
 # waiting is no remedy: the next attempt uses another session.
 _REFUSALS: tuple[tuple[str, type[TurnError], Retry], ...] = (
@@ -58,12 +59,29 @@ def judge(state: TurnState, end: Exit) -> Judgement:
     """Judge a finished attempt."""
     error, usage = _error(state, end), told_usage(state)
     if not usage.source.observed:
-        return Judgement(error, usage, read_session_files=state.started)
+        answer = final_answer if state.report is None and _may_have_answered(error, state) else None
+        return Judgement(error, usage, read_session_files=state.started, final_answer=answer)
+    if not _ended_as_reported(state, end):
+        return Judgement(error, usage, read_session_files=True)
     if not state.delegated or not state.session_id:
         return Judgement(error, usage)
     # The output does not report a subagent's answer that broke off and was requested again.
     files = subagent_files(state.session_id)
     return Judgement(error, usage, read_session_files=True, next_files=lambda lines: None if lines else files)
+
+
+def _ended_as_reported(state: TurnState, end: Exit) -> bool:
+    """Return True if the agent exited as it does after its report, which is then its last word.
+
+    Otherwise, it was killed after the report, or something else printed that line: there may be more to pay for.
+    """
+    failed = state.report is not None and (state.report.is_error or state.report.subtype != "success")
+    return end.code == 0 or (end.code == 1 and failed)
+
+
+def _may_have_answered(error: TurnError | None, state: TurnState) -> bool:
+    """Return True if the output may merely lack its end: Claude Code continues although it cannot print."""
+    return isinstance(error, errors.PortExit | errors.AgentNotUnderstood) and not state.expects_output
 
 
 def _error(state: TurnState, end: Exit) -> TurnError | None:
@@ -76,6 +94,8 @@ def _error(state: TurnState, end: Exit) -> TurnError | None:
         return unfinished
     if state.expects_output and report.structured_output is None:
         return errors.StructuredOutputMissing()
+    if end.code == 1 and _UNPRINTED in end.stderr:
+        return None  # the report was printed after all
     return exit_after_success(state, end, _because(end))
 
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from adapters import events as ev
 from adapters.claude_code.known import Version, read_version, tells_lost_answers
 from adapters.claude_code.report import read_report
-from adapters.claude_code.tokens import read_tokens
+from adapters.claude_code.streamed import StreamedMessage
 from adapters.toolkit.json_fields import count, integer, number, optional_string, string
 from adapters.toolkit.json_lines import HEARTBEATS, Events, LineParser, Record, elapsed_ms
 from adapters.toolkit.truncate import MAX_SUMMARY, beginning, shorten, strip_ansi, summary_of_call, texts_of
-from adapters.usage import ModelUsage, Tokens
+from adapters.usage import ModelUsage
 
 SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code creates itself, such as API errors
 
@@ -46,7 +46,7 @@ class ClaudeCodeParser(LineParser):
         )
         self._version: Version | None = None  # None: not reported
         self._counted: set[str] = set()  # ids of the messages whose tokens were reported
-        self._open: dict[str | None, tuple[str, Tokens]] = {}  # messages being streamed: model, tokens so far
+        self._open: dict[str | None, StreamedMessage] = {}  # messages being streamed, by the Agent call they serve
         self._tools: dict[str, tuple[str, float | None]] = {}  # calls in flight: name and start
         self._shells: set[str] = set()  # background tasks other than subagents
         self._reported: Mapping[str, ModelUsage] = {}  # usage in the results so far
@@ -98,17 +98,15 @@ class ClaudeCodeParser(LineParser):
 
     def _count(self, message: Record, call: str | None, at: float | None, happened: list[ev.Event]) -> None:
         """Append the token usage of an API message when it is first seen."""
-        usage = message.get("usage")
-        if not usage:
+        if not message.get("usage"):
             return
-        model, tokens = string(message["model"]), read_tokens(usage)
-        self._counted.add(message["id"])
+        begun = StreamedMessage.begun(message)
+        self._counted.add(begun.id)
         # An immediate stop reason: the message was not streamed, because its stream broke off.
-        whole = message.get("stop_reason") is not None
-        if whole and tells_lost_answers(self._version):
+        if begun.final and tells_lost_answers(self._version):
             happened.append(ev.AnswerLost())
         asked_at = self._asked_at.pop(call, None) if at is not None else None
-        happened.append(ev.TokenUsage(model, tokens, whole, elapsed_ms(asked_at, at)))
+        happened.append(begun.usage(api_duration_ms=elapsed_ms(asked_at, at)))
 
     # -- the results of tools
 
@@ -142,19 +140,20 @@ class ClaudeCodeParser(LineParser):
         happened: list[ev.Event] = []
         if event["type"] == "message_start":
             message = event["message"]
-            self._open[call] = (string(message["model"]), read_tokens(message["usage"]))
+            self._open[call] = StreamedMessage.begun(message)
             if message["id"] not in self._counted:
                 self._count(message, call, at, happened)
         elif event["type"] == "message_delta" and call in self._open:
-            model, known = self._open[call]
-            tokens = read_tokens(event.get("usage") or {}, known)  # cumulative
-            self._open[call] = (model, tokens)
-            happened.append(ev.TokenUsage(model, tokens - known, True))
+            before = self._open[call]
+            self._open[call] = after = before.continued(event)
+            happened.append(after.usage(before))
         return tuple(happened) or HEARTBEATS
 
     def _system(self, record: Record, at: float | None) -> Events:
         subtype = record.get("subtype")
         reader = self._system_readers.get(subtype)
+        if subtype == "thinking_tokens":  # many for each answer (2.1.330)
+            return HEARTBEATS
         if reader is None:
             return (_notification(record),)
         if subtype != "init":

@@ -1,7 +1,9 @@
 """Exact usage from Claude Code's records of a session.
 
 `$CLAUDE_CONFIG_DIR/projects/<workspace>/<session>.jsonl`, and `<session>/subagents/agent-*.jsonl` for subagents.
-Every content block of a message is one line with the same `message.id`; the last line has the final usage.
+Every content block of a message is one line with the same `message.id`; the last line has the final usage. Claude
+Code writes them up to 0.2 s after it printed the message, so those of an agent that was killed may lack its last
+messages: the output has them by the same ids.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 from adapters.claude_code.known import asks_aside, read_version
 from adapters.claude_code.prices import cost_usd
-from adapters.claude_code.tokens import read_tokens
+from adapters.claude_code.tokens import long_lived_cache, read_tokens
 from adapters.claude_code.tools import ASKING
 from adapters.command import SessionFiles
 from adapters.toolkit.json_lines import decode
@@ -42,7 +44,7 @@ def subagent_files(session_id: str) -> SessionFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """One message of the model, from its last record."""
+    """One message of the model, from its last record or from the output."""
 
     model: str
     billed: ModelUsage
@@ -51,23 +53,47 @@ class _Message:
 
 
 def read_usage(lines: Iterable[bytes], state: TurnState) -> Usage:
-    """Return the sum of all messages; incomplete if one was cut off or the stream showed more."""
+    """Return the sum of all messages, recorded or printed; incomplete if one was cut off."""
     messages: dict[str, _Message] = {}
     shortened = False
     for line in lines:
         if b'"assistant"' in line:
             _collect(line, messages)
         shortened |= b'"compact_boundary"' in line and _shortens(line)
+    _add_printed(messages, state)
     by_model = sum_by_model((message.model, message.billed) for message in messages.values())
     usage = Usage(_priced(by_model, state), UsageSource.SESSION_FILES)
     whole = all(message.finished for message in messages.values())
     cut = state.awaits_answer or state.answer_lost or any(report.contradictory for report in state.reports)
-    # A version that does not report itself never has finished messages here, judging by their fields.
-    aside = state.agent_version is not None and asks_aside(read_version(state.agent_version))
-    aside |= shortened or any(message.asking for message in messages.values())
+    aside = asks_aside(read_version(state.agent_version)) or shortened
+    aside |= any(message.asking for message in messages.values()) or bool(
+        ASKING.intersection(state.tools.values())
+    )
     return replace(
         usage, complete=whole and not cut and not aside and usage.tokens.prompt >= state.seen_tokens.prompt
     )
+
+
+def final_answer(lines: Iterable[bytes]) -> str | None:
+    """Return the text that the main agent's last record ends its turn with; None if it did not end it."""
+    answer: str | None = None
+    for line in lines:
+        if b'"assistant"' not in line and b'"user"' not in line:
+            continue
+        try:
+            record = decode(line)
+            if record["type"] in ("assistant", "user") and not record.get("isSidechain"):
+                answer = _answer(record["message"]) if record["type"] == "assistant" else None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None  # whatever it says may have come after the answer
+    return answer
+
+
+def _answer(message: dict[str, Any]) -> str | None:
+    # Only a finished message has stop_details.
+    if message["stop_reason"] != "end_turn" or "stop_details" not in message or message["model"] == _SYNTHETIC:
+        return None
+    return "".join(block["text"] for block in message["content"] if block["type"] == "text") or None
 
 
 def _collect(line: bytes, messages: dict[str, _Message]) -> None:
@@ -82,6 +108,17 @@ def _collect(line: bytes, messages: dict[str, _Message]) -> None:
             messages[number] = _Message(model, _billed(model, message["usage"]), finished, asking)
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # the last line of a killed process may be half a record
+
+
+def _add_printed(messages: dict[str, _Message], state: TurnState) -> None:
+    """Add the messages that the agent printed; of one that is recorded, too, the greater usage counts."""
+    for number, answer in state.answers.items():
+        recorded = messages.get(number)
+        if recorded is None:
+            messages[number] = _Message(answer.model, answer.billed, answer.final, asking=False)
+        else:
+            billed = max(recorded.billed, answer.billed, key=lambda used: (used.tokens.prompt, used.tokens.total))
+            messages[number] = replace(recorded, billed=billed, finished=recorded.finished or answer.final)
 
 
 def _shortens(line: bytes) -> bool:
@@ -101,8 +138,7 @@ def _asks(content: object) -> bool:
 
 def _billed(model: str, usage: dict[str, Any]) -> ModelUsage:
     tokens = read_tokens(usage)
-    long_lived = (usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
-    return ModelUsage(tokens, cost_usd(model, tokens, long_lived))
+    return ModelUsage(tokens, cost_usd(model, tokens, long_lived_cache(usage)))
 
 
 def _priced(by_model: dict[str, ModelUsage], state: TurnState) -> dict[str, ModelUsage]:

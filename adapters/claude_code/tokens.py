@@ -22,6 +22,13 @@ def read_tokens(usage: dict[str, Any], known: Tokens = NO_TOKENS) -> Tokens:
     return Tokens(prompt, output, cache_read, cache_creation)
 
 
+def long_lived_cache(usage: dict[str, Any]) -> int:
+    """Return the tokens of an API message's `usage` that were written to the cache for an hour."""
+    written = usage.get("cache_creation")
+    kept = written.get("ephemeral_1h_input_tokens") if isinstance(written, dict) else None
+    return kept if isinstance(kept, int) else 0
+
+
 def read_model_tokens(used: dict[str, Any]) -> Tokens:
     """Return the tokens of one model in a report. Raise as `read_tokens`, and KeyError for a missing count."""
     return read_tokens(

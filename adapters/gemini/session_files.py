@@ -123,6 +123,8 @@ def _corrected(told: Usage, records: _Records, read: Mapping[str, ModelUsage], p
     by_model = {model: _moved(model, used, misplaced[model], prices) for model, used in told.by_model.items()}
     rest = {model: used.tokens - _tokens(read, model) for model, used in by_model.items()}
     by_model |= {model: read[model] for model, left in rest.items() if model in read and left == NO_TOKENS}
+    # More answers are recorded than reported: something else printed the report, or the agent went on after it.
+    by_model |= {model: used for model, used in read.items() if model not in rest or not _is_count(rest[model])}
     found = records.found or not told.by_model  # requests refused at once may leave no record
     fits = found and read.keys() <= rest.keys() and all(map(_is_count, rest.values()))
     searched = any(answer.tools & _SEARCHING for answer in records.answers.values())

@@ -14,6 +14,8 @@ from adapters.protocol import nesting
 MAX_MALFORMED = 500  # characters
 HEARTBEATS: tuple[Event, ...] = (HEARTBEAT,)
 
+_MAYBE = (b"{", b" ", b"\t", b"\r", b"\n", b"\v", b"\f")  # what an object or a blank line begins with
+
 Record = dict[str, Any]  # a decoded line; every access by a reader is checked, or its error is caught here
 Events = tuple[Event, ...]
 Readers = dict[object, Callable[[Record, float | None], Events]]
@@ -27,6 +29,9 @@ class LineParser:
 
     def feed(self, line: bytes, at: float | None) -> Events:
         """Return the events of one line; never raises."""
+        # An agent may print millions of lines that are nothing like JSON, and an exception costs more than a look.
+        if not line.startswith(_MAYBE):
+            return (malformed(line),) if line else HEARTBEATS
         try:
             return self._read(decode(line), at)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -47,11 +52,15 @@ def decode(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except ValueError:
+        if b"\\ud" not in line and b"\\uD" not in line:
+            raise
         return _mended(line)
 
 
 def malformed(line: bytes) -> Malformed:
     """Return the event for an unreadable line."""
+    if len(line) <= MAX_MALFORMED:
+        return Malformed(line.decode(errors="replace"))
     # A character has at most four bytes: do not decode megabytes for 500 characters.
     return Malformed(line[: MAX_MALFORMED * 4].decode(errors="replace")[:MAX_MALFORMED])
 
@@ -61,7 +70,5 @@ def _mended(line: bytes) -> Any:
 
     Agents cut texts at any place: half a surrogate pair is invalid Unicode and becomes a question mark.
     """
-    if b"\\ud" not in line and b"\\uD" not in line:
-        raise ValueError("not JSON")
     text = json.dumps(nesting.read(line.decode()), ensure_ascii=False)
     return orjson.loads(text.encode(errors="replace"))

@@ -1,12 +1,13 @@
 """The ledger: turns, attempts, usage, sessions and events, in SQLite or PostgreSQL.
 
-Returned values are frozen. Times are Unix seconds, as passed by the callers. Money is US dollars, None where the
+Returned values are frozen. Times are Unix seconds by the ledger's clock. Money is US dollars, None where the
 price is unknown.
 """
 
 from ops.ledger.accounting.budgets import Budget, BudgetKey, OverBudget
 from ops.ledger.accounting.late_usage import SpoolRow
 from ops.ledger.accounting.periods import Period
+from ops.ledger.clock import OFF_S, LedgerClock
 from ops.ledger.dead_letters import DeadLetter, DeadLetterRow
 from ops.ledger.events import Batch
 from ops.ledger.ledger import DeadLetterStore, Ledger
@@ -27,6 +28,7 @@ from ops.ledger.transcripts import TranscriptSource
 from ops.ledger.workspaces import MadeWorkspace
 
 __all__ = [
+    "OFF_S",
     "Asked",
     "Attempt",
     "AttemptEnd",
@@ -46,6 +48,7 @@ __all__ = [
     "HostBusy",
     "InUse",
     "Ledger",
+    "LedgerClock",
     "MadeWorkspace",
     "ModelTotals",
     "OutcomeTotals",

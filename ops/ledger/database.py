@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
+import socket
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
@@ -36,8 +41,10 @@ _POSTGRESQL = {
 class Database:
     """One engine, its transactions, and its name in messages."""
 
-    def __init__(self, engine: Engine, name: str, path: Path | None) -> None:
+    def __init__(self, engine: Engine, name: str, path: Path | None, patience_s: float | None = None) -> None:
         self.engine = engine
+        self.patience_s = BUSY_S if patience_s is None else patience_s  # for another process that has a lock
+        self._cut = _Cut(engine, patience_s) if patience_s is not None and path is None else nullcontext()
         self._writing = engine.execution_options(writes=True)  # shares the engine's connections
         self.name = name  # the URL without its password
         self.path = path  # the SQLite file; None: PostgreSQL
@@ -45,13 +52,17 @@ class Database:
         self._turnstile: AbstractContextManager[object] = threading.Lock() if path else nullcontext()
 
     @classmethod
-    def at(cls, url: str) -> Self:
-        """Return the database at a URL, without connecting. Raises SettingsError if the URL is unusable."""
+    def at(cls, url: str, patience_s: float | None = None) -> Self:
+        """Return the database at a URL, without connecting. Raises SettingsError if the URL is unusable.
+
+        With `patience_s`, it is unavailable if an answer takes longer. Otherwise, a frozen server is waited for,
+        and a lock for `BUSY_S`.
+        """
         parsed = _parse(url)
         name = parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
         if parsed.get_backend_name() == "postgresql":
-            return cls(_postgresql(parsed, name), name, None)
-        return cls(_sqlite(parsed), name, Path(parsed.database or ""))
+            return cls(_postgresql(parsed, name, patience_s), name, None, patience_s)
+        return cls(_sqlite(parsed, patience_s), name, Path(parsed.database or ""), patience_s)
 
     def close(self) -> None:
         """Close all connections."""
@@ -60,13 +71,13 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Run a transaction that writes. Raises LedgerUnavailable."""
-        with self.mapped(), self._turnstile, self._writing.begin() as connection:
+        with self.mapped(), self._turnstile, self._cut, self._writing.begin() as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Run a transaction that only reads. Raises LedgerUnavailable."""
-        with self.mapped(), self.engine.begin() as connection:
+        with self.mapped(), self._cut, self.engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -77,11 +88,53 @@ class Database:
         except (IntegrityError, DataError):
             raise  # runturn's fault, not the database's
         except DBAPIError as error:
-            raise LedgerUnavailable(f"ledger {self.name}: {_advised(error.orig)}") from error
+            raise LedgerUnavailable(f"ledger {self.name}: {self._advised(error.orig)}") from error
         except sqlite3.Error as error:
-            raise LedgerUnavailable(f"ledger {self.name}: {_reason(error)}") from error
+            raise LedgerUnavailable(f"ledger {self.name}: {self._reason(error)}") from error
         except TimeoutError as error:
             raise LedgerUnavailable(f"ledger {self.name}: all of this process's connections are in use") from error
+
+    def _advised(self, error: BaseException | None) -> str:
+        """Return the reason, with advice if the server did not answer at all: then there is no SQLSTATE."""
+        if getattr(error, "sqlstate", "") is not None:
+            return self._reason(error)
+        return f"{self._reason(error).rstrip('.?')}; start it, or correct RUNTURN_LEDGER_URL"
+
+    def _reason(self, error: BaseException | None) -> str:
+        text = " ".join(str(error).split())
+        if "locked" in text:
+            return f"{text}: another process has held the lock for more than {self.patience_s:.0f} s"
+        if "is full" in text:
+            return f"{text}; free some space, nothing was lost"
+        return text
+
+
+class _Cut:
+    """Cuts the connections to a server that does not answer a transaction in time; use as a context manager.
+
+    The server's own limits do not help if it is frozen, nor do the kernel's: its kernel still answers.
+    """
+
+    def __init__(self, engine: Engine, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._timers: list[threading.Timer] = []
+        sa.event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
+
+    def __enter__(self) -> None:
+        timer = threading.Timer(self._patience_s, self._cut)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+
+    def __exit__(self, *_: object) -> None:
+        self._timers.pop().cancel()
+
+    def _cut(self) -> None:
+        for connection in list(self._connections):
+            if not connection.closed:
+                with socket.socket(fileno=os.dup(connection.fileno())) as cut, contextlib.suppress(OSError):
+                    cut.shutdown(socket.SHUT_RDWR)
 
 
 def upsert(dialect: str, table: Table) -> Any:
@@ -119,14 +172,15 @@ def _unusable(advice: str) -> SettingsError:
     return SettingsError(advice, field="ledger_url", where="RUNTURN_LEDGER_URL")
 
 
-def _postgresql(url: sa.URL, name: str) -> Engine:
+def _postgresql(url: sa.URL, name: str, patience_s: float | None) -> Engine:
+    hasty = {} if patience_s is None else {"connect_timeout": math.ceil(patience_s)}
     try:
         engine = sa.create_engine(
             url,
             # The default, but a server may be configured otherwise. After waiting for a lock, a transaction must
             # see what the lock's former holder wrote.
             isolation_level="READ COMMITTED",
-            connect_args=_POSTGRESQL,
+            connect_args=_POSTGRESQL | hasty,
             pool_pre_ping=True,
             hide_parameters=True,
         )
@@ -145,8 +199,9 @@ def _require_utf8(name: str, connection: Any, _: object) -> None:
         raise LedgerUnavailable(f"ledger {name}: the encoding of this database is {encoding}, not UTF8; {remedy}")
 
 
-def _sqlite(url: sa.URL) -> Engine:
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_S}, hide_parameters=True)
+def _sqlite(url: sa.URL, patience_s: float | None) -> Engine:
+    busy_s = BUSY_S if patience_s is None else patience_s
+    engine = sa.create_engine(url, connect_args={"timeout": busy_s}, hide_parameters=True)
     sa.event.listen(engine, "connect", _configure)
     sa.event.listen(engine, "begin", _begin)
     return engine
@@ -162,19 +217,3 @@ def _begin(connection: Connection) -> None:
     # Two deferred transactions that both read and then write fail at once; immediate ones queue up.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _advised(error: BaseException | None) -> str:
-    """Return the reason, with advice if the server did not answer at all: then there is no SQLSTATE."""
-    if getattr(error, "sqlstate", "") is not None:
-        return _reason(error)
-    return f"{_reason(error).rstrip('.?')}; start it, or correct RUNTURN_LEDGER_URL"
-
-
-def _reason(error: BaseException | None) -> str:
-    text = " ".join(str(error).split())
-    if "locked" in text:
-        return f"{text}: another process has held the lock for more than {BUSY_S:.0f} s"
-    if "is full" in text:
-        return f"{text}; free some space, nothing was lost"
-    return text

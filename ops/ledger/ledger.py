@@ -4,7 +4,7 @@ A worker may be killed between any two calls; the docstrings say what its succes
 LedgerUnavailable may or may not have been written: repeat it, nothing is booked or settled twice.
 
 Writing for a turn requires its claim. `StaleClaim` means that another owner has taken over: nothing was written,
-and the caller leaves the turn alone. Clocks are the callers'; keep them in sync to well within a lease.
+and the caller leaves the turn alone. Times are the ledger's: callers pass those of its `clock`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from ops.ledger import dead_letters, events, retention, sessions, transcripts, workspaces
 from ops.ledger.accounting import booking, budgets, late_usage
+from ops.ledger.clock import LedgerClock
 from ops.ledger.database import Database
 from ops.ledger.migrate import upgrade
 from ops.ledger.queue import (
@@ -179,6 +180,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.clock = LedgerClock(database)
         self.queue = Queue(database)
         self.session_runs = SessionRuns(database)
         self.waiters = Waiters(database)
@@ -194,19 +196,25 @@ class Ledger:
         self.dead_letters = DeadLetterStore(database)
 
     @classmethod
-    def open(cls, url: str) -> Self:
+    def open(cls, url: str, patience_s: float | None = None) -> Self:
         """Open `sqlite:///PATH` or `postgresql://…`, and upgrade its schema.
 
-        Any number of processes may do so at once. Raises SettingsError for any other URL, LedgerUnavailable,
-        LedgerTooNew.
+        Any number of processes may do so at once. With `patience_s`, all operations fail if the ledger does not
+        answer for so long. Raises SettingsError for any other URL, LedgerUnavailable, LedgerTooNew.
         """
-        database = Database.at(url)
+        ledger = cls(database := Database.at(url, patience_s))
         try:
             upgrade(database)
+            ledger.clock.start()
         except BaseException:
             database.close()
             raise
-        return cls(database)
+        return ledger
+
+    @staticmethod
+    def name_of(url: str) -> str:
+        """Return a ledger's name in messages: its URL without the password. Raises SettingsError."""
+        return Database.at(url).name
 
     def ping(self) -> None:
         """Raise LedgerUnavailable unless the database answers."""

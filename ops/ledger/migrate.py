@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,12 +17,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.errors import LedgerTooNew, LedgerUnavailable
-from ops.ledger.database import BUSY_S, Database
+from ops.ledger.database import Database
 from ops.ledger.schema import metadata
 
 SCHEMA = "0001"  # the newest revision under migrations/versions
 
 _POSTGRESQL_LOCK = 0x72756E7475726E  # "runturn": any number not used elsewhere
+_PAUSE_S = 0.01
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -67,12 +69,27 @@ def _alone(database: Database) -> Iterator[None]:
     os.close(_private(database, database.path))  # it contains prompts
     lock = _private(database, Path(f"{database.path}.lock"))
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with database.mapped(), closing(sqlite3.connect(database.path, timeout=BUSY_S)) as connection:
+        _take(database, lock)
+        with database.mapped(), closing(sqlite3.connect(database.path, timeout=database.patience_s)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
         yield
     finally:
         os.close(lock)
+
+
+def _take(database: Database, lock: int) -> None:
+    """Take the lock. Its holder may be frozen, or upgrade a large ledger."""
+    until = time.monotonic() + database.patience_s
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise LedgerUnavailable(
+                    f"ledger {database.name}: another process has been opening it for more than "
+                    f"{database.patience_s:.0f} s; find it with: fuser {database.path}.lock"
+                ) from None
+        time.sleep(_PAUSE_S)
 
 
 def _private(database: Database, path: Path) -> int:

@@ -261,6 +261,13 @@ attempt_stderr = Table(
     Column("text", LargeBinary, nullable=False),  # compressed by gzip
 )
 
+clocks = Table(
+    "clocks",  # of a SQLite ledger, see clock.py
+    metadata,
+    Column("boot_id", Text, primary_key=True),  # of one start of its machine
+    Column("difference", Double, nullable=False),  # from the seconds since that start to the ledger's time
+)
+
 dead_letters = Table(
     "dead_letters",
     metadata,

@@ -113,7 +113,11 @@ class WorkerMetrics:
             "standing",
         )
         self._malformed = counter("malformed_events", "Unreadable output lines of agents", "agent")
+        self._dropped = counter(
+            "dropped_events", "Events that were not recorded, because an agent printed too much", "agent"
+        )
         self._lag = gauge("loop_lag_seconds", "Longest delay of the event loop in the last 15 s")
+        self._clock = gauge("clock_ahead_seconds", "How far this worker's clock is ahead of the ledger's")
         self._dependencies = Dependencies(registry)
         self._begin_at_zero()
 
@@ -126,6 +130,10 @@ class WorkerMetrics:
         """Report the event loop's lag, and whether dependencies answer."""
         self._lag.set_function(lag_s)
         self._dependencies.watch(dependencies)
+
+    def watch_clock(self, ahead_s: Callable[[], float]) -> None:
+        """Report by how much this machine's clock differs from the ledger's."""
+        self._clock.set_function(ahead_s)
 
     def watch_host(self, host: str, slots: int | None, up: Callable[[], bool]) -> None:
         """Report a host and its slots; None: no limit."""
@@ -206,6 +214,10 @@ class WorkerMetrics:
         """Record unreadable output lines of an agent."""
         self._malformed.labels(self._words.agent(agent)).inc(lines)
 
+    def events_dropped(self, agent: str, events: int) -> None:
+        """Record events that were dropped because an agent printed too much."""
+        self._dropped.labels(self._words.agent(agent)).inc(events)
+
     def reattached(self, cause: str) -> None:
         """Record a reattachment to a running turn. `cause`: link, worker."""
         self._reattachments.labels(cause).inc()
@@ -232,7 +244,7 @@ class WorkerMetrics:
         for launcher in _LAUNCHERS:
             self._first_event.labels(launcher)
         for agent in self._words.agents:
-            for metric in (self._malformed, self._duration, self._api, self._cost):
+            for metric in (self._malformed, self._dropped, self._duration, self._api, self._cost):
                 metric.labels(agent)
             for outcome in _OUTCOMES:
                 for launcher in (*_LAUNCHERS, "none"):

@@ -46,6 +46,7 @@ check() {
 enter() {
     cd -- "$1" || exit 126
     export RUNTURN_SPOOL="$spool" RUNTURN_CHECK="$epoch"
+    carry_limit
     # As arguments: the environment may contain any name.
     set -- "${LC_ALL-}" "$2" "$(command -v setsid)" "$spool/command.$epoch"
     LC_ALL=C
@@ -63,9 +64,10 @@ superseded() {
     return 1
 } 2>/dev/null
 
-# end_checks: terminate running commands, even those of a killed worker, but none of a higher epoch.
+# end_checks: terminate running commands, even those of a killed worker, but none of a higher epoch: its worker has
+# already done this, and not all that its command started can be told from ours.
 end_checks() {
-    sweep
+    superseded || sweep
     rm -f "$spool/command.$epoch" "$spool/printed.$epoch"
 }
 

@@ -1,24 +1,141 @@
-# Finding and terminating the processes of a turn. All of them inherit RUNTURN_SPOOL in their environment, wherever
-# they went: agents run their tool shells in separate process sessions, so a process group alone misses them.
+# Finding and terminating the processes of a turn, wherever they went: agents run their tool shells in separate
+# process sessions, so a process group alone misses them. All of them inherit two marks: RUNTURN_SPOOL in their
+# environment, and a soft limit of resident memory (Linux enforces none) whose size identifies the turn. The second
+# survives `env -i`, and stands in the same file as parent, group and session.
 #
 # "kill -NAME -GROUP" is the only form that dash, bash and busybox all accept for a group.
 
-# find_members: sets `members` to the pids of all processes of this turn, except those that are `spared`. Takes one
-# process if grep supports -z: grep then finds itself, first of all. The list of files is expanded before grep
-# starts, or grep would be in it once more.
+# learn_limit: sets `limit`, in KiB, and `mark`, the same in bytes; blank without arithmetic of 64 bits. The pid and
+# start time of the supervisor make it unique; programs that heed the limit find it larger than any memory.
+learn_limit() {
+    mark=
+    get supervisor
+    set -- $value
+    case $1:$2 in
+    *[!0-9:]* | :* | *:) return ;;
+    esac
+    limit=$((4503599627370496 + $1 * 1073741824 + $2 % 1073741824))
+    mark=$((limit * 1024))
+    if [ "${#mark}" != 19 ]; then mark=; fi
+}
+
+# carry_limit: all that this shell starts from now on is the turn's.
+carry_limit() {
+    if [ "$mark" ]; then ulimit -S -m "$limit"; fi
+} 2>/dev/null
+
+# shed_limit: this shell keeps a turn of its own, though the worker that started it is part of another one.
+shed_limit() {
+    ulimit -S -m unlimited
+} 2>/dev/null
+
+# find_members: sets `members` to the pids of all processes of this turn, except those that are `spared`. A process
+# may have handed over to a child since the list of files was made, so newer ones are checked, too: no chain of
+# short-lived processes escapes. Takes two processes if grep supports -z.
 find_members() {
+    members=
+    led=
+    if [ -z "$mark" ]; then learn_limit; fi
+    find_environments
+    for file in $found; do add_member "$file"; done
+    newest_pid
+    checked=$newest
+    find_relatives
+    check_newer
+} 2>/dev/null
+
+# add_member FILE: by one of its files in /proc.
+add_member() {
+    set -- "${1#/proc/}"
+    set -- "${1%%/*}"
+    case " 1 $members " in
+    *" $1 "*) return 1 ;;
+    esac
+    spared "$1" && return 1
+    members="$members $1"
+    led=$led${led:+|}$1
+}
+
+# find_environments: sets `found`. If grep supports -z, it finds itself, first of all. The list of files is expanded
+# before grep starts, or grep would be in it once more.
+find_environments() {
     set -- /proc/[0-9]*/environ
     found=$(RUNTURN_SPOOL=$spool grep -lszxF "RUNTURN_SPOOL=$spool" /proc/self/environ "$@")
     case $found in
     /proc/self/environ*) found=${found#/proc/self/environ} ;;
     *) find_one_by_one ;;
     esac
-    members=
-    for environ in $found; do
-        environ=${environ#/proc/}
-        spared "${environ%/*}" || members="$members ${environ%/*}"
+}
+
+# find_relatives: add whatever carries the limit, children of members, and groups and sessions that members lead,
+# until there are no more. A process chooses its name, of 15 bytes: only longer rows of numbers are to be trusted.
+find_relatives() {
+    set -- /proc/[0-9]*/stat
+    added=yes
+    while [ "$added" ]; do
+        added=
+        traits=
+        if [ "$mark" ]; then traits="( -?[0-9]+){21} $mark"; fi
+        if [ "$led" ]; then traits="$traits${mark:+|}( [0-9]+){0,2} ($led)"; fi
+        [ "$traits" ] || return 0
+        for file in $(LC_ALL=C grep -lsE "\\) [^ZXx]($traits)( -?[0-9]+){20,}\$" "$@"); do
+            if add_member "$file"; then added=yes; fi
+        done
     done
-} 2>/dev/null
+}
+
+# newest_pid: sets `newest`, the last pid that was given out; fails where that is hidden.
+newest_pid() {
+    newest=
+    read -r newest </proc/loadavg
+    newest=${newest##* }
+    case $newest in
+    "" | *[!0-9]*) return 1 ;;
+    esac
+}
+
+# check_newer: pids are given out in ascending order, so the next process of a chain is always ahead of us.
+check_newer() {
+    budget=2000
+    while newest_pid && [ "$checked" != "$newest" ]; do
+        # They have started again from the bottom.
+        if [ "$checked" -gt "$newest" ]; then checked=1; fi
+        while [ "$checked" -lt "$newest" ]; do
+            checked=$((checked + 1))
+            budget=$((budget - 1))
+            [ "$budget" -gt 0 ] || return 0
+            if is_relative "$checked" && is_process "$checked"; then
+                if add_member "$checked" && [ "$freezing" ]; then kill -STOP "$checked"; fi
+            fi
+        done
+    done
+}
+
+# is_relative PID: true if it carries the limit, or is a child of a member, or in a group or session of one.
+is_relative() {
+    read_stat "$1" || return
+    set -- ${stat##*) }
+    case $1 in
+    Z | X | x) return 1 ;;
+    esac
+    case " $* " in
+    *" ${mark:-none} "*) return 0 ;;
+    esac
+    for number in "$2" "$3" "$4"; do
+        case " $members " in
+        *" ${number:-none} "*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
+# is_process PID: false for a thread, which has a pid as well.
+is_process() {
+    while read -r word number; do
+        if [ "$word" = Tgid: ]; then break; fi
+    done <"/proc/$1/status"
+    [ "$number" = "$1" ]
+}
 
 # spared PID: true for a process to skip. Callers that share a spool with others redefine it.
 spared() {
@@ -41,7 +158,7 @@ find_strays() {
     strays=
     find_members
     for member in $members; do
-        read -r stat <"/proc/$member/stat" || continue
+        read_stat "$member" || continue
         set -- "$1" ${stat##*) }
         if [ "$4" != "$1" ]; then strays="$strays $member"; fi
     done
@@ -83,8 +200,31 @@ agent_group() {
     esac
 }
 
+# freeze: stop all members until a search finds no new one. Then none is left that could start another.
+freeze() {
+    frozen=
+    rounds=0
+    freezing=yes
+    while [ "$rounds" -lt 50 ]; do
+        rounds=$((rounds + 1))
+        find_members
+        new=
+        for member in $members; do
+            case " $frozen " in
+            *" $member "*) ;;
+            *) new="$new $member" ;;
+            esac
+        done
+        [ "$new" ] || break
+        kill -STOP $new
+        frozen="$frozen$new"
+    done
+    freezing=
+} 2>/dev/null
+
 # end_agent: climb the stop ladder until the agent has exited. INT goes to the agent alone, which stops its own
-# tools; the other signals go to everything that belongs to the turn.
+# tools; the other signals go to everything that belongs to the turn. CONT, because a stopped process ignores all
+# but KILL.
 end_agent() {
     agent_group
     if [ -z "$group" ]; then
@@ -94,10 +234,15 @@ end_agent() {
     for rung in $ladder KILL:50; do
         running agent || return 0
         strays=
-        if [ "${rung%:*}" != INT ]; then find_strays "$group"; fi
+        case $rung in
+        INT:*) ;;
+        KILL:*) freeze && strays=$members ;;
+        *) find_strays "$group" ;;
+        esac
         # It signs just before it leads its group.
         if ! kill -0 "-$group"; then strays="$strays $group"; fi
         kill "-${rung%:*}" "-$group" $strays
+        kill -CONT "-$group" $strays
         await_agent "${rung#*:}"
     done
 } 2>/dev/null
@@ -113,19 +258,23 @@ sweep() {
     press TERM 20 || press KILL 50
 }
 
-# press SIGNAL TENTHS: signal until no process of the turn is left. New ones may appear, so KILL is repeated. A
-# process that is executing another program briefly shows no environment: two scans in a row must find nothing.
+# press SIGNAL TENTHS: signal until no process of the turn is left. New ones may appear, so KILL is repeated, and
+# finds all of them frozen. A process that is executing another program briefly shows no environment: two searches
+# in a row must find nothing.
 press() {
     waited=0 looks=0
     while [ "$waited" -lt "$2" ]; do
-        find_members
+        if [ "$1" = KILL ]; then freeze; else find_members; fi
         if [ -z "$members" ]; then
             looks=$((looks + 1))
             if [ "$looks" = 2 ]; then return 0; fi
             continue
         fi
         looks=0
-        if [ "$1" = KILL ] || [ "$waited" = 0 ]; then kill "-$1" $members; fi
+        if [ "$1" = KILL ] || [ "$waited" = 0 ]; then
+            kill "-$1" $members
+            kill -CONT $members
+        fi
         pause
     done
     return 1

@@ -1,8 +1,9 @@
 # The starter: claims a spool, starts its turn, and becomes the turn's first follower. A start that finds the spool
 # claimed only follows, so it may be repeated until it is answered.
 #
-# Callers set what follower.sh needs, and `workspace_roots`, `lease`, `ladder`, `cwd`, `prompt_bytes`, `prompt` (blank: it must be requested), `prompt_lines` (of a live turn; else blank), `files`,
-# `agent_environment`, `agent_path` (blank: the host's) and `session_*`.
+# Callers set what follower.sh needs, and `workspace_roots`, `lease`, `ladder`, `cwd`, `prompt_bytes`, `prompt`
+# (blank: it must be requested), `prompt_lines` (of a live turn; else blank), `files`, `agent_environment`,
+# `agent_path` (blank: the host's) and `session_*`.
 
 # start ARGV...
 start() {
@@ -74,25 +75,26 @@ fill() {
     done
     if [ "$prompt_lines" ]; then prepare_input || return; fi
     LC_ALL=C
-    eval "$files"
+    eval "$files" || return
+    reserve 1048576 events && reserve 65536 err
+}
+
+# reserve BYTES FILE: room that the agent's output may use once the disk is full, if this host and its file system
+# can set some aside. An agent drops what it cannot write, and then fails although it has done everything.
+reserve() {
+    command -v fallocate >/dev/null || return 0
+    said=$(LC_ALL=C fallocate -n -l "$1" "$draft/$2" 2>&1) && return
+    case $said in
+    *"No space left"* | *"quota exceeded"*) ;;
+    *) return 0 ;;
+    esac
+    echo "$said"
+    return 1
 }
 
 receive_prompt() {
     head -c "$prompt_bytes" >"$draft/prompt"
     [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ]
-}
-
-# record_sessions: the size of the agent's session files now, so that this turn's part can be identified later. wc
-# fails for patterns that match nothing; the blank line after it shows whether there was space.
-record_sessions() {
-    [ "$session_patterns" ] || return 0
-    if [ -z "$session_root" ] && [ "$session_env" ]; then eval "session_root=\$$session_env"; fi
-    session_root=${session_root:-$HOME/$session_default}
-    printf '%s\n' "$session_root" >"$draft/session_root" || return
-    {
-        (cd -- "$session_root" && wc -c -- $session_patterns) 2>/dev/null
-        echo
-    } >"$draft/session_sizes"
 }
 
 # claim: rename is atomic. If another start was faster, mv fails, or puts the draft inside the other's spool.

@@ -103,7 +103,7 @@ alive() {
 # start_time PID: sets `started_at`, in clock ticks since boot, and `activity`, T for a process that was stopped;
 # fails for one that has exited, or a zombie.
 start_time() {
-    read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
+    read_stat "$1" || return 1
     set -- ${stat##*) }
     case $1 in
     Z | X) return 1 ;;
@@ -111,6 +111,13 @@ start_time() {
     activity=$1
     shift 19
     started_at=$1
+}
+
+# read_stat PID: sets `stat`, in one line: processes choose their names, perhaps with newlines.
+read_stat() {
+    stat=
+    while read -r row; do stat=$stat${stat:+ }$row; done 2>/dev/null <"/proc/$1/stat"
+    [ "$stat" ]
 }
 
 # works PID START: true if the process is alive. One that was stopped is continued; if it is stopped again, or held

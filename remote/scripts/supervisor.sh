@@ -8,7 +8,9 @@ supervise() {
     # Caught, not ignored: the supervisor survives these, and programs that it executes get their default action.
     trap : HUP INT TERM
     load_turn
+    shed_limit
     sign supervisor
+    learn_limit
     # A watcher that waited too long for this supervisor has given up the turn.
     if ended; then exit; fi
     (watch) &
@@ -30,6 +32,7 @@ launch() {
     cd -- "$1" || exit 126
     shift
     export RUNTURN_SPOOL="$spool"
+    carry_limit
     locate setsid
     set -- "$located" "$@"
     # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last line restores it.

@@ -6,30 +6,6 @@ refuse() {
     exit 90
 }
 
-# read_session_files ROOT ID PATTERN...: print what was added to the agent's session files since the turn began.
-read_session_files() {
-    place "$1" "$2"
-    shift 2
-    [ -d "$spool" ] || refuse spool_missing "$spool"
-    session_root=
-    if [ -e "$spool/session_root" ]; then IFS= read -r session_root <"$spool/session_root"; fi
-    [ -d "$session_root" ] && cd -- "$session_root" || return 0
-    for file in $*; do
-        if [ -f "$file" ]; then read_appended "$file"; fi
-    done
-    # If the spool is being removed, its sizes are missing, and old parts would pass for new ones.
-    [ -e "$spool/session_sizes" ] || refuse spool_missing "$spool"
-}
-
-read_appended() {
-    from=0
-    while read -r size name; do
-        if [ "$name" = "$1" ]; then from=$size; fi
-    done <"$spool/session_sizes"
-    tail -c "+$((from + 1))" -- "$1"
-    echo
-}
-
 # read_stderr_tail ROOT ID BYTES
 read_stderr_tail() {
     place "$1" "$2"
@@ -135,6 +111,12 @@ remove_drafts() {
         *) if [ "$age" -gt "$2" ]; then rm -rf "$draft"; fi ;;
         esac
     done
+}
+
+# end_processes ROOT ID: terminate everything that a turn has left, also without its spool.
+end_processes() {
+    place "$1" "$2"
+    sweep
 }
 
 # remove_spool ROOT ID SEAL

@@ -72,6 +72,8 @@ on_guard() {
 watch_again() {
     spool=$1
     load_turn
+    shed_limit
+    learn_limit
     # It may be woken as soon as it has signed, and checks for requests once it watches.
     trap : USR1
     sign watcher

@@ -48,7 +48,8 @@ import amqp, redis
 
 headers = json.loads('''{headers}''')
 broker = urllib.parse.urlsplit(os.environ["RUNTURN_BROKER_URL"])
-with amqp.Connection(f"{{broker.hostname}}:{{broker.port}}", virtual_host=broker.path[1:]) as connection:
+host = f"{{broker.hostname}}:{{broker.port}}"
+with amqp.Connection(host, virtual_host=broker.path[1:], confirm_publish=True) as connection:
     message = amqp.Message(
         '''{body}''',
         content_type="application/json",

@@ -22,8 +22,9 @@ from tests.support.shared import FOLDER, hold_run, run_folder
 _TAKEN: Final = (
     "PATH",
     "CI",
+    "KILLS",
     "OUTAGE_S",
-)  # where programs are, whether one may be missing, how long `make outages` is
+)  # where programs are, whether one may be missing, how many kills and how long outages `make outages` has
 
 
 def environment(caller: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -120,13 +121,13 @@ def test_health_checks_of_compose_find_a_healthy_process_healthy(stack: Stack, n
 def test_flower_lists_the_tasks_behind_its_login(stack: Stack, results: list[TurnResult]) -> None:
     def tasks() -> dict[str, dict[str, str]]:
         request = urllib.request.Request(f"{stack.urls['flower']}/api/tasks", headers=stack.flower_login)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return dict(json.load(response))
 
     until(lambda: tasks().keys() == {result.turn_id for result in results}, "the tasks")
     assert {task["name"] for task in tasks().values()} == {"runturn.run_turn"}
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"{stack.urls['flower']}/api/tasks", timeout=10)
+        urllib.request.urlopen(f"{stack.urls['flower']}/api/tasks", timeout=60)
 
 
 def test_transcripts_of_all_workers_are_in_one_place(stack: Stack, results: list[TurnResult]) -> None:
@@ -149,17 +150,20 @@ def test_no_log_holds_a_secret(stack: Stack, results: list[TurnResult]) -> None:
 def test_make_stack_says_where_to_look_and_ends_with_ctrl_c(temporary: Path) -> None:
     command = [sys.executable, "-m", "tests.tools.stack", "--turns", "1"]
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    with (temporary / "said").open("wb") as output:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
     said = temporary / "said"
-    until(lambda: "has their data" in said.read_text() or process.poll() is not None, "a turn")
-    assert process.poll() is None, said.read_text()
-    (source,) = (line for line in said.read_text().splitlines() if line.startswith("  source "))
-    asking = f"{source}; exec {sys.executable} -m workers.cli.main history --json"
-    listed = subprocess.run(["bash", "-c", asking], cwd=ROOT, check=True, capture_output=True, timeout=60)
-    assert len(json.loads(listed.stdout)) == 1
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    with said.open("wb") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+    try:
+        until(lambda: "has their data" in said.read_text() or process.poll() is not None, "a turn")
+        assert process.poll() is None, said.read_text()
+        (source,) = (line for line in said.read_text().splitlines() if line.startswith("  source "))
+        asking = f"{source}; exec {shlex.quote(sys.executable)} -m workers history --json"
+        listed = subprocess.run(["bash", "-c", asking], cwd=ROOT, check=True, capture_output=True, timeout=60)
+        assert len(json.loads(listed.stdout)) == 1
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(120)
+    assert process.returncode == 0
     text = said.read_text()
     said.unlink()
     assert "The stack is running" in text and "/alerts" in text and "flower_password" in text

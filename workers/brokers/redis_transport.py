@@ -16,6 +16,7 @@ one at a time, within a second: the ledger decides what is urgent. Needs Redis 6
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
 from collections.abc import Sequence
 from queue import Empty
@@ -48,9 +49,14 @@ for i = 3, #KEYS do redis.call('LMOVE', KEYS[i], KEYS[2], 'RIGHT', 'LEFT') end
 # Records a message as unacknowledged, unless it was given back.
 _NOTE = """
 if not redis.call('RPOP', KEYS[1]) then return 0 end
-redis.call('ZADD', KEYS[2], ARGV[1], ARGV[2])
-redis.call('HSET', KEYS[3], ARGV[2], ARGV[3])
+redis.call('ZADD', KEYS[2], redis.call('TIME')[1], ARGV[1])
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
 return 1
+"""
+# Reports unacknowledged messages as held, unless they were given back.
+_HOLD = """
+local now = redis.call('TIME')[1]
+for i = 1, #ARGV do redis.call('ZADD', KEYS[1], 'XX', now, ARGV[i]) end
 """
 # Gives back the messages in one transit list.
 _LEAVE = """
@@ -93,12 +99,14 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         """Record a message that is being delivered. Raises GivenBack."""
         if self.channel.in_transit is None:  # it did not come over a transit list
             super().append(message, delivery_tag)
+            with self.channel.conn_or_acquire() as client:
+                client.eval(_HOLD, 1, self.unacked_index_key, delivery_tag)  # kombu notes our time
             return
         delivery = message.delivery_info
         noted = [message._raw, delivery["exchange"], delivery["routing_key"]]
         with self.channel.conn_or_acquire() as client:
             keys = (self.channel.in_transit, self.unacked_index_key, self.unacked_key)
-            if not client.eval(_NOTE, len(keys), *keys, time.time(), delivery_tag, kombu_redis.dumps(noted)):
+            if not client.eval(_NOTE, len(keys), *keys, delivery_tag, kombu_redis.dumps(noted)):
                 raise GivenBack
         kombu_redis.virtual.QoS.append(self, message, delivery_tag)
 
@@ -114,14 +122,26 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         with self.channel.conn_or_acquire() as client:
             held = [tag for tag in list(self._delivered) if tag not in self._dirty]
             if held:
-                client.zadd(self.unacked_index_key, dict.fromkeys(held, time.time()), xx=True)
+                client.eval(_HOLD, 1, self.unacked_index_key, *held)
             self.channel.stay(client)
             if given := client.eval(_GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
                 log.warning("messages in transit to a lost worker were returned to their queue", messages=given)
+            silent_since = client.time()[0] - self.visibility_timeout
             while self._recover_at and now >= self._recover_at[0]:
                 del self._recover_at[0]
-                recover_shared_keys(client, self.channel.acked_queues, time.time() - self.visibility_timeout)
-        super().restore_visible(start=start, num=num, interval=1)
+                recover_shared_keys(client, self.channel.acked_queues, silent_since)
+            self._restore_silent(client, silent_since, start, num)
+
+    def _restore_silent(self, client: Any, silent_since: float, start: int, num: int | None) -> None:
+        """Give back unacknowledged messages last held before then, as kombu does by the time of this machine."""
+        with (
+            contextlib.suppress(kombu_redis.MutexHeld),
+            kombu_redis.Mutex(client, self.unacked_mutex_key, self.unacked_mutex_expire),
+        ):
+            for tag in client.zrevrangebyscore(
+                self.unacked_index_key, silent_since, 0, start=num and start, num=num
+            ):
+                self.restore_by_tag(tag, client)
 
 
 class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above

@@ -22,6 +22,7 @@ _EVENTS = "runturn.events"
 
 _CONFIRM_S = 10.0
 _ANSWER_S = 10.0  # for Redis: a cut link goes unnoticed for a quarter of an hour
+_AMQP_ANSWER_S = 5.0  # for each answer of RabbitMQ: two such waits and a reconnection take less than 15 s
 
 
 def speaks_redis(broker_url: str) -> bool:
@@ -53,8 +54,18 @@ def transport_options(broker_url: str) -> dict[str, object]:
             "socket_timeout": _ANSWER_S,
         }
     if speaks_amqp(broker_url):
-        return {"confirm_publish": True}  # a sent message is on disk on most of the cluster's nodes
+        # A sent message is on disk on most of the cluster's nodes.
+        return {"confirm_publish": True, **answer_deadlines(broker_url)}
     return {}
+
+
+def answer_deadlines(broker_url: str) -> dict[str, object]:
+    """Return kombu's transport options that make RabbitMQ answer in time.
+
+    Without them, a declaration or subscription that RabbitMQ does not answer blocks its thread forever. RabbitMQ
+    answers none for a quorum queue without a leader, which it may have after a crash.
+    """
+    return {"read_timeout": _AMQP_ANSWER_S, "write_timeout": _AMQP_ANSWER_S} if speaks_amqp(broker_url) else {}
 
 
 def publish_options(broker_url: str) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import Annotated, TypeVar
 
@@ -74,7 +73,7 @@ def set_budget(context: Context, label: str, amount: float, period: str, reserve
     each = min(_RESERVE_USD, limit) if reserve is None else _checked(_RESERVE, reserve, "reserve")
     if each > limit:
         raise InvalidRequest(f"exceeds the whole budget of {usd(limit)[0]}", field="reserve")
-    now = context.ledger.budgets.put(key, limit, each, time.time())
+    now = context.ledger.budgets.put(key, limit, each, context.ledger.clock())
     allowed, spent, reserved = usd(now.limit_usd, now.spent_usd, now.reserved_usd)
     click.echo(f"{_name(now)}: {allowed} {PER[now.period]}, {spent} spent, {reserved} reserved")
     return 0
@@ -85,7 +84,7 @@ def set_budget(context: Context, label: str, amount: float, period: str, reserve
 @pass_context
 def list_budgets(context: Context, as_json: bool) -> int:
     """List all budgets and what is left of each."""
-    rows = context.ledger.budgets.all_of(time.time())
+    rows = context.ledger.budgets.all_of(context.ledger.clock())
     if as_json:
         print_json([asdict(row) for row in rows])
         return 0

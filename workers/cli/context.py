@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from concurrent.futures import wait
+from functools import cached_property, partial
 from typing import TypeVar
 
 import click
@@ -17,11 +17,12 @@ from kombu.exceptions import OperationalError
 from adapters.errors import InvalidRequest
 from adapters.registry import Registry
 from adapters.usage import Tokens
-from ops.errors import UnknownTurn
+from ops.errors import LedgerUnavailable, UnknownTurn
 from ops.ledger import Ledger
 from ops.redaction import Redactor
 from ops.settings import Settings, load_settings, secret_files
 from ops.settings.state_dir import StateDir
+from remote.daemon_threads import DaemonExecutor
 from workers.agents.registry import build_registry
 from workers.brokers.embedded import EmbeddedBroker
 from workers.brokers.ping import roll_call
@@ -35,14 +36,23 @@ from workers.redacted_request import beginning
 _LEAST = 4  # characters of an id
 _GENERATED = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}(\.\d+)?\Z")  # by runturn or Celery
 _LISTED = 5  # ids that a shortened one may stand for
+# A command has an answer within 10 s, whatever does not answer itself.
 _CONNECT_S = 4.0
 _PING_S = 5.0
+_LATE_S = 1.0
+_ANSWER_S = 4.0  # for the ledger
+_LEDGER_S = 5.0  # to open it; what took too long by its own account has a reason to tell
 
+_T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 class Context:
     """Resources of one command."""
+
+    # What there is to say once they did not answer: a command does not wait twice.
+    _broker_fault: BrokerUnavailable | None = None
+    _ledger_fault: LedgerUnavailable | None = None
 
     @cached_property
     def settings(self) -> Settings:
@@ -70,30 +80,55 @@ class Context:
 
         Raise BrokerUnavailable if the broker does not answer, SettingsError if its URL is invalid.
         """
+        if self._broker_fault is None:
+            try:
+                return self._answering()
+            except BrokerUnavailable as error:
+                self._broker_fault = error
+        raise self._broker_fault
+
+    @cached_property
+    def quiet_app(self) -> Celery:
+        """Return the same, whether the broker answers or not: it neither starts one nor connects to it."""
         broker = self.settings.broker_url
-        app = configured_app(self.settings, broker.get_secret_value() if broker else self._started().url)
-        connection: Connection = app.connection_for_write(connect_timeout=_CONNECT_S)
-        try:
-            connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
-        except (OperationalError, *connection_errors(connection)) as error:
-            raise BrokerUnavailable(
-                f"no broker answers at {connection.as_uri()}: {str(error).rstrip('.')}; "
-                "start it or correct RUNTURN_BROKER_URL"
-            ) from error
-        finally:
-            connection.release()
-        return app
+        if broker is not None:
+            return configured_app(self.settings, broker.get_secret_value())
+        assert self.embedded is not None  # noqa: S101  # None only if broker_url is set
+        return configured_app(self.settings, self.embedded.url)
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Return the ledger. Raise LedgerUnavailable or LedgerTooNew."""
-        url = self.settings.ledger_url
-        return Ledger.open(url.get_secret_value() if url else self.state.ledger_url)
+        """Return the ledger. Raise LedgerUnavailable or LedgerTooNew within seconds."""
+        if self._ledger_fault is None:
+            try:
+                return self._open_ledger(_ANSWER_S)
+            except LedgerUnavailable as error:
+                self._ledger_fault = error
+        raise self._ledger_fault
+
+    def serve(self) -> None:
+        """Have a ledger for a service, whose operations may take longer. Raise what `ledger` does."""
+        self.ledger.close()  # it answers
+        self.ledger = self._open_ledger(None)
+
+    def _open_ledger(self, patience_s: float | None) -> Ledger:
+        given = self.settings.ledger_url
+        url = given.get_secret_value() if given else self.state.ledger_url
+        silent = LedgerUnavailable(
+            f"ledger {Ledger.name_of(url)}: no answer within {_LEDGER_S:.0f} s; "
+            "find out what its server or disk is waiting for, or correct RUNTURN_LEDGER_URL"
+        )
+        return _within(_LEDGER_S, partial(Ledger.open, url, patience_s), silent)
 
     @cached_property
     def client(self) -> Client:
-        """Return the client that producers use."""
+        """Return the client that producers use. Raise what `app` does."""
         return Client(self.app, self.ledger)
+
+    @cached_property
+    def reader(self) -> Client:
+        """Return a client for what is in the ledger; without a broker, live events come from there, too."""
+        return Client(self.quiet_app, self.ledger)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -143,17 +178,23 @@ class Context:
     def warn_without_worker(self) -> None:
         """Warn on stderr unless a worker answers. The turn itself is already in the ledger."""
         try:
-            answers = self._worker_answers()
-        except (BrokerUnavailable, OperationalError, OSError):
-            answers = False
-        if not answers:
-            click.echo("no worker answers; the turn waits for one. Start one with: runturn up", err=True)
+            if not self._worker_answers():
+                click.echo("no worker answers; the turn waits for one. Start one with: runturn up", err=True)
+        except BrokerUnavailable as error:
+            click.echo(f"{error}. Until then, this shows what the ledger has", err=True)
 
     def _worker_answers(self) -> bool:
-        """Return True if a worker answers. Do not start a broker for this: a stopped one has no workers."""
+        """Return whether a worker answers. Do not start a broker for this: a stopped one has no workers.
+
+        Raise BrokerUnavailable.
+        """
         if self.embedded is not None and not self.embedded.running():
             return False
-        return bool(roll_call(self.app, _PING_S, limit=1))
+        silent = BrokerUnavailable("the broker has stopped answering; see: runturn doctor")
+        try:
+            return bool(_within(_PING_S + _LATE_S, partial(roll_call, self.app, _PING_S, limit=1), silent))
+        except (OperationalError, OSError) as error:
+            raise BrokerUnavailable(f"the broker did not pass on a question to the workers: {error}") from error
 
     def price(self, agent: str, model: str, tokens: Tokens) -> float | None:
         """Return the cost of an agent's tokens in US dollars; None if unknown."""
@@ -164,12 +205,31 @@ class Context:
 
     def waits_for(self, turn_id: str) -> Callable[[], str | None]:
         """Return a function that explains why a turn waits; see `workers.cli.wait_reason`."""
-        return lambda: reason_to_wait(self.ledger, turn_id, time.time())
+        return lambda: reason_to_wait(self.ledger, turn_id, self.ledger.clock.read())
 
-    def _started(self) -> EmbeddedBroker:
-        assert self.embedded is not None  # noqa: S101  # None only if broker_url is set
-        self.embedded.ensure()
-        return self.embedded
+    def _answering(self) -> Celery:
+        """Return the application once its broker has answered. Raise what `app` does."""
+        if self.embedded is not None:
+            self.embedded.ensure()
+            return self.quiet_app
+        connection: Connection = self.quiet_app.connection_for_write(connect_timeout=_CONNECT_S)
+        where, advice = connection.as_uri(), "start it or correct RUNTURN_BROKER_URL"
+        silent = BrokerUnavailable(f"no broker answers at {where}: it was silent for {_CONNECT_S:.0f} s; {advice}")
+        connect = partial(connection.ensure_connection, max_retries=1, interval_start=0.2, timeout=_CONNECT_S)
+        try:
+            _within(_CONNECT_S, connect, silent)
+        except (OperationalError, *connection_errors(connection)) as error:
+            raise BrokerUnavailable(f"no broker answers at {where}: {str(error).rstrip('.')}; {advice}") from error
+        connection.release()
+        return self.quiet_app
+
+
+def _within(limit_s: float, call: Callable[[], _T], silent: Exception) -> _T:
+    """Return the result of a call; raise `silent` if there is none in time. It then goes on in its own thread."""
+    calling = DaemonExecutor().submit(call)
+    if not wait([calling], limit_s).done:
+        raise silent
+    return calling.result()
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)

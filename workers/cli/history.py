@@ -99,7 +99,7 @@ def cost(context: Context, by: str, days: float | None, as_json: bool) -> int:
     cost. With --by outcome, each attempt counts under its own outcome; everything except `completed` was spent on
     failed attempts.
     """
-    since = time.time() - days * _DAY_S if days is not None else None
+    since = context.ledger.clock() - days * _DAY_S if days is not None else None
     rows = context.ledger.reports.cost(CostKey(by), since)
     if as_json:
         print_json([asdict(row) for row in rows])

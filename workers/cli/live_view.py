@@ -6,7 +6,6 @@ Reads events in their wire format. To show another event, add a method named `_o
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from adapters.usage import Tokens
 from ops.errors import OpsError
 from workers.cli.output import STYLES, money, number, printable
 from workers.cli.wait_reason import with_notice
+from workers.events.limit import EVENT_LIMIT
 from workers.events.model import AttemptEnded, TurnSettled
 
 Price = Callable[[str, str, Tokens], float | None]  # US dollars for an agent, a model and tokens; None: unknown
@@ -33,7 +33,7 @@ _WIDTH = 80  # characters of a tool call in the status line
 class TurnView:
     """View of one turn, fed its events in order and drawn as one line."""
 
-    def __init__(self, price: Price, clock: Callable[[], float] = time.time, turn_id: str = "ID") -> None:
+    def __init__(self, price: Price, clock: Callable[[], float], turn_id: str = "ID") -> None:
         self._price = price
         self._turn_id = turn_id
         self._clock = clock
@@ -157,12 +157,18 @@ class TurnView:
     def _on_notification(self, event: dict[str, Any]) -> Iterator[Text]:
         if event["topic"] == MCP_SERVER:
             yield Text(f"  … MCP server {printable(event['text'])}: its tools are unavailable", style="yellow")
+        elif event["topic"] == EVENT_LIMIT:
+            yield Text(f"  … {printable(event['text'])}", style="yellow")
 
     def _on_rate_limit(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  … account limit {event['limit']}: {event['status']}", style="yellow")
 
     def _on_malformed(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  ? unreadable line: {printable(event['text'][:_WIDTH])}", style="yellow")
+
+    def _on_events_dropped(self, event: dict[str, Any]) -> Iterator[Text]:
+        parts = ", ".join(f"{count:,} {name}" for name, count in event["by_event"].items())
+        yield Text(f"  … the agent printed too much; events dropped: {parts}", style="yellow")
 
     def _on_adapter_fault(self, event: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"  ✗ {printable(event['message'])}", style="red")
@@ -218,16 +224,16 @@ class TurnView:
 def show_live(
     events: Iterable[dict[str, Any]],
     price: Price,
+    clock: Callable[[], float],
     *,
     turn_id: str = "ID",
     console: Console | None = None,
-    clock: Callable[[], float] = time.time,
     waits_for: Callable[[], str | None] | None = None,
 ) -> None:
     """Show a turn's events until they end. The caller prints the result.
 
-    Without a terminal, print the lines one after another. `turn_id` appears in suggested commands. Call
-    `waits_for` on another thread if the turn does not start soon.
+    Without a terminal, print the lines one after another. `clock` is the ledger's. `turn_id` appears in suggested
+    commands. Call `waits_for` on another thread if the turn does not start soon.
     """
     console = console or Console(stderr=True, highlight=False)
     view = TurnView(price, clock, turn_id)

@@ -1,13 +1,10 @@
-"""The entry point of `runturn`. Reports every error that a user can act on in one line and an exit status."""
+"""The command line of `runturn`. Reports every error that a user can act on in one line and an exit status."""
 
 from __future__ import annotations
 
 import gc
-import io
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
@@ -20,8 +17,6 @@ from adapters.suggestions import meant
 from ops.errors import ArchiveUnavailable, LedgerUnavailable, OpsError
 from workers.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, NO_SERVICE
 from workers.errors import ControlFailed, ControlRefused, RunturnError
-
-_AGAIN_S = 0.05  # until an ignored Ctrl-C is repeated
 
 
 class Section(NamedTuple):
@@ -148,27 +143,6 @@ def cli() -> None:
     """
 
 
-def main() -> None:
-    """Run the command line and exit."""
-    sys.unraisablehook = _interrupt_again
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # the terminal may be unable to encode what agents print
-    status = run(sys.argv[1:])
-    # Ctrl-C during an exec() of text, which creates dataclasses and named tuples, makes `python -m` die of SIGINT
-    # on exit although it was caught; the next exec() clears that flag (CPython, Modules/main.c, exit_sigint).
-    exec("")  # noqa: S102
-    sys.exit(status)
-
-
-def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that Python ignored: it came in a finalizer, or in a callback, such as those of imports."""
-    if ignored.exc_type is KeyboardInterrupt:
-        threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
-        sys.__unraisablehook__(ignored)
-
-
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
     try:
@@ -206,7 +180,3 @@ def _explain(error: click.ClickException) -> None:
         click.echo(f"{path}: {message} (see {path} --help)", err=True)
     else:
         click.echo(f"runturn: {error.format_message()}", err=True)
-
-
-if __name__ == "__main__":
-    main()

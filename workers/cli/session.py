@@ -57,10 +57,11 @@ def session_status(result: SessionResult) -> int:
 
 def follow_session(context: Context, run_id: str) -> None:
     """Show one turn after another until the session ends."""
-    for turn_id in context.client.session_turns(run_id):
+    for turn_id in context.reader.session_turns(run_id):
         click.echo(f"▸ turn {turn_id}", err=True)
-        with closing(context.client.events(turn_id)) as events:
-            show_live(events, context.price, turn_id=turn_id, waits_for=context.waits_for(turn_id))
+        with closing(context.reader.events(turn_id)) as events:
+            clock, waits_for = context.ledger.clock, context.waits_for(turn_id)
+            show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
 
 
 def _follow(context: Context, run_id: str, *, quiet: bool) -> bool:

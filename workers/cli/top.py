@@ -78,17 +78,17 @@ def top(context: Context, interval: float, once: bool, as_json: bool) -> int:
     """
     slots = {host.name: host.max_concurrent_agents for host in context.settings.ssh_hosts}
     known = {name: count for name, count in slots.items() if count is not None}
-    survey = Survey(context.ledger, context.price, context.beginnings, known)
+    clock, survey = context.ledger.clock.read, Survey(context.ledger, context.price, context.beginnings, known)
     if as_json:
-        print_json(asdict(survey.look(time.time(), _MOST)))
+        print_json(asdict(survey.look(clock(), _MOST)))
     elif once or not sys.stdout.isatty():
-        Console(width=UNLIMITED, highlight=False).print(_drawn(survey.look(time.time(), _MOST), UNLIMITED))
+        Console(width=UNLIMITED, highlight=False).print(_drawn(survey.look(clock(), _MOST), UNLIMITED))
     else:
-        _watch(survey, interval)
+        _watch(survey, clock, interval)
     return 0
 
 
-def _watch(survey: Survey, interval: float) -> None:
+def _watch(survey: Survey, clock: Callable[[], float], interval: float) -> None:
     """Redraw until the user quits. While the ledger is unavailable, keep the last picture and show the error."""
     picture: RenderableType = Text("")
     with (
@@ -99,7 +99,7 @@ def _watch(survey: Survey, interval: float) -> None:
         while True:
             try:
                 screen = shutil.get_terminal_size()
-                overview = _fitted(survey.look(time.time(), screen.lines), screen.lines)
+                overview = _fitted(survey.look(clock(), screen.lines), screen.lines)
                 picture = _drawn(overview, screen.columns)
                 live.update(picture, refresh=True)
             except LedgerUnavailable as error:

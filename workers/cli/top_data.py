@@ -121,7 +121,9 @@ class Survey:
         known, new = self._followed, [turn_id for turn_id in turn_ids if turn_id not in self._followed]
         labels, prompts = self.ledger.reports.labels(new), self.beginnings(new)
         for turn_id in new:
-            known[turn_id] = _Followed(TurnView(self.price), labels.get(turn_id, {}), prompts.get(turn_id))
+            known[turn_id] = _Followed(
+                TurnView(self.price, self.ledger.clock), labels.get(turn_id, {}), prompts.get(turn_id)
+            )
         self._followed = {turn_id: known[turn_id] for turn_id in turn_ids}
         for turn_id, followed in self._followed.items():
             for seq, line in self.ledger.events.after(turn_id, followed.seq):

@@ -13,6 +13,7 @@ from workers.cli.live_view import show_live
 from workers.cli.options import build_request, json_option, request_options
 from workers.cli.output import exit_status, print_events, print_json, print_result
 from workers.cli.session import follow_session, session_status, show_session
+from workers.errors import RunturnError
 
 
 @click.command()
@@ -82,22 +83,23 @@ def watch(context: Context, turn_id: str, form: str, after: int) -> int:
     context.ledger.reports.turn(turn_id)
     if context.ledger.reports.result(turn_id) is None:
         context.warn_without_worker()
-    with closing(context.client.events(turn_id, after)) as events:
+    with closing(context.reader.events(turn_id, after)) as events:
         if form == "live":
-            show_live(events, context.price, turn_id=turn_id, waits_for=context.waits_for(turn_id))
-            return print_result(context.client.result(turn_id), as_json=False)
+            clock, waits_for = context.ledger.clock, context.waits_for(turn_id)
+            show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
+            return print_result(context.reader.result(turn_id), as_json=False)
         print_events(events, form)
-    return exit_status(context.client.result(turn_id))
+    return exit_status(context.reader.result(turn_id))
 
 
 def _watch_session(context: Context, run_id: str, form: str) -> int:
     if form == "live":
         follow_session(context, run_id)
-        return show_session(context.client.session_result(run_id), as_json=False)
-    for turn_id in context.client.session_turns(run_id):
-        with closing(context.client.events(turn_id)) as events:
+        return show_session(context.reader.session_result(run_id), as_json=False)
+    for turn_id in context.reader.session_turns(run_id):
+        with closing(context.reader.events(turn_id)) as events:
             print_events(events, form)
-    return session_status(context.client.session_result(run_id))
+    return session_status(context.reader.session_result(run_id))
 
 
 @click.command()
@@ -111,11 +113,11 @@ def result(context: Context, turn_id: str, timeout: float | None, as_json: bool)
     Exits with the status of the turn, or of the session of turns; 3 if it did not finish in time.
     """
     if context.ledger.session_runs.find(turn_id) is not None:
-        return show_session(context.client.session_result(turn_id, timeout), as_json=as_json)
+        return show_session(context.reader.session_result(turn_id, timeout), as_json=as_json)
     context.ledger.reports.turn(turn_id)
     if timeout is None and context.ledger.reports.result(turn_id) is None:
         context.warn_without_worker()
-    return print_result(context.client.result(turn_id, timeout), as_json=as_json)
+    return print_result(context.reader.result(turn_id, timeout), as_json=as_json)
 
 
 @click.command()
@@ -129,15 +131,15 @@ def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
     Its usage is booked. Cancelling twice or too late has no effect. For a session of turns, cancels the current
     turn and starts no other.
     """
-    was_open = context.client.cancel(turn_id)
+    was_open = context.reader.cancel(turn_id)
     session = context.ledger.session_runs.find(turn_id)
     if session is not None:
         turn_id = session.turn or turn_id
     if wait and context.ledger.reports.result(turn_id) is None:
-        context.require_worker()  # only a worker can terminate the agent and book its usage
+        _require_worker(context, turn_id)
         if not as_json:
             click.echo("cancelling the turn; waiting until it ends (Ctrl-C stops waiting)", err=True)
-    ended = context.client.result(turn_id) if wait else None
+    ended = context.reader.result(turn_id) if wait else None
     if as_json:
         document = ended.model_dump(mode="json") if ended else None
         print_json({"turn_id": turn_id, "was_open": was_open, "result": document})
@@ -148,6 +150,14 @@ def cancel(context: Context, turn_id: str, wait: bool, as_json: bool) -> int:
     return 0
 
 
+def _require_worker(context: Context, turn_id: str) -> None:
+    """Raise if there is none: only a worker can terminate the agent and book its usage."""
+    try:
+        context.require_worker()
+    except RunturnError as error:
+        raise type(error)(f"turn {turn_id} is cancelled once a worker is running: {error}") from error
+
+
 def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
     """Show a turn until it ends. Return True if the user interrupted it."""
     try:
@@ -156,7 +166,8 @@ def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
                 for _ in events:
                     pass
             else:
-                show_live(events, context.price, turn_id=turn_id, waits_for=context.waits_for(turn_id))
+                clock, waits_for = context.ledger.clock, context.waits_for(turn_id)
+            show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
     except KeyboardInterrupt:
         context.client.cancel(turn_id)
         click.echo("cancelling the turn; press Ctrl-C again to stop waiting", err=True)

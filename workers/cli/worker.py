@@ -6,9 +6,8 @@ import logging
 import os
 import platform
 import re
-import signal
 import threading
-import time
+from contextlib import nullcontext
 
 import click
 import structlog
@@ -20,6 +19,7 @@ from ops.redaction import Redactor
 from ops.settings import Settings, secret_files
 from ops.status_server import StatusServer
 from workers.brokers.health import BrokerProbe
+from workers.brokers.keeper import BrokerKeeper
 from workers.brokers.ping import NODES
 from workers.cli.context import Context, pass_context
 from workers.cli.exit_codes import COMPLETED, FAILED
@@ -30,7 +30,9 @@ from workers.doctor.installation import examine, examine_hosts
 from workers.doctor.workers import serve
 from workers.worker.bootstrap import build_worker
 from workers.worker.consumer import install
+from workers.worker.consumption import Consumption
 from workers.worker.dead_letters import DeadLetters
+from workers.worker.dead_queues import DeadQueues
 from workers.worker.operator_modules import include
 
 log = structlog.get_logger(__name__)
@@ -54,16 +56,12 @@ def _bounds(_: click.Context, __: click.Parameter, value: str | None) -> tuple[i
 def up(context: Context, concurrency: int | None) -> int:
     """Run a broker and a worker here, until Ctrl-C.
 
-    Starts an embedded broker unless one is configured or running. Leaves a running broker alone. On exit, running
-    turns continue under the next worker if it starts before their leases expire.
+    Starts an embedded broker unless one is configured or running, and starts it anew if it dies. Leaves a running
+    broker alone. On exit, running turns continue under the next worker if it starts before their leases expire.
     """
-    embedded = context.embedded
-    started = embedded.ensure() if embedded else False
-    try:
+    _log_to_stderr(context.settings)
+    with BrokerKeeper(context.embedded) if context.embedded else nullcontext():
         return _work(context, concurrency, with_totals=True)
-    finally:
-        if embedded and started:
-            embedded.stop()
 
 
 @click.command()
@@ -108,6 +106,7 @@ def exporter(context: Context) -> int:
     """
     settings = context.settings
     _log_to_stderr(settings)
+    context.serve()
     registry = new_registry()
     health = Health(_redactor(settings).text)
     health.need(ledger := Dependency("ledger", context.ledger.ping))
@@ -115,7 +114,7 @@ def exporter(context: Context) -> int:
     Dependencies(registry).watch(health.dependencies)
     with health, StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server:
         log.info("exporter is ready", metrics=f"{server.url}/metrics")
-        _told_to_stop().wait()
+        threading.Event().wait()  # until `workers.stopping` ends it
     return 0
 
 
@@ -151,12 +150,15 @@ def _work(
     settings, registry = context.settings, new_registry()
     os.environ.update(secret_files.variables(os.environ))
     _log_to_stderr(settings)
+    context.serve()
     redact, app = _redactor(settings).text, context.app
     include(app, settings.include, redact)
     serve(lambda only, over_ssh: examine_hosts(context, only, over_ssh=over_ssh), redact)
     health = Health(redact)
     health.need(Dependency("broker", BrokerProbe(app.conf.broker_url).ask))
     health.need(ledger := Dependency("ledger", context.ledger.ping))
+    consumption = Consumption()
+    health.unready_if("consuming", consumption.problem)
     if with_totals:
         registry.register(_totals(context, ledger))
     worker = build_worker(settings, context.state, context.ledger, app, registry, health, finishes=finishes)
@@ -164,23 +166,17 @@ def _work(
     with (
         health,
         StatusServer(registry, health, settings.metrics_host, settings.metrics_port) as server,
-        DeadLetters(context.ledger.dead_letters, time.time) as dead_letters,
+        DeadLetters(context.ledger.dead_letters, context.ledger.clock) as dead_letters,
+        DeadQueues(app, dead_letters),
     ):
-        install(app, dead_letters)
+        install(app, dead_letters, consumption)
         log.info("worker starts", slots=slots, metrics=f"{server.url}/metrics", state_dir=str(context.state.root))
         return worker.run(f"{NODES}{platform.node()}.{os.getpid()}", slots, alone=not with_totals)
 
 
 def _totals(context: Context, ledger: Dependency) -> LedgerCollector:
     words = Vocabulary(context.registry, context.settings.queues[0])
-    return LedgerCollector(context.ledger, words, time.time, ledger.answers)
-
-
-def _told_to_stop() -> threading.Event:
-    """Return an event that SIGTERM sets; Ctrl-C raises KeyboardInterrupt."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
-    return told
+    return LedgerCollector(context.ledger, words, context.ledger.clock.read, ledger.answers)
 
 
 def _redactor(settings: Settings) -> Redactor:

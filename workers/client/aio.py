@@ -174,7 +174,8 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
         """Send a control request to a turn's running agent; return its answer. See `Client.control`."""
-        return await self._say(message(turn_id, request, request_id, by, timeout_s))
+        expires_at = await self._ask(self._ledger.clock.read) + timeout_s
+        return await self._say(message(turn_id, request, request_id, by, expires_at))
 
     async def answer(
         self,
@@ -186,7 +187,8 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
         """Answer an agent's question (event `permission_requested`). See `Client.answer`."""
-        return await self._say(message(turn_id, verdict, request_id, by, timeout_s))
+        expires_at = await self._ask(self._ledger.clock.read) + timeout_s
+        return await self._say(message(turn_id, verdict, request_id, by, expires_at))
 
     async def _say(self, said: Said) -> dict[str, Any]:
         saying = TurnControl(self._app, self._ledger, said)

@@ -39,9 +39,16 @@ _STANDS = {
 
 
 def message(
-    turn_id: str, what: ControlRequest | Verdict, request_id: str | None, by: str | None, timeout_s: float
+    turn_id: str,
+    what: ControlRequest | Verdict,
+    request_id: str | None,
+    by: str | None,
+    expires_at: float,
 ) -> Said:
-    """Return the message for a control request or verdict. Raises InvalidRequest."""
+    """Return the message for a control request or verdict. Raises InvalidRequest.
+
+    `expires_at` is Unix time on the ledger's clock, which the worker has, too.
+    """
     if isinstance(what, ControlRequest):
         wanted = _WITH_VALUE.get(what.control)
         if wanted is not None and not what.value:
@@ -50,7 +57,7 @@ def message(
             raise InvalidRequest(f"is longer than {MAX_PROMPT_BYTES:,} bytes; put it in a file", field=wanted)
         if wanted is None and what.value is not None:
             raise InvalidRequest(f"{what.control} takes no value", field="value")
-    return Said(turn_id, request_id or uuid4().hex, by or whoami(), time.time() + timeout_s, what)
+    return Said(turn_id, request_id or uuid4().hex, by or whoami(), expires_at, what)
 
 
 def whoami() -> str:
@@ -69,14 +76,15 @@ class TurnControl:
         self._app = app
         self._ledger = ledger
         self._said = said
-        self._timeout_s = max(0.0, said.expires_at - time.time())
+        self._timeout_s = max(0.0, said.expires_at - ledger.clock())
+        self._ends = time.monotonic() + self._timeout_s
         self.seen = 0  # the number of the last event before the message
         self.outcome: Mapping[str, Any] | None = None  # the fields of the event that reports it
 
     @property
     def wait_s(self) -> float:
         """Return how long to wait for the outcome from now on."""
-        return max(0.0, self._said.expires_at + _GRACE_S - time.time())
+        return max(0.0, self._ends + _GRACE_S - time.monotonic())
 
     def say(self) -> bool:
         """Send it to the worker that holds the turn, or to the next one; return whether there is an outcome.
@@ -88,7 +96,7 @@ class TurnControl:
             return True
         with self._connected() as connection:
             while True:
-                left_s = self._said.expires_at - time.time()
+                left_s = self._ends - time.monotonic()
                 reply = self._ask(connection, max(0.1, min(left_s, _REPLY_S)))
                 if reply is not None:
                     if reply.refused is not None:

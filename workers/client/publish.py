@@ -35,7 +35,7 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
                 why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
                 raise BrokerUnavailable(_explained(why, sent, len(requests))) from error
             except faults as error:
-                raise BrokerUnavailable(_explained(str(error) or repr(error), sent, len(requests))) from error
+                raise BrokerUnavailable(_explained(_words(error), sent, len(requests))) from error
 
 
 def task_of(request: Request) -> str:
@@ -65,6 +65,12 @@ def _message(app: Celery, request: Request) -> Any:
         argsrepr=described(request.turn if isinstance(request, SessionRequest) else request),
         create_sent_event=True,
     )
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
+        return "the broker did not answer in time"
+    return str(error) or repr(error)
 
 
 def _explained(why: str, sent: int, count: int) -> str:

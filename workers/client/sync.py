@@ -58,7 +58,7 @@ class Client:
             # The message goes first: if the producer is killed before the ledger has the turn, it is queued
             # anyway, because the worker records it, too.
             send(self._app, batch)
-            self._ledger.queue.submit_many(batch, time.time())
+            self._ledger.queue.submit_many(batch, self._ledger.clock.read())
             turn_ids += (request.turn_id for request in batch)
         return turn_ids
 
@@ -91,7 +91,7 @@ class Client:
         """Queue a session of turns; return its id. Raises BrokerUnavailable."""
         request = request.model_copy(update={"turn": traced(request.turn)})
         send(self._app, (request,))
-        self._ledger.session_runs.submit(request, time.time())
+        self._ledger.session_runs.submit(request, self._ledger.clock.read())
         return request.run_id
 
     def session_result(self, run_id: str, timeout_s: float | None = None) -> SessionResult:
@@ -134,18 +134,18 @@ class Client:
         Raises UnknownTurn. A turn without a running agent is settled right here; workers answer those who wait at
         the result backend.
         """
-        session = self._ledger.session_runs.find(turn_id)
+        session, now = self._ledger.session_runs.find(turn_id), self._ledger.clock.read()
         if session is not None:
-            turn_id = self._ledger.session_runs.cancel(turn_id, time.time()) or ""
+            turn_id = self._ledger.session_runs.cancel(turn_id, now) or ""
             if not turn_id:
                 return False
         # A session ends with this turn, even if the turn has just finished by itself.
-        state = self._ledger.queue.cancel(turn_id, time.time())
+        state = self._ledger.queue.cancel(turn_id, now)
         if state in (State.QUEUED, State.WAITING):
             usages = self._ledger.accounting.usage_of(turn_id)
             why = TurnCancelled("cancelled while waiting")
             cancelled = refused(turn_id, why, attempts=max(usages, default=0), usages=usages.values())
-            self._ledger.queue.settle_unclaimed(turn_id, cancelled, time.time())
+            self._ledger.queue.settle_unclaimed(turn_id, cancelled, now)
         return session is not None or state is not State.SETTLED
 
     def control(
@@ -164,7 +164,7 @@ class Client:
         ControlRefused, ControlFailed, BrokerUnavailable, and ControlTimeout: it may have been carried out, so
         retry with that id.
         """
-        return self._say(message(turn_id, request, request_id, by, timeout_s))
+        return self._say(message(turn_id, request, request_id, by, self._ledger.clock.read() + timeout_s))
 
     def answer(
         self,
@@ -180,7 +180,7 @@ class Client:
         The first answer stands. Raises UnknownTurn, BrokerUnavailable, ControlTimeout, and ControlRefused if there
         was another answer before, or no such question.
         """
-        return self._say(message(turn_id, verdict, request_id, by, timeout_s))
+        return self._say(message(turn_id, verdict, request_id, by, self._ledger.clock.read() + timeout_s))
 
     def _say(self, said: Said) -> dict[str, Any]:
         saying = TurnControl(self._app, self._ledger, said)

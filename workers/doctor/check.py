@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass
@@ -41,12 +42,25 @@ def unanswered(
     return Check(name, False, f"no answer within {timeout_s:g} s", remedy)
 
 
+class Begun:
+    """A check that runs in a thread of its own. Its time limit counts from now on."""
+
+    def __init__(self, name: str, check: Callable[[], Check], timeout_s: float = LIMIT_S) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._until = time.monotonic() + timeout_s
+        self._examining = DaemonExecutor().submit(check)
+
+    def outcome(self) -> Check:
+        """Wait for its outcome; an error or a timeout becomes one."""
+        if not wait([self._examining], max(0.0, self._until - time.monotonic())).done:
+            return unanswered(self._name, self._timeout_s)
+        error = self._examining.exception()
+        if error is not None:  # the doctor must survive what it finds
+            return Check(self._name, False, str(error) or type(error).__name__)
+        return self._examining.result()
+
+
 def bounded(name: str, check: Callable[[], Check], timeout_s: float = LIMIT_S) -> Check:
     """Run one check; an error or a timeout becomes its outcome."""
-    examining = DaemonExecutor().submit(check)
-    if not wait([examining], timeout_s).done:
-        return unanswered(name, timeout_s)
-    error = examining.exception()
-    if error is not None:  # the doctor must survive what it finds
-        return Check(name, False, str(error) or type(error).__name__)
-    return examining.result()
+    return Begun(name, check, timeout_s).outcome()

@@ -135,7 +135,7 @@ async def clock(host: TurnHost, now: Callable[[], float] = time.time) -> Check:
     return Check("clock", False, detail, remedy)
 
 
-async def spools(host: TurnHost, ledger: Callable[[], Ledger], now: Callable[[], float] = time.time) -> Check:
+async def spools(host: TurnHost, ledger: Callable[[], Ledger]) -> Check:
     """Check the turns on the host, including those that no worker follows or can book."""
     states = await list_spools(host.host, host.spool_root)
     rows = await asyncio.to_thread(_known, states, ledger)
@@ -143,7 +143,7 @@ async def spools(host: TurnHost, ledger: Callable[[], Ledger], now: Callable[[],
     running = [state.id for state in states if state.alive and not state.ended]
     orphans = [name for name in running if name not in rows or rows[name].ended_at is not None]
     ours = [rows[name] for name in running if name not in orphans]
-    alone = [f"turn {row.turn_id}" for row in ours if not row.owned(now())]
+    alone = [f"turn {row.turn_id}" for row in ours if not row.owned(ledger().clock())]
     unreadable = [name for name, row in rows.items() if row.unreadable and name not in running]
     groups = (
         (orphans, "orphaned", _ORPHANED),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Protocol
@@ -25,7 +25,7 @@ from workers.brokers.embedded import EmbeddedBroker
 from workers.brokers.health import fault_of_redis
 from workers.brokers.ping import roll_call
 from workers.brokers.settings import queue_names, speaks_redis
-from workers.doctor.check import Check, bounded
+from workers.doctor.check import Begun, Check, bounded
 from workers.doctor.host import HostDoctor
 from workers.doctor.workers import ask
 from workers.hosts.from_settings import configured_hosts
@@ -33,6 +33,8 @@ from workers.hosts.inventory import Hosts, TurnHost
 
 _PING_S = 5.0
 _ROLL_CALL_S = 2.0  # for the others, once one has answered
+_ASK_S = 60.0  # for all checks of the workers
+_HURRY_S = 3.0  # likewise, if they are waiting for the ledger
 _OVERDUE_S = 600.0  # of a transcript
 _MANY = 1_000
 
@@ -79,17 +81,21 @@ def examine(installation: Installation, only: str | None = None) -> Iterator[Che
         return
     _chosen(installation, only)
     able: list[str] = []  # workers to ask
+    # All begin at once: the doctor has an answer within seconds, whatever has none.
+    ledger = Begun("ledger", partial(_ledger, installation))
+    broker = Begun("broker", partial(_broker, installation))
+    worker = Begun("worker", lambda: _worker(installation, able) if broker.outcome().ok else broker.outcome())
     if only is None:
-        yield from _own(installation, able)
-    elif bounded("broker", partial(_broker, installation)).ok:
-        bounded("worker", partial(_worker, installation, able))
-    if able:
-        yield from ask(installation.app, able, only)
+        yield from _own(installation, ledger, broker, worker)
+    elif not broker.outcome().ok:
+        yield replace(broker.outcome(), ok=True, warning=True)  # the host is examined from here
+    if worker.outcome().ok:
+        yield from ask(installation.app, able, only, _ASK_S if ledger.outcome().ok else _HURRY_S)
     else:
         yield from examine_hosts(installation, only)
 
 
-def _own(installation: Installation, able: list[str]) -> Iterator[Check]:
+def _own(installation: Installation, ledger: Begun, broker: Begun, worker: Begun) -> Iterator[Check]:
     if installation.registry.failed:
         yield _unloadable(installation.registry)
     if installation.settings.tools:
@@ -99,14 +105,14 @@ def _own(installation: Installation, able: list[str]) -> Iterator[Check]:
     yield (state := bounded("state directory", partial(_state_dir, installation)))
     if not state.ok:
         return
-    yield (ledger := bounded("ledger", partial(_ledger, installation)))
-    if ledger.ok:
+    yield ledger.outcome()
+    if ledger.outcome().ok:
         yield bounded("dead letters", partial(_dead_letters, installation))
         if installation.settings.transcripts_url is not None:
             yield bounded("transcripts", partial(_transcripts, installation))
-    yield (broker := bounded("broker", partial(_broker, installation)))
-    if broker.ok:
-        yield bounded("worker", partial(_worker, installation, able))
+    yield broker.outcome()
+    if broker.outcome().ok:
+        yield worker.outcome()
 
 
 def examine_hosts(installation: Installation, only: str | None, *, over_ssh: bool = True) -> Iterator[Check]:
@@ -233,7 +239,9 @@ def _transcripts(installation: Installation) -> Check:
     except ArchiveUnavailable as error:
         remedy = "fix the archive, or correct RUNTURN_TRANSCRIPTS_URL; the ledger keeps the transcripts until then"
         return Check("transcripts", False, str(error), remedy)
-    waiting = len(installation.ledger.transcripts.unarchived(time.time() - _OVERDUE_S, limit=_MANY))
+    waiting = len(
+        installation.ledger.transcripts.unarchived(installation.ledger.clock() - _OVERDUE_S, limit=_MANY)
+    )
     count = f"{waiting} or more" if waiting == _MANY else str(waiting)
     remedy = "workers with the same RUNTURN_TRANSCRIPTS_URL write them; check their logs" if waiting else ""
     return Check("transcripts", not waiting, f"{archive.name}: {count} overdue", remedy)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import wait
 from typing import Any
 
 from celery import Celery
@@ -19,9 +20,10 @@ from remote.daemon_threads import DaemonExecutor
 from workers.doctor.check import Check, unanswered
 
 COMMAND = "runturn_doctor"
+_BROKER = "start it if it is down; then: runturn doctor"
 _KEPT = 4  # examinations whose checks a worker keeps
 _REPLY_S = 3.0  # for one reply
-_LIMIT_S = 60.0  # for all checks
+_LATE_S = 2.0  # for a broker that has stopped answering
 _PAUSE_S = 0.2
 
 Examine = Callable[[str | None, bool], Iterable[Check]]  # the only host, if any; whether to examine SSH hosts, too
@@ -46,22 +48,31 @@ def ask(
     app: Celery,
     workers: Iterable[str],
     only: str | None,
+    limit_s: float,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Check]:
-    """Yield the checks of all workers' hosts; equal ones once. The first worker examines the SSH hosts, too."""
+    """Yield the checks of all workers' hosts; equal ones once. The first worker examines the SSH hosts, too.
+
+    A worker that has not finished within `limit_s` is a failed check, and so is a broker that fails meanwhile.
+    """
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
-    first, pending, until = next(iter(found)), list(found), monotonic() + _LIMIT_S
+    first, pending, until = next(iter(found)), list(found), monotonic() + limit_s
     arguments = {"ticket": uuid.uuid4().hex, "only": only, "over_ssh_by": first}
     while pending and monotonic() < until:
-        for name, reply in _replies(app, pending, arguments).items():
+        try:
+            replies = _replies(app, pending, arguments)
+        except Exception as error:  # transports raise the errors of their client libraries
+            yield Check("broker", False, f"it failed meanwhile: {error or type(error).__name__}", _BROKER)
+            return
+        for name, reply in replies.items():
             found[name] = reply["checks"] if "checks" in reply else [_refused(reply).document()]
             if reply.get("done", True):
                 pending.remove(name)
         if pending:
             sleep(_PAUSE_S)
     for name in pending:
-        found[name].append(unanswered("worker", _LIMIT_S).document())
+        found[name].append(unanswered("worker", limit_s).document())
     if only is not None and not any(found.values()):
         found[first].append(_unknown(only).document())
     yield from _grouped(found)
@@ -105,10 +116,19 @@ def _unknown(host: str) -> Check:
 
 
 def _replies(app: Celery, names: list[str], arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    replies = app.control.broadcast(
-        COMMAND, arguments=dict(arguments), destination=names, reply=True, timeout=_REPLY_S, limit=len(names)
+    """Return what workers reply. Raises TimeoutError if the broker is silent, and the transport's errors."""
+    asking = DaemonExecutor().submit(
+        app.control.broadcast,
+        COMMAND,
+        arguments=dict(arguments),
+        destination=names,
+        reply=True,
+        timeout=_REPLY_S,
+        limit=len(names),
     )
-    return {name: said for reply in replies or () for name, said in reply.items()}
+    if not wait([asking], _REPLY_S + _LATE_S).done:
+        raise TimeoutError(f"no answer within {_REPLY_S + _LATE_S:.0f} s")
+    return {name: said for reply in asking.result() or () for name, said in reply.items()}
 
 
 def _grouped(found: Mapping[str, list[dict[str, Any]]]) -> Iterator[Check]:

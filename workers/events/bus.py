@@ -20,12 +20,14 @@ from kombu import Connection, Consumer, Exchange, Message, Producer, Queue
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 
-from workers.brokers.settings import connection_errors, events_exchange, speaks_redis, unlist
+from workers.brokers.settings import answer_deadlines, connection_errors, events_exchange, speaks_redis, unlist
 from workers.events.fanout import RedisFanout
+from workers.stopping import Told
 
 _MOST_WAITING = 10_000  # batches, while the broker hangs
 _MOST_AT_ONCE = 100  # per round trip to the broker
 _SUBSCRIBE_S = 0.001
+_ANSWER_S = 4.0
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +77,7 @@ class Publisher:
         self._thread.join(timeout=2)
 
     def _run(self) -> None:
-        connection = Connection(self._url, connect_timeout=5)
+        connection = Connection(self._url, connect_timeout=5, transport_options=answer_deadlines(self._url))
         sender: RedisFanout | _Sender | None = None
         while waiting := self._next():
             try:
@@ -135,6 +137,9 @@ class Subscription:
             auto_delete=True,
             durable=False,
         )
+        # A Redis that is frozen still accepts connections; for RabbitMQ, `connect_timeout` includes its greeting.
+        limits = ("socket_timeout", "socket_connect_timeout") if speaks_redis(broker_url) else ()
+        self._options = dict.fromkeys(limits, _ANSWER_S)
         self._connection: Connection | None = None  # None: not subscribed
         self._received: list[Message] = []
         broker = Connection(broker_url)
@@ -146,7 +151,7 @@ class Subscription:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
+        if kind is not None and issubclass(kind, KeyboardInterrupt | Told):
             self._abandon()
         else:
             self._close()
@@ -173,7 +178,8 @@ class Subscription:
 
     def _subscribed(self) -> Connection:
         if self._connection is None:
-            connection = Connection(self._url, connect_timeout=5)
+            options = {**answer_deadlines(self._url), **self._options}
+            connection = Connection(self._url, connect_timeout=_ANSWER_S, transport_options=options)
             try:
                 consumer = Consumer(connection.channel(), [self._queue], on_message=self._receive, no_ack=True)
                 consumer.consume()

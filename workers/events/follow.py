@@ -50,6 +50,9 @@ class Reader:
 
 def watch(ledger: Ledger, broker_url: str, turn_id: str, after: int = 0) -> Generator[dict[str, Any], None, None]:
     """Yield events from number `after` + 1 until the turn is settled and its last event was yielded."""
+    if ledger.reports.result(turn_id) is not None:
+        yield from Reader(ledger, turn_id, after).stored()  # all of them: no broker is needed
+        return
     with Subscription(broker_url, turn_id) as subscription:
         yield from follow(ledger, subscription, turn_id, after)
 

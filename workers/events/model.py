@@ -46,6 +46,15 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class EventsDropped:
+    """What was not recorded of an attempt, because its agent printed too much; see `workers.events.limit`."""
+
+    name: ClassVar[str] = "events_dropped"
+    count: int
+    by_event: Mapping[str, int]  # by the events' names
+
+
+@dataclass(frozen=True, slots=True)
 class CheckFinished:
     """End of a session's test command, which runs after the agent of its turn."""
 
@@ -121,7 +130,9 @@ class Aside:
 
 
 AsideEvent = Event | ControlRequested | ControlAnswered | PermissionRequested | PermissionAnswered
-AnyEvent = Event | AgentChosen | AttemptStarted | CheckFinished | AttemptEnded | TurnSettled | Aside
+AnyEvent = (
+    Event | AgentChosen | AttemptStarted | EventsDropped | CheckFinished | AttemptEnded | TurnSettled | Aside
+)
 
 
 def own_fields(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from adapters.live import Control, ControlRequest, Verdict
 
 COMMAND: Final = "runturn_say"  # Celery remote control command
+MAX_REQUEST_ID: Final = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Said:
     turn_id: str
     request_id: str  # of the request or the question
     by: str  # the sender, in the producer's own words
-    expires_at: float  # Unix time in seconds, when its sender stops waiting
+    expires_at: float  # when its sender stops waiting, in Unix time on the ledger's clock
     what: ControlRequest | Verdict = field(repr=False)  # may contain a prompt
 
 
@@ -41,7 +42,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     turn_id: str
-    request_id: Annotated[str, Field(min_length=1, max_length=200)]
+    request_id: Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID)]
     by: Annotated[str, Field(max_length=200)]
     expires_at: float
     control: Control | None = None

@@ -12,15 +12,18 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
+import orjson
 from pydantic import JsonValue
 
 from adapters.live import Permission, Verdict
 from ops.redaction import without_keys
 from workers.events.model import PermissionAnswered, PermissionRequested, own_fields
 from workers.events.recorder import EventRecorder
-from workers.live.messages import Reply, Said
+from workers.live.messages import MAX_REQUEST_ID, Reply, Said
 
 _LONGEST = 4_000  # characters shown of one text in a tool's input
+_LARGEST = 65_536  # bytes shown of a whole input
+_MOST_ASKED = 1_000  # questions of one attempt; an agent in a loop could ask for ever
 _SILENCE = "no answer in time"
 _WITHDRAWN = "the agent is no longer waiting for an answer"
 
@@ -34,6 +37,7 @@ class PermissionRequests:
         self._open: dict[str, asyncio.Future[tuple[Verdict, str]]] = {}
         self._answers: dict[str, Mapping[str, Any]] = {}
         self._expected: set[str] = set()  # asked of an earlier worker
+        self._asked: set[str] = set()  # all so far
         self._left = False
 
     def resume(self, asides: Iterable[Mapping[str, Any]]) -> None:
@@ -41,21 +45,26 @@ class PermissionRequests:
         for event in asides:
             if event["event"] == PermissionRequested.name:
                 self._expected.add(event["request_id"])
+                self._asked.add(event["request_id"])
             elif event["event"] == PermissionAnswered.name:
                 self._answers[event["request_id"]] = own_fields(event)
 
     async def ask(self, permission: Permission, timeout_s: float) -> Verdict | None:
-        """Ask, and wait for the answer; None: no answer in time."""
+        """Ask, and wait for the answer; None: no answer in time, or the question cannot be asked."""
         request_id = permission.tool_use_id or uuid4().hex
         if (known := self._answers.get(request_id)) is not None:
             return _verdict(known)
+        too_often = request_id not in self._asked and len(self._asked) >= _MOST_ASKED
+        if too_often or len(request_id) > MAX_REQUEST_ID:
+            return None
+        self._asked.add(request_id)
         self._open[request_id] = asyncio.get_running_loop().create_future()
         self._recorder.aside(
             PermissionRequested(
                 request_id,
-                permission.tool,
+                permission.tool[:_LONGEST],
                 permission.tool_use_id,
-                {name: _shown(value) for name, value in permission.input.items()},
+                _shown_input(permission.input),
                 self._clock() + timeout_s,
             )
         )
@@ -107,6 +116,13 @@ class PermissionRequests:
 
 def _verdict(answered: Mapping[str, Any]) -> Verdict | None:
     return None if answered["allowed"] is None else Verdict(answered["allowed"], answered["reason"])
+
+
+def _shown_input(given: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return a tool's input as shown; one that is still too large, as the beginning of its JSON."""
+    shown = {name: _shown(value) for name, value in given.items()}
+    text = orjson.dumps(shown).decode()
+    return shown if len(text) <= _LARGEST else {"input": _shown(text)}
 
 
 def _shown(value: JsonValue) -> JsonValue:

@@ -65,6 +65,7 @@ async def _replay(adapter: Adapter, host: Host, spool: Spool, *, resumed: bool) 
         try:
             async for batch in turn:
                 fold(parser, state, [line for line in batch.lines if line])
+                await asyncio.sleep(0)  # there may be millions of lines, and others share the event loop
         except LineTooLong:  # the session files may have the rest
             return state, Exit(None), ""
     return (state, Exit(turn.exit.code), turn.exit.reason) if turn.exit else (state, Exit(None), "")

@@ -40,7 +40,7 @@ class WaitingTasks:
         self,
         executor: TaskExecutor,
         ledger: Ledger,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
         tracing: Tracing | None = None,
     ) -> None:
         self._executor = executor

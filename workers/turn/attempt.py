@@ -12,16 +12,16 @@ from adapters import errors
 from adapters.command import Command
 from adapters.contract import Adapter
 from adapters.errors import TurnError
-from adapters.events import HEARTBEAT, AgentStatus, ApiRetry
+from adapters.events import AgentStatus
 from adapters.registry import Registry
-from adapters.turn_state import TurnState, fold
+from adapters.turn_state import TurnState
 from ops.ledger import Attempt, Claim
 from ops.redaction import Redactor
 from remote.backoff import Patience
-from remote.errors import LineTooLong, SpawnRefused
+from remote.errors import SpawnRefused
 from remote.follower import Follower, Lease
 from remote.host_queries import STDERR_TAIL_BYTES, read_input, read_stderr_tail
-from remote.spool import Batch, Exit
+from remote.spool import Exit
 from workers.context import WorkerContext
 from workers.events.recorder import EventRecorder
 from workers.hosts.errors import turn_error
@@ -32,6 +32,8 @@ from workers.live.dialogue import Dialogue
 from workers.results import attempt_started
 from workers.turn.leases import ANSWER_S, AgentLease
 from workers.turn.metrics import AttemptMetrics
+from workers.turn.output import AgentOutput
+from workers.turn.room import RoomWait
 from workers.turn.termination import Termination
 
 _FIRST_LOOK_S = 30.0  # how long to try a host on which nothing was started yet
@@ -65,8 +67,6 @@ class AttemptRun:
         self._context = context
         self._claim = claim
         self._attempt = attempt
-        self._adapter = adapter
-        self._parser = adapter.parser()
         self.redactor = redactor
         self._held = held
         self._hold = AgentLease.on(attempt, context.settings.agent)
@@ -77,13 +77,16 @@ class AttemptRun:
             caps_cost_itself=can.cost_cap,
             ends_by_itself=can.live or adapter.soft_stop("") is not None,
         )
-        self._watch = LimitWatch(limits, attempt.started_at, context.clock())
-        self.ending = Termination(claim, adapter, self._watch, context.clock, attempt.host, self._hold.stop_s)
+        self._watch = LimitWatch(limits, attempt.started_at, context.moment())
+        self.ending = Termination(claim, adapter, self._watch, context.moment, attempt.host, self._hold.stop_s)
         self._follower: Follower | None = None
         self._reached = False
         self._stderr_tail: bytes | None = None
         self._metrics = AttemptMetrics(context, claim, attempt)
         self._live = LiveTurn(adapter, claim.request, self._office()) if adapter.capabilities.live else None
+        self._output = AgentOutput(
+            context, adapter, self.state, self.recorder, self._watch, self._metrics, redactor, self._live
+        )
         self._host: TurnHost | None = None
         self._command: Command | None = None
 
@@ -91,6 +94,11 @@ class AttemptRun:
     def next_seq(self) -> int:
         """The number of the next event."""
         return self.recorder.next_seq
+
+    @property
+    def dropped_events(self) -> int:
+        """Number of events that were not recorded, because the agent printed too much."""
+        return self._output.dropped
 
     @property
     def output_schema(self) -> dict[str, JsonValue] | None:
@@ -118,7 +126,7 @@ class AttemptRun:
         follower = self._follower
         if follower is None or not follower.attached or follower.exit is not None:
             return 0.0
-        return self._watch.silence_s(self._context.clock())
+        return self._watch.silence_s(self._context.moment())
 
     @property
     def out_of_reach_s(self) -> float:
@@ -148,7 +156,7 @@ class AttemptRun:
         )
         try:
             async with self.ending.seen_to(follower, self._live), self._attached(follower):
-                await self._read(follower)
+                await self._output.read(follower)
         except SpawnRefused as refusal:
             if self._live is not None:
                 self.recorder.tell([AgentStatus("error", turn_error(refusal).message)])
@@ -203,7 +211,7 @@ class AttemptRun:
         self._reached = follower.attached
         if self._reached:
             self._metrics.attached()
-        self._watch.attached(self._context.clock())
+        self._watch.attached(self._context.moment())
         if self._live is not None and self._reached:
             self._live.begin(follower)
         yield
@@ -220,6 +228,7 @@ class AttemptRun:
             self._hold.beat_s,
             may_start=self._held,
             may_hold=may_hold,
+            waits_for_room=RoomWait(self._context, self._claim, self._attempt, self._watch),
             epoch=self._claim.epoch,
         )
 
@@ -231,29 +240,6 @@ class AttemptRun:
         elif self._claim.open is None:
             enter_s = _FIRST_LOOK_S
         return Patience(answer_s=ANSWER_S, enter_s=enter_s, give_up_s=as_long_as_it_lives_s)
-
-    async def _read(self, follower: Follower) -> None:
-        try:
-            async for batch in follower:
-                self._metrics.links_lost(follower.reattachments)
-                self._take(batch)
-        except LineTooLong:
-            await follower.cancel()  # its output cannot be read any further
-            raise
-
-    def _take(self, batch: Batch) -> None:
-        lines = [self.redactor.line(line) for line in batch.lines if line]
-        # It is unknown when replayed lines were printed.
-        at = None if batch.replayed else self._context.monotonic()
-        happened = fold(self._parser, self.state, lines, at)
-        self._metrics.saw(happened, replayed=batch.replayed)
-        if any(type(event) is not ApiRetry for event in happened):
-            self._watch.alive(self._context.clock())
-        self._watch.spent(self.state.seen_tokens.total, self._known_cost_usd())
-        self.recorder.tell([event for event in happened if event is not HEARTBEAT])
-        if self._live is not None:
-            # Unredacted, and last: its gates check the limits, which must already include these lines.
-            self._live.heard(batch.lines)
 
     def _office(self) -> Office:
         return Office(
@@ -277,10 +263,6 @@ class AttemptRun:
         if self._command is not None and self._claim.open is None:
             return _lines(self._command.stdin)  # we started this attempt ourselves
         return _lines(await read_input(self._host.host, self._host.spool(self._attempt.spool_id)))
-
-    def _known_cost_usd(self) -> float:
-        price = self._adapter.price
-        return sum(price(model, tokens) or 0.0 for model, tokens in self.state.seen.items())
 
 
 def _lines(data: bytes) -> list[bytes]:

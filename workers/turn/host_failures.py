@@ -8,12 +8,13 @@ from adapters.errors import Retry, TurnError
 from adapters.protocol.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.ledger import Attempt, Claim
-from remote.errors import HostError, LineTooLong, SpawnRefused
+from remote.errors import HostError, HostUnreachable, LineTooLong, SpawnRefused
 from workers.context import WorkerContext
 from workers.hosts.errors import turn_error
 from workers.retry import RetryDecision
 from workers.turn.attempt import AttemptRun
 from workers.turn.leases import AgentLease
+from workers.turn.salvage import Salvage
 from workers.turn.settlement import Parked, Settlement
 from workers.turn.termination import NotEnded
 
@@ -23,16 +24,20 @@ FAULT_PAUSE_S = 30.0  # shorter than any sensible lease, so that the agent stays
 class HostFailures:
     """Host failures of one claim."""
 
-    def __init__(self, context: WorkerContext, claim: Claim, conclusion: Settlement) -> None:
+    def __init__(self, context: WorkerContext, claim: Claim, conclusion: Settlement, salvage: Salvage) -> None:
         self._context = context
         self._claim = claim
         self._conclusion = conclusion
+        self._salvage = salvage
 
     async def dealt_with(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
         """Book the attempt if it is over, and park or settle its turn. Raises WorkerStopping and StaleClaim."""
-        if _is_final(fault, run):
+        if not _is_final(fault, run):
+            return await self._out_of_reach(run, attempt, fault)
+        try:
             return await self._unread(run, attempt, fault)
-        return await self._out_of_reach(run, attempt, fault)
+        except HostUnreachable as loss:
+            return await self._out_of_reach(run, attempt, loss)
 
     async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
         """Book an attempt whose host answers but has nothing more to read; it may never have started."""
@@ -41,8 +46,13 @@ class HostFailures:
             why = run.ending.why
             why = type(why)(f"{why.message}; {fault}", retry=Retry.NEVER)
             return await self._conclusion.of_unread(attempt, why)
-        started = not isinstance(fault, SpawnRefused) or fault.code == "spool_missing"
-        return await self._conclusion.of_unread(attempt, run.ending.why or turn_error(fault), started=started)
+        lost = isinstance(fault, SpawnRefused) and fault.code == "spool_missing"
+        return await self._conclusion.of_unread(
+            attempt,
+            run.ending.why or turn_error(fault),
+            started=lost or not isinstance(fault, SpawnRefused),
+            salvage=self._salvage if lost else None,
+        )
 
     async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
         """Give up an attempt on an unreachable host, or park its turn. Its lease still limits a running agent."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -12,9 +14,10 @@ from adapters.command import Command, SessionFiles
 from adapters.contract import Adapter, Exit, Judgement
 from adapters.errors import Retry, TurnError
 from adapters.turn_state import TurnState
-from remote.errors import HostError
+from adapters.usage import limited
+from remote.errors import HostError, SpawnRefused
 from remote.host import Host
-from remote.host_queries import free_bytes, read_session_files
+from remote.host_queries import free_bytes, read_session_files, read_whole_session_files
 from remote.spool import Spool
 from workers.agents.output_validation import OutputValidator
 from workers.hosts.errors import tolerant
@@ -22,6 +25,8 @@ from workers.turn.attempt import AttemptRun, Ended
 
 _MOST_READS = 50  # of session files, each of which may name more
 _ENOUGH_BYTES = 65_536  # free under the spool; with less, an agent may be unable to print
+
+ReadFiles = Callable[[SessionFiles], Awaitable[bytes]]
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +70,7 @@ def _owing(judged: Judgement, fault: HostError) -> Judgement:
     log.warning(
         "session files of a successful attempt could not be read; they will be read later", error=str(fault)
     )
-    usage = replace(judged.usage, complete=False)
+    usage = replace(limited(judged.usage), complete=False)
     return UsageOwed(None, usage, read_session_files=True, next_files=judged.next_files)
 
 
@@ -81,18 +86,40 @@ async def _output_error(run: AttemptRun, outputs: OutputValidator) -> TurnError 
 
 
 async def observe(
-    adapter: Adapter, state: TurnState, end: Exit, command: Command, host: Host, spool: Spool
+    adapter: Adapter,
+    state: TurnState,
+    end: Exit,
+    command: Command,
+    host: Host,
+    spool: Spool,
+    read_files: ReadFiles | None = None,
 ) -> Judgement:
     """Return the adapter's judgement, with usage from the session files if the stream does not report it.
 
-    Raise HostUnreachable, or SpawnRefused for a spool removed in the meantime, unless the agent reported its
-    usage itself: that usage then stands.
+    `read_files` returns the attempt's lines in session files; None: those that its spool says it has added.
+    Raise HostUnreachable, or SpawnRefused for a resumed session without the spool that tells which part of it is
+    the attempt's, unless the agent reported its usage itself: that usage then stands.
     """
+    judged = await _observed(adapter, state, end, command, host, spool, read_files)
+    return replace(judged, usage=limited(judged.usage))
+
+
+async def _observed(
+    adapter: Adapter,
+    state: TurnState,
+    end: Exit,
+    command: Command,
+    host: Host,
+    spool: Spool,
+    read_files: ReadFiles | None,
+) -> Judgement:
     judged = adapter.judgement(state, end)
-    if not judged.read_session_files or command.session_files is None:
+    if not judged.read_session_files:
         return judged
     try:
-        records = await _records(judged, command.session_files, host, spool)
+        read = read_files or partial(_read, host, spool, command, began=not state.resumed)
+        records = await _records(judged, command.session_files, read) if command.session_files else []
+        judged = await asyncio.to_thread(_with_answer, judged, state, records)
         exact = await asyncio.to_thread(adapter.session_usage, records, state)  # they may be megabytes
     except TurnError as fault:  # the adapter's own: keep what the stream reported
         return replace(judged, error=judged.error or fault)
@@ -105,7 +132,17 @@ async def observe(
     return replace(judged, usage=judged.usage_with(exact))
 
 
-async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Spool) -> list[bytes]:
+def _with_answer(judged: Judgement, state: TurnState, records: list[bytes]) -> Judgement:
+    """Judge an agent as successful that finished its answer, but could not print it. Raises AgentFailed."""
+    answer = judged.final_answer(records) if judged.final_answer is not None else None
+    if answer is None:
+        return judged
+    log.warning("the agent's output lacks its end; the session files have its answer", error=str(judged.error))
+    state.answered(answer)
+    return replace(judged, error=None)
+
+
+async def _records(judged: Judgement, named: SessionFiles, read_files: ReadFiles) -> list[bytes]:
     """Return the lines that the attempt added to its session files; one may name others."""
     following = judged.next_files or (lambda lines: None if lines else named)
     lines: list[bytes] = []
@@ -114,9 +151,20 @@ async def _records(judged: Judgement, named: SessionFiles, host: Host, spool: Sp
         files = await asyncio.to_thread(following, lines)
         if files is None or files == read:
             break
-        lines += (await read_session_files(host, spool, files)).splitlines()
+        lines += (await read_files(files)).splitlines()
         read = files
     return lines
+
+
+async def _read(host: Host, spool: Spool, command: Command, files: SessionFiles, *, began: bool) -> bytes:
+    """Return the attempt's part of session files; if it `began` the session and its spool is missing, all."""
+    try:
+        return await read_session_files(host, spool, files)
+    except SpawnRefused as refusal:
+        if refusal.code != "spool_missing" or not began:
+            raise
+    log.warning("a spool is missing; its turn's session files are read from their beginning", host=host.name)
+    return await read_whole_session_files(host, command, files)
 
 
 async def _disk_is_full(host: Host, spool: Spool) -> bool:

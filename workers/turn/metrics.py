@@ -9,6 +9,8 @@ from ops.ledger import Attempt, Claim
 from remote.spool import Exit
 from workers.context import WorkerContext
 
+_COUNTED = frozenset({ToolFinished, SessionStarted, ApiRetry})  # a look-up is cheaper than the match below
+
 
 class AttemptMetrics:
     """Counts events of one attempt, except those that a killed worker may already have counted.
@@ -47,6 +49,8 @@ class AttemptMetrics:
         if replayed and self._taken_over:
             return
         for event in events:
+            if type(event) not in _COUNTED:
+                continue
             match event:
                 case ToolFinished():
                     took_s = None if event.duration_ms is None else event.duration_ms / 1000

@@ -19,7 +19,13 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Event]] = {
         fields["session_id"], fields["model"], fields["agent_version"]
     ),
     AssistantText.name: lambda fields: AssistantText(fields["text"], fields["subagent"]),
-    TokenUsage.name: lambda fields: TokenUsage(fields["model"], Tokens(**fields["added"])),
+    TokenUsage.name: lambda fields: TokenUsage(
+        fields["model"],
+        Tokens(**fields["added"]),
+        fields["output_known"],
+        answer=fields["answer"],
+        cost_usd=fields["cost_usd"],
+    ),
 }
 
 

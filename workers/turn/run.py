@@ -38,6 +38,7 @@ from workers.turn.leases import OWNER_TTL_S
 from workers.turn.own_faults import OwnFaults
 from workers.turn.placement import Placement
 from workers.turn.replay import at_least
+from workers.turn.salvage import Salvage
 from workers.turn.sessions import AttemptSession
 from workers.turn.settlement import Parked, Settlement
 from workers.turn.test_commands import CheckRunner
@@ -239,7 +240,9 @@ class RunTurn:
         except TurnError as error:
             return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, Judgement(error, NO_USAGE))
         except HostError as fault:
-            return await HostFailures(self._context, self.claim, self._conclusion).dealt_with(run, attempt, fault)
+            salvage = Salvage(self._context, self.claim, attempt, adapter, command, self._ledger_call)
+            failures = HostFailures(self._context, self.claim, self._conclusion, salvage)
+            return await failures.dealt_with(run, attempt, fault)
         return await self._conclusion.of_attempt(
             attempt,
             run.state,

@@ -28,6 +28,7 @@ from workers.retry import Final, PastAttempt, RetryDecision, too_dear
 from workers.turn.attempt import AttemptRun
 from workers.turn.placement import another_may_run
 from workers.turn.replay import at_least, recall
+from workers.turn.salvage import Salvage
 from workers.turn.stderr import keep_stderr
 from workers.workspaces.lifecycle import Workspaces
 
@@ -88,6 +89,8 @@ class Settlement:
         error, decision = self._decided(error, attempt, usages)
         self._emit_end(attempt, seq, error, decision)
         context.metrics.lines_malformed(self._claim.request.agent, state.malformed)
+        if run is not None:
+            context.metrics.events_dropped(self._claim.request.agent, run.dropped_events)
         ended = AttemptEnd(
             attempt.attempt,
             judged.usage,
@@ -120,17 +123,23 @@ class Settlement:
             await tolerant(removing, None)
         return outcome
 
-    async def of_unread(self, attempt: Attempt, error: TurnError, *, started: bool = True) -> TurnResult | Parked:
+    async def of_unread(
+        self, attempt: Attempt, error: TurnError, *, started: bool = True, salvage: Salvage | None = None
+    ) -> TurnResult | Parked:
         """Book an attempt that cannot be read to its end, with what is stored of it.
 
-        If its agent has `started`, it may have used more: the spool stays, to be read later.
+        If its agent has `started`, it may have used more: the spool stays, to be read later. Of an attempt whose
+        spool is lost, `salvage` reads that now. Raises HostUnreachable if it cannot.
         """
         state, seq = await self._recall(attempt)
         if seq == attempt.first_seq:  # it ended before any worker tried to start its agent
             begun = attempt_started(attempt, self._claim.request.agent)
             self._context.event_writer.emit(self._claim, seq, [begun], self._context.clock())
             seq += 1
-        judged = Judgement(error, at_least(state.estimate) if started else state.estimate)
+        usage = at_least(state.estimate) if started else state.estimate
+        if salvage is not None:
+            usage = await salvage.usage(state)
+        judged = Judgement(error, usage)
         return await self.of_attempt(attempt, state, seq, judged, spool_stays=started)
 
     async def of_turn(self, error: TurnError) -> TurnResult | Parked:

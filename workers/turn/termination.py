@@ -19,7 +19,7 @@ from remote.errors import HostError
 from remote.follower import Follower
 from remote.spool import Exit
 from workers.ledger_calls import WorkerStopping
-from workers.limits import LimitWatch, SoftStop
+from workers.limits import LimitWatch, Moment, SoftStop
 from workers.live.conversation import LiveTurn
 
 _CHECK_S = 0.5  # between limit checks, and while an agent is to end
@@ -40,7 +40,7 @@ class Termination:
         claim: Claim,
         adapter: Adapter,
         watch: LimitWatch,
-        clock: Callable[[], float],
+        clock: Callable[[], Moment],
         host: str,
         stop_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -165,7 +165,7 @@ class Termination:
             self._ask_to_end(self._watch.ending(looked_at))
             await self._sleep(_CHECK_S)
             now = self._clock()
-            if now - looked_at > _FROZEN_S or self._silence_is_ours:
+            if now.monotonic - looked_at.monotonic > _FROZEN_S or self._silence_is_ours:
                 self._watch.woken(now)
             looked_at = now
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 from celery import Celery
 
@@ -24,6 +23,7 @@ from workers.tasks.execution import TaskExecutor
 from workers.tasks.hub import Hub
 from workers.tasks.waiting import WaitingTasks
 from workers.worker.claims import ClaimKeeper
+from workers.worker.clock_watch import ClockWatch
 from workers.worker.loop_lag import LoopLag
 from workers.worker.process import CeleryWorker
 from workers.worker.runtime import Runtime
@@ -54,18 +54,27 @@ def build_worker(
         event_writer=EventWriter(ledger, Publisher(app.conf.broker_url)),
         metrics=metrics,
         environ=os.environ,
+        clock=ledger.clock,
         tracing=Tracing.of_environment(os.environ),
         archive=Archive.at(url.get_secret_value()) if (url := settings.transcripts_url) else None,
         secrets=Redactor.of_withheld({**settings.secrets, **os.environ}),
     )
     hub = Hub()
     executor = TaskExecutor(app, hub, context.secrets)
-    tasks = WaitingTasks(executor, ledger, tracing=context.tracing)
+    tasks = WaitingTasks(executor, ledger, ledger.clock, context.tracing)
     hosts = {host.name: host.labels for host in context.hosts}
-    claim_keeper = ClaimKeeper(ledger, hosts, tasks.give_late, time.time)
+    watch = ClockWatch(ledger.clock)
+
+    def make_rounds(now: float) -> None:
+        watch.look()
+        tasks.give_late(now)
+
+    claim_keeper = ClaimKeeper(ledger, hosts, make_rounds, ledger.clock)
     beat = LoopLag()
     runtime = Runtime(context, tasks, claim_keeper, beat, finishes=finishes)
     _show(runtime, claim_keeper, beat, metrics, health)
+    health.unready_if("clock", watch.problem)
+    metrics.watch_clock(lambda: ledger.clock.off_s)
     return CeleryWorker(app, runtime, executor, hub)
 
 

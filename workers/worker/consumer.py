@@ -7,29 +7,29 @@ the worker.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
 import structlog
 from amqp.exceptions import PreconditionFailed
-from celery import Celery, bootsteps
-from celery.app.task import Context
+from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer
-from kombu import Consumer as QueueConsumer
-from kombu import Message
+from celery.worker.state import maybe_shutdown
+from kombu import Connection, Message
 
 from workers.brokers import redis_transport
-from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors, dead_queue, queue_names
+from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors
 from workers.errors import MessageRefused
 from workers.tasks.celery_internals import prefetch_by_consumer, trace_tasks
-from workers.worker.dead_letters import DeadLetters, fault, given_up, unreadable
+from workers.worker.consumption import Consumption
+from workers.worker.dead_letters import DeadLetters, fail_task, fault, unreadable
 
 # Celery's addition for quorum queues: dozens of exchanges and queues that keep messages until they are due.
 # Here, turns wait in the ledger instead.
 _UNWANTED = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
-_PREFETCH = 10
+_RECONNECT_S = 3.0  # at most between attempts, so that a broker that returns is used at once
 _TOGETHER_S = 0.1  # so that events of a short turn are sent together
 _SETTING_TO_CHANGE = 2  # exit status
 
@@ -40,22 +40,45 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
     """Receives messages of turns. Workers use the subclass that `install` creates."""
 
     dead_letters: ClassVar[DeadLetters]
+    consumption: ClassVar[Consumption]
     _flush_at = 0.0  # on the monotonic clock: when waiting events are sent
 
     class Blueprint(Consumer.Blueprint):  # type: ignore[misc]  # as above
         """The consumer's parts."""
 
-        default_steps = (
-            *(step for step in Consumer.Blueprint.default_steps if step != _UNWANTED),
-            "workers.worker.consumer:DeadQueue",
-        )
+        default_steps = tuple(step for step in Consumer.Blueprint.default_steps if step != _UNWANTED)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Reconnect, unless that cannot help."""
         if isinstance(exc, PreconditionFailed) and exc.method_name == "Queue.declare":
             log.error(OTHERWISE_DECLARED, error=exc.reply_text)
             raise WorkerShutdown(_SETTING_TO_CHANGE)
+        if self.event_dispatcher and self.event_dispatcher.connection:
+            self.event_dispatcher.connection.collect()  # to close it, Celery would wait for the broker's answer
         super().on_connection_error_after_connected(exc)
+
+    def ensure_connected(self, conn: Connection) -> Connection:
+        """Connect, however long that takes. Celery's own pauses between attempts grow to half a minute."""
+        self.first_connection_attempt = False
+        return conn.ensure_connection(
+            _report_unreachable,
+            interval_start=1,
+            interval_step=1,
+            interval_max=_RECONNECT_S - 1,  # kombu adds the first
+            callback=maybe_shutdown,
+        )
+
+    def on_ready(self) -> None:
+        """Record that the broker has confirmed all subscriptions. Called after each connection."""
+        away_s = self.consumption.begin()
+        if self.restart_count:
+            log.info("turns are received again", after_s=round(away_s, 1))
+        super().on_ready()
+
+    def on_close(self) -> None:
+        """Record that the subscriptions are gone: the consumer is stopping or has lost its connection."""
+        self.consumption.interrupt()
+        super().on_close()
 
     def update_strategies(self) -> None:
         """Set up how tasks are received, with the tracers of instrumentations instead of Celery's own."""
@@ -86,15 +109,7 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
 
     def _buried(self, message: Message, reason: str) -> None:
         """Fail the message's task for its waiting producer. Called on the thread of dead letters."""
-        headers = message.headers if isinstance(message.headers, Mapping) else {}
-        task_id = headers.get("id")
-        if "task" in headers and isinstance(task_id, str) and task_id and not headers.get("ignore_result"):
-            properties = message.properties or {}
-            replies = Context({name: properties.get(name) for name in ("reply_to", "correlation_id")})
-            try:
-                self.app.backend.mark_as_failure(task_id, MessageRefused(reason), request=replies)
-            except Exception as error:  # the result backend is down, but the ledger has the message
-                log.warning("a producer was not notified of its message", task_id=task_id, error=str(error))
+        fail_task(self.app, message, reason)
         self.call_soon(partial(message.ack_log_error, log, self.connection_errors))
 
     def on_decode_error(self, message: Message, exc: Exception) -> None:
@@ -135,40 +150,13 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
         return received
 
 
-class DeadQueue(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
-    """Moves messages that RabbitMQ dead-lettered into the ledger."""
-
-    requires = ("celery.worker.consumer.tasks:Tasks",)
-
-    def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        self._consumer: QueueConsumer | None = None
-        super().__init__(consumer, **kwargs)
-
-    def start(self, consumer: TurnConsumer) -> None:
-        """Consume the dead-letter queues, now that the consumer is connected."""
-        if consumer.connection.transport.driver_type == "amqp":
-            self._consumer = QueueConsumer(
-                consumer.connection.channel(),
-                [dead_queue(name) for name in queue_names(consumer.app)],
-                on_message=lambda message: consumer.bury(message, given_up(message)),
-                prefetch_count=_PREFETCH,
-            )
-            self._consumer.consume()
-
-    def stop(self, consumer: TurnConsumer) -> None:
-        """Close the channel: the consumer is stopping or has lost its connection."""
-        if self._consumer is not None:
-            try:
-                self._consumer.channel.close()
-            except (*connection_errors(consumer), *consumer.channel_errors):
-                log.debug("the connection was already lost")
-            self._consumer = None
-
-    shutdown = stop
+def _report_unreachable(error: Exception, pause_s: float) -> None:
+    log.warning("the broker cannot be reached; trying again", error=str(error) or repr(error), pause_s=pause_s)
 
 
-def install(app: Celery, dead_letters: DeadLetters) -> None:
+def install(app: Celery, dead_letters: DeadLetters, consumption: Consumption) -> None:
     """Make the application's workers receive messages this way."""
     redis_transport.install()
     prefetch_by_consumer()
-    app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), {"dead_letters": dead_letters})
+    parts = {"dead_letters": dead_letters, "consumption": consumption}
+    app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), parts)

@@ -16,6 +16,7 @@ from typing import Any, Self
 import orjson
 import structlog
 from celery import Celery
+from celery.app.task import Context
 from kombu import Message
 from kombu.exceptions import ContentDisallowed
 
@@ -23,12 +24,16 @@ from ops.errors import LedgerUnavailable
 from ops.ledger import DeadLetter, DeadLetterRow, DeadLetterStore
 from ops.redaction import looks_secret
 from workers.brokers.settings import QUEUE, publish_options, queue_names, turn_queue
+from workers.errors import MessageRefused
 
 _RETRY_S = 1.0
 _MOST_REASON = 500
 _MOST_HEADERS = 64 * 1024  # bytes
 # What brokers add, which differs each time, and Celery's texts for monitors, which may quote a prompt.
 _LEFT_OUT = ("x-", "redelivered", "argsrepr", "kwargsrepr", "stamp")
+
+
+log = structlog.get_logger(__name__)
 
 
 class DeadLetters:
@@ -40,7 +45,6 @@ class DeadLetters:
     def __init__(self, store: DeadLetterStore, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self._log = structlog.get_logger(__name__)
         self._waiting: queue.Queue[tuple[DeadLetter, Callable[[], object]]] = queue.Queue()
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dead-letters", daemon=True)
@@ -59,6 +63,10 @@ class DeadLetters:
         """Write a message to the ledger, then call `acknowledge`, both in another thread. Returns at once."""
         self._waiting.put((dead_letter(message, reason, self._clock()), acknowledge))
 
+    def keep(self, message: Message, reason: str) -> bool:
+        """Write a message to the ledger, however long that takes; return False on exit or after our own fault."""
+        return self._kept(dead_letter(message, reason, self._clock()))
+
     def _run(self) -> None:
         while not self._leaving.is_set():
             try:
@@ -74,13 +82,13 @@ class DeadLetters:
             try:
                 self._store.keep(letter)
             except LedgerUnavailable as error:
-                self._log.warning("a message cannot be set aside yet", error=str(error), **told)
+                log.warning("a message cannot be set aside yet", error=str(error), **told)
             except Exception:
                 # Our fault, not the ledger's: the message stays with the broker, and the others continue.
-                self._log.exception("a message could not be set aside", **told)
+                log.exception("a message could not be set aside", **told)
                 return False
             else:
-                self._log.warning("a message was set aside; see runturn dead list", **told)
+                log.warning("a message was set aside; see runturn dead list", **told)
                 return True
             self._leaving.wait(_RETRY_S)
         return False
@@ -107,6 +115,20 @@ def dead_letter(message: Message, reason: str, now: float) -> DeadLetter:
         body_bytes=len(body),
     )
     return DeadLetter(row, body)
+
+
+def fail_task(app: Celery, message: Message, reason: str) -> None:
+    """Fail the task of a message in the ledger, for its waiting producer."""
+    headers = message.headers if isinstance(message.headers, Mapping) else {}
+    task_id = headers.get("id")
+    if "task" not in headers or not isinstance(task_id, str) or not task_id or headers.get("ignore_result"):
+        return
+    properties = message.properties or {}
+    replies = Context({name: properties.get(name) for name in ("reply_to", "correlation_id")})
+    try:
+        app.backend.mark_as_failure(task_id, MessageRefused(reason), request=replies)
+    except Exception as error:  # the result backend is down, but the ledger has the message
+        log.warning("a producer was not notified of its message", task_id=task_id, error=str(error))
 
 
 def send_again(app: Celery, letter: DeadLetter) -> None:

@@ -79,9 +79,9 @@ class Scheduler:
 
     async def _take(self, limit: int) -> bool:
         """Take up to `limit` turns; return whether there may be more."""
-        if limit <= 0:
-            return False
         context = self._context
+        if limit <= 0 or not context.ledger.clock.settled:
+            return False
         taken = await asyncio.to_thread(context.ledger.hosts.open_attempts)
         vacancies = Eligibility(context.hosts, taken, context.ledger.hosts.known, context.clock())
         return await self._claim(vacancies.admit, limit) == limit

@@ -17,7 +17,7 @@ from .handlers import Handlers
 from .script import Script, ScriptBook
 
 _HOST = "127.0.0.1"
-_START_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
 
 
 class ModelApi:

@@ -54,7 +54,7 @@ def faulty(*_):
     raise KeyError("odd")
 
 strategy._arrival = faulty
-from workers.cli.main import main
+from workers.__main__ import main
 sys.argv = ["runturn", *sys.argv[4:]]
 main()
 """

@@ -1,12 +1,20 @@
-"""The embedded broker's socket."""
+"""The embedded broker: its socket, and what is said of it when it is frozen, dead or busy."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+import redis
 
+from tests.support.processes import gone_pid
+from tests.support.waiting import until
+from workers.brokers import embedded
 from workers.brokers.embedded import EmbeddedBroker
 from workers.errors import BrokerUnavailable
 
@@ -33,3 +41,69 @@ def test_socket_in_a_strangers_directory_is_not_trusted(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(BrokerUnavailable, match="belongs to another user"):
         broker.running()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, int]]:
+    """A broker that runs, and its pid."""
+    broker = EmbeddedBroker(tmp_path / "broker")
+    broker.ensure()
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        client.set("kept", "yes")
+        pid = int(client.info("server")["process_id"])
+    yield broker, pid
+    if not gone_pid(pid):
+        os.kill(pid, signal.SIGKILL)
+    broker.stop()
+
+
+def _servers(directory: Path) -> list[int]:
+    """The pids of all servers on its data."""
+    return [
+        each.pid
+        for each in psutil.process_iter(["cmdline"])
+        if str(directory) in " ".join(each.info["cmdline"] or ())
+    ]
+
+
+def test_frozen_one_is_named_and_no_second_one_is_started_on_its_data(
+    server: tuple[EmbeddedBroker, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, pid = server
+    monkeypatch.setattr(embedded, "_ANSWER_S", 0.3)
+    os.kill(pid, signal.SIGSTOP)
+    for ask in (broker.ensure, broker.running, broker.stop):
+        with pytest.raises(BrokerUnavailable, match=rf"process {pid}\).*has not answered .*kill -CONT {pid}"):
+            ask()
+    assert _servers(tmp_path / "broker") == [pid]
+    os.kill(pid, signal.SIGCONT)
+    assert broker.running()
+
+
+def test_killed_one_is_started_anew_with_its_data(server: tuple[EmbeddedBroker, int]) -> None:
+    broker, pid = server
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: gone_pid(pid), "it to be dead")
+    assert not broker.running()
+    assert not broker.told_to_stop
+    assert broker.ensure()
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        assert client.get("kept") == b"yes"
+
+
+def test_stopped_one_is_known_to_have_been_stopped_until_it_is_started(server: tuple[EmbeddedBroker, int]) -> None:
+    broker, _ = server
+    assert broker.stop()
+    assert broker.told_to_stop
+    assert EmbeddedBroker(broker.socket.parent).ensure()
+    assert not broker.told_to_stop
+
+
+def test_start_that_another_process_does_not_finish_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "_START_S", 0.3)
+    with (tmp_path / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BrokerUnavailable, match=r"another process has been starting .* fuser "):
+            EmbeddedBroker(tmp_path).ensure()

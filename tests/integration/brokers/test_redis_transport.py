@@ -188,6 +188,20 @@ def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroke
         holder.messages[0].ack()
 
 
+def test_consumer_whose_clock_is_ahead_takes_nothing_from_others(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, "held")
+    with consuming(broker.url, prefetch=1) as holder, consuming(broker.url) as other:
+        holder.drain(60)
+        now = time.time
+        monkeypatch.setattr("time.time", lambda: now() + 3600)
+        monkeypatch.setattr("kombu.transport.redis.time", lambda: now() + 3600)
+        other.drain(SILENT_S / 2)
+        assert (holder.bodies, other.bodies) == (["held"], [])
+        holder.messages[0].ack()
+
+
 def test_what_an_earlier_version_has_abandoned_under_common_keys_is_brought_along(
     broker: EmbeddedBroker, client: redis.Redis
 ) -> None:

@@ -63,7 +63,7 @@ def die(moment: str, turn_id: str) -> None:
 
 
 if __name__ == "__main__":
-    from workers.cli.main import main
+    from workers.__main__ import main
 
     die(*os.environ["MORTAL"].split("/"))
     main()

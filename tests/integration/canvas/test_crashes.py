@@ -68,7 +68,7 @@ def test_worker_killed_at_any_moment_costs_no_task_of_a_canvas(
         shape(company, recording)
         until(lambda worker=worker: worker.process.poll() is not None, f"the end at {shape.__name__}")  # type: ignore[misc]
         assert worker.process.poll() == -9, worker.log.read_text()
-    fleet.module = "workers.cli.main"
+    fleet.module = "workers.__main__"
     fleet.start_worker()
     missing = {f"after-{name}" for name in names}
     while missing:

@@ -208,7 +208,7 @@ def test_worker_killed_at_any_moment_costs_no_map(fleet: Fleet, recording: Path)
         sent(mapped(company, *requests).set(task_id=map_id), link=link)
         until(lambda worker=worker: worker.process.poll() is not None, f"the end {moment}")  # type: ignore[misc]
         assert worker.process.poll() == -9, worker.log.read_text()
-    fleet.module = "workers.cli.main"
+    fleet.module = "workers.__main__"
     fleet.start_worker()
     missing = {f"after-{number}" for number in range(len(STRUCK))}
     while missing:

@@ -145,11 +145,12 @@ def test_ctrl_c_at_watch_leaves_the_turn_alone(tmp_path: Path, recording: Path) 
 def test_ctrl_c_while_something_is_imported_has_the_same_exit_status(tmp_path: Path, interrupt: str) -> None:
     (tmp_path / "interrupted.py").write_text(
         "import signal, time, weakref\n"
-        "from workers.cli import main\n"
+        "from workers.__main__ import main\n"
+        "from workers.cli.main import cli\n"
         "def interrupted(*_, **__):\n"
         f"    {interrupt}\n"
-        "main.cli.main = interrupted\n"
-        "main.main()\n"
+        "cli.main = interrupted\n"
+        "main()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     said = subprocess.run([sys.executable, "-m", "interrupted"], env=environment, timeout=WAIT_S, check=False)

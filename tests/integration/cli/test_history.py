@@ -76,7 +76,7 @@ def _on_a_terminal(home: Path, width: int, *arguments: str) -> list[str]:
         "RUNTURN_STATE_DIR": str(home / "state"),
         "TERM": "xterm",
     }
-    command = [sys.executable, "-m", "workers.cli.main", *arguments]
+    command = [sys.executable, "-m", "workers.__main__", *arguments]
     subprocess.run(command, env=environment, cwd=home, stdin=its, stdout=its, stderr=its, check=True)
     os.close(its)
     shown = os.read(ours, 65_536).decode()

@@ -14,6 +14,7 @@ import pytest
 from adapters.protocol.result import Status
 from tests.integration.cli.conftest import Cli
 from tests.support.fleets.fleet import RUNTURN, Fleet
+from tests.support.waiting import until
 from workers.brokers.embedded import EmbeddedBroker
 
 NO_BROKER = "redis://:s3cret-word@127.0.0.1:1/0"
@@ -160,9 +161,19 @@ def _start_on_small_disk(fleet: Fleet, size: str, then: str) -> None:
     fleet.start_worker(prefix=("unshare", "-rm", "sh", "-c", f'{prepare}; exec "$@"', "sh"))
 
 
+def test_turn_waits_for_room_under_the_spool(fleet: Fleet, recording: Path, tmp_path: Path) -> None:
+    free = f"(until [ -e {shlex.quote(str(tmp_path / 'free'))} ]; do sleep 0.1; done; rm hog) & :"
+    _start_on_small_disk(fleet, "4m", f"! cat /dev/zero 2>&- >hog; {free}")
+    turn_id = fleet.client.enqueue(fleet.recorded(recording))
+    until(lambda: "waits for room" in fleet.workers[0].log.read_text(), "the turn to wait for room")
+    (tmp_path / "free").touch()
+    result = fleet.result(turn_id)
+    assert (result.status, result.attempts) == (Status.COMPLETED, 1)
+
+
 def test_full_disk_under_the_spool_fails_the_turn_once(fleet: Fleet, recording: Path) -> None:
     _start_on_small_disk(fleet, "64k", "! cat /dev/zero 2>&- >everything")
-    result = fleet.run(fleet.recorded(recording))
+    result = fleet.run(fleet.recorded(recording, turn_timeout_ms=9000))
     assert result.error is not None
     assert (result.status, result.error.kind, result.attempts) == (Status.FAILED, "spool_unwritable", 1)
     assert not result.error.retryable
@@ -171,9 +182,9 @@ def test_full_disk_under_the_spool_fails_the_turn_once(fleet: Fleet, recording: 
 
 
 def test_disk_that_fills_in_mid_turn_fails_the_turn_once(fleet: Fleet, recording: Path, tmp_path: Path) -> None:
-    _start_on_small_disk(fleet, "512k", "true")
+    _start_on_small_disk(fleet, "2m", "true")
     endless = tmp_path / "endless.jsonl"
-    endless.write_bytes(recording.read_bytes() * 200)
+    endless.write_bytes(recording.read_bytes() * (3_000_000 // recording.stat().st_size))
     result = fleet.run(fleet.recorded(endless))
     assert result.error is not None
     assert (result.error.kind, result.attempts) == ("spool_unwritable", 1)

@@ -31,7 +31,7 @@ from workers.events.model import AnyEvent, AttemptStarted, to_wire
 
 HOUR_S = 3600.0
 NOON = 1_800_014_400.0  # of a day in UTC
-RUNTURN = (sys.executable, "-m", "workers.cli.main")
+RUNTURN = (sys.executable, "-m", "workers.__main__")
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"  # the screen of full-screen programs, and the one before
 
 

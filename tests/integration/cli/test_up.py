@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import signal
 import subprocess
@@ -10,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
+from adapters.protocol.result import Status
 from tests.integration.cli.conftest import Cli
 from tests.support.fleets.fleet import RUNTURN, WAIT_S, Fleet
 from tests.support.waiting import until
+from workers.app import TASK, create_app
 
 
 class Up:
@@ -70,6 +75,55 @@ def test_metrics_have_the_turn_and_the_books(fleet: Fleet, up: Up, recording: Pa
     turns = 'runturn_turns_total{agent="scripted",launcher="local",outcome="completed"} 1.0'
     until(lambda: turns in page(), "the turn, which is counted after it was settled")
     assert 'runturn_tokens_total{agent="scripted",model="claude-sonnet-4-5",type="output"} 230.0' in page()
+
+
+def _server(fleet: Fleet) -> int:
+    """Return the pid of the broker's server."""
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        return int(client.info("server")["process_id"])
+
+
+def test_killed_broker_is_started_anew_and_a_queued_turn_goes_on(fleet: Fleet, up: Up, recording: Path) -> None:
+    first = _server(fleet)
+    up.process.send_signal(signal.SIGSTOP)  # so that the message is nowhere but in the broker
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+        until(lambda: not client.info("clients")["blocked_clients"], "the worker's last request to be answered")
+    request = fleet.recorded(recording)
+    document = request.model_dump(mode="json", exclude_defaults=True) | {"agent": request.agent}
+    create_app(fleet.broker.url).send_task(TASK, args=[document], task_id=request.turn_id)
+    os.kill(first, signal.SIGKILL)
+    up.process.send_signal(signal.SIGCONT)
+    until(lambda: fleet.broker.running() and _server(fleet) != first, "another broker")
+    until(lambda: fleet.ledger.reports.starting_with(request.turn_id, 1), "the turn to be known")
+    result = fleet.result(request.turn_id)
+    assert (result.status, result.attempts) == (Status.COMPLETED, 1)
+    assert "the embedded broker has died" in up.log.read_text()
+    assert up.stop(signal.SIGTERM) == 0, up.log.read_text()
+    assert not fleet.broker.running()
+
+
+def test_broker_that_was_there_before_is_started_anew_too_and_down_stops_it_for_good(fleet: Fleet, up: Up) -> None:
+    first = _server(fleet)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: fleet.broker.running() and _server(fleet) != first, "another broker")
+    assert fleet.command("down").stdout == "stopped\n"
+    seen = up.log.read_text().count("has died")
+    until(lambda: "Connection" in up.log.read_text() or not fleet.broker.running(), "the worker to notice")
+    assert up.stop(signal.SIGTERM) == 0, up.log.read_text()
+    assert up.log.read_text().count("has died") == seen == 1
+    assert not fleet.broker.running()
+
+
+def test_broker_that_cannot_start_again_is_told_and_tried_more_and_more_rarely(fleet: Fleet, up: Up) -> None:
+    first = _server(fleet)
+    aof = next((fleet.state.broker / "appendonlydir").glob("*.manifest"))
+    aof.write_text("nonsense")  # it will not start on this
+    os.kill(first, signal.SIGKILL)
+    until(lambda: up.log.read_text().count("could not be started") >= 3, "three tries")
+    tries = [json.loads(line) for line in up.log.read_text().splitlines() if "could not be started" in line]
+    assert [each["next_try_s"] for each in tries[:3]] == [1.0, 2.0, 4.0]
+    assert "valkey.log" in tries[0]["error"]
+    assert up.stop(signal.SIGTERM) == 0, up.log.read_text()
 
 
 def test_down_leaves_another_ones_broker_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def _request(turn_id: str) -> TurnRequest:
 def _shown(turn: Iterator[dict[str, Any]], reason: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("workers.cli.live_view.with_notice", lambda events, tell: with_notice(events, tell, 0.01))
     screen = io.StringIO()
-    show_live(turn, price, console=Console(file=screen), waits_for=reason)
+    show_live(turn, price, time.time, console=Console(file=screen), waits_for=reason)
     return screen.getvalue()
 
 

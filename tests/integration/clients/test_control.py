@@ -23,9 +23,8 @@ INTERRUPT = ControlRequest(Control.INTERRUPT)
 def begin(fleet: LiveFleet, turn_id: str, request: ControlRequest, request_id: str) -> None:
     """Ask, without waiting for an answer; returns when the agent is at it."""
     before = len(fleet.noted(turn_id, "controls"))
-    saying = TurnControl(
-        create_app(fleet.broker.url), fleet.ledger, message(turn_id, request, request_id, "bob", 60)
-    )
+    said = message(turn_id, request, request_id, "bob", fleet.ledger.clock() + 60)
+    saying = TurnControl(create_app(fleet.broker.url), fleet.ledger, said)
     assert saying.say() is False
     until(lambda: len(fleet.noted(turn_id, "controls")) > before, "the agent to be asked")
 

@@ -40,7 +40,7 @@ from tests.support.places import ROOT, TESTS
 
 SONNET = "claude-sonnet-4-5"
 DEMO = TESTS / "fakes" / "model_api" / "demo.json"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 # -- over HTTP ---------------------------------------------------------------------------------------------------

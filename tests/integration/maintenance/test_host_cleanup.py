@@ -253,7 +253,8 @@ def test_spool_that_knows_no_better_goes_and_the_estimate_stays(stage: Stage) ->
     guess = Usage({}, UsageSource.STREAM, complete=False)
 
     async def come_back() -> Attempt:
-        claim, attempt = stage.begin(agent="scripted", options={"recording": str(RECORDINGS / f"{KILLED}.jsonl")})
+        silent = RECORDINGS / "n4_SIGINT_at_startup.jsonl"
+        claim, attempt = stage.begin(agent="scripted", options={"recording": str(silent)})
         await stage.play(claim, attempt)
         stage.give_up(claim, attempt, guess)
         await stage.tidy()
@@ -261,6 +262,20 @@ def test_spool_that_knows_no_better_goes_and_the_estimate_stays(stage: Stage) ->
 
     assert stage.booked(asyncio.run(come_back())) == guess
     assert stage.observed() == {}
+    assert stage.spools == []
+
+
+def test_answers_that_a_spool_has_are_booked_without_session_files(stage: Stage) -> None:
+    async def come_back() -> Attempt:
+        claim, attempt = stage.begin(agent="scripted", options={"recording": str(RECORDINGS / f"{KILLED}.jsonl")})
+        await stage.play(claim, attempt)
+        stage.give_up(claim, attempt, Usage({}, UsageSource.STREAM, complete=False))
+        await stage.tidy()
+        return attempt
+
+    booked = stage.booked(asyncio.run(come_back()))
+    assert (booked.tokens, booked.source) == (Tokens(100, 1, 30, 4), UsageSource.SESSION_FILES)
+    assert not booked.complete
     assert stage.spools == []
 
 

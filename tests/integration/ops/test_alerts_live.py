@@ -99,6 +99,7 @@ class WorkerState:
     slots: int = 10
     idle_s: float = 1.0
     lag_s: float = 0.01
+    ahead_s: float = 0.01
     answers: bool = True  # broker and ledger do
     host_up: bool = True
 
@@ -113,6 +114,7 @@ class FakeWorker:
         metrics.watch_load(lambda: self.state.slots, lambda: self.state.idle_s)
         answers = {"broker": lambda: self.state.answers, "ledger": lambda: self.state.answers}
         metrics.watch_health(lambda: self.state.lag_s, answers)
+        metrics.watch_clock(lambda: self.state.ahead_s)
         metrics.watch_host("build1", 4, lambda: self.state.host_up)
         metrics.watch_connections("build1", lambda: 1)
         for n in range(2):
@@ -120,7 +122,7 @@ class FakeWorker:
 
     def fail(self) -> None:
         """Whatever can go wrong, until `recover`."""
-        self.state = WorkerState(idle_s=2000.0, lag_s=3.0, answers=False, host_up=False)
+        self.state = WorkerState(idle_s=2000.0, lag_s=3.0, ahead_s=-3600.0, answers=False, host_up=False)
         for n in range(8):
             self.metrics.turn_claimed(f"more{n}", 1000.0)
 
@@ -133,12 +135,14 @@ class FakeWorker:
             metrics.turn_retried("late", "claude-code", "turn_stalled")
             metrics.api_retried("claude-code", 529)
         metrics.lines_malformed("claude-code", 20)
+        metrics.events_dropped("claude-code", 2000)
         metrics.ran_twice()
         metrics.orphan_ended()
         metrics.host_refused("build1", "host_auth_failed")
         metrics.host_refused("build1", "host_key_changed")
         metrics.budget_denied(BudgetKey("team", "web", Period.DAY))
-        metrics.turn_settled(SettledTurn("late", "claude-code", "ssh", "turn_stalled", 1.0, None, None))
+        for outcome in ("turn_stalled", "internal_error"):
+            metrics.turn_settled(SettledTurn("late", "claude-code", "ssh", outcome, 1.0, None, None))
 
     def recover(self) -> None:
         self.state = WorkerState()

@@ -75,6 +75,7 @@ def test_worker_counts_what_it_saw(worker: WorkerMetrics, server: StatusServer) 
     worker.turn_settled(settled())
     worker.turn_retried("t1", "claude-code", "overloaded")
     worker.lines_malformed("claude-code", 3)
+    worker.events_dropped("claude-code", 7)
     worker.api_retried("claude-code", 529)
     worker.api_retried("claude-code", None)
     worker.tool_ended("claude-code", "Bash", failed=True, seconds=0.2)
@@ -93,6 +94,7 @@ def test_worker_counts_what_it_saw(worker: WorkerMetrics, server: StatusServer) 
     assert samples["runturn_turn_cost_usd_sum", (agent,)] == 0.2
     assert samples["runturn_turn_retries_total", (agent, ("reason", "overloaded"))] == 1
     assert samples["runturn_malformed_events_total", (agent,)] == 3
+    assert samples["runturn_dropped_events_total", (agent,)] == 7
     assert samples["runturn_api_retries_total", (agent, ("status", "529"))] == 1
     assert samples["runturn_api_retries_total", (agent, ("status", "none"))] == 1
     tool = (agent, ("outcome", "error"), ("tool", "Bash"))

@@ -48,6 +48,13 @@ time.sleep(0.3)
 print("ready", flush=True)
 time.sleep(60)
 """
+# Has a name of its choice.
+NAMED = """
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(15, bytes.fromhex(sys.argv[1]), 0, 0, 0)
+os.write(1, b"ready\\n")
+time.sleep(60)
+"""
 # Deaf to all but KILL.
 STUBBORN = """
 import os, signal, time
@@ -98,6 +105,15 @@ async def test_the_ladder_is_climbed_to_its_end(any_lab: Lab) -> None:
         await turn.cancel()
         assert await drain(turn) == b"no\nno\n"
         assert turn.exit == Exit(137, "cancel")
+
+
+async def test_an_agent_is_ended_whatever_it_calls_itself(any_lab: Lab) -> None:
+    for name in (b"a\nb", b") R 1 2 3\n", b"a) b"):
+        async with any_lab.follow(any_lab.spool(), any_lab.python(NAMED, name.hex())) as turn:
+            await read_until(turn, b"ready")
+            await turn.cancel()
+            await drain(turn)
+            assert turn.exit == Exit(130, "cancel")
 
 
 async def test_int_is_for_the_agent_alone(lab: Lab) -> None:

@@ -48,7 +48,7 @@ class Starter:
 
     async def asked_for(self, channel: Channel, what: str) -> None:
         """Read until the host asks for it."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while f"\nRT-SEND {self._nonce} {what}\n".encode() not in self._said:
                 chunk = await channel.read()
                 assert chunk, self._said

@@ -14,11 +14,13 @@ from adapters.command import SessionFiles
 from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host_queries import (
     check_workspace,
+    end_processes,
     free_bytes,
     list_spools,
     probe,
     read_session_files,
     read_stderr_tail,
+    read_whole_session_files,
     remove_spool,
 )
 from remote.run import run_script
@@ -66,11 +68,39 @@ async def test_session_files_may_not_exist_before_or_after_a_turn(any_lab: Lab) 
     assert await read_session_files(any_lab.host, spool, FILES) == b"old\n"
 
 
-async def test_a_turn_without_session_files_has_none(lab: Lab) -> None:
-    spool = lab.spool()
-    await lab.run(lab.sh("true"), spool)
-    lay_out(lab.home / ".agent")
-    assert await read_session_files(lab.host, spool, FILES) == b""
+@pytest.mark.parametrize("variable", ["AGENT_HOME", "HOME", ""])
+async def test_session_files_of_a_lost_spool_are_read_from_their_beginning(any_lab: Lab, variable: str) -> None:
+    place = any_lab.folder / "a strange 'place'" if variable else any_lab.home
+    home, spool = place if variable == "AGENT_HOME" else place / ".agent", any_lab.spool()
+    lay_out(home)
+    command = any_lab.sh(APPEND, str(home), session_files=FILES, env={variable: str(place)} if variable else {})
+    await any_lab.run(command, spool)
+    shutil.rmtree(any_lab.root)
+    assert await read_whole_session_files(any_lab.host, command, FILES) == b"old\nnew\nsub1\nsub2\n"
+    shutil.rmtree(home)
+    assert await read_whole_session_files(any_lab.host, command, FILES) == b""
+
+
+async def test_a_spool_that_lost_its_word_of_where_session_files_are_counts_as_missing(any_lab: Lab) -> None:
+    spool = any_lab.spool()
+    lay_out(any_lab.home / ".agent")
+    await any_lab.run(any_lab.sh("true", session_files=FILES), spool)
+    (any_lab.root / spool.id / "session_root").unlink()
+    with pytest.raises(SpawnRefused) as refusal:
+        await read_session_files(any_lab.host, spool, FILES)
+    assert refusal.value.code == "spool_missing"
+
+
+async def test_everything_of_a_turn_without_a_spool_is_terminated(any_lab: Lab) -> None:
+    lost, other = any_lab.spool(), any_lab.spool()
+    stubborn = "trap '' TERM INT HUP; (setsid sleep 60 &); echo begun; while :; do sleep 1; done"
+    for spool in (lost, other):
+        async with any_lab.follow(spool, any_lab.sh(stubborn)) as turn:
+            await read_until(turn, b"begun")
+    shutil.rmtree(any_lab.root / lost.id)
+    await end_processes(any_lab.host, lost)
+    assert not any_lab.marked(lost)
+    assert any_lab.marked(other)
 
 
 async def test_a_missing_spool_has_nothing_to_read(any_lab: Lab) -> None:

@@ -116,6 +116,7 @@ def test_a_run_that_is_told_to_end_leaves_nothing(suite: Run, number: signal.Sig
 
 
 def test_what_the_suite_takes_is_where_programs_are_and_how_strict_it_is(tmp_path: Path) -> None:
-    caller: Mapping[str, str] = {"PATH": "/bin", "CI": "true", "OUTAGE_S": "30", **ODD}
+    taken = {"PATH": "/bin", "CI": "true", "OUTAGE_S": "30", "KILLS": "20"}
+    caller: Mapping[str, str] = {**taken, **ODD}
     given = environment(caller, tmp_path)
-    assert {name for name, value in given.items() if caller.get(name) == value} == {"PATH", "CI", "OUTAGE_S"}
+    assert {name for name, value in given.items() if caller.get(name) == value} == taken.keys()

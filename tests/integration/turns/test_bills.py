@@ -151,6 +151,12 @@ def in_ledger(fleet: Fleet, turn_id: str) -> dict[str, tuple[int, int, int, int]
     return {model: _counts(tokens) for model, tokens in sums.items()}
 
 
+def prompts(fleet: Fleet, turn_id: str) -> list[int]:
+    """The input tokens of each message that has begun so far."""
+    usages = (event for event in fleet.events(turn_id) if event["event"] == "token_usage")
+    return [event["added"]["input_tokens"] for event in usages if event["added"]["input_tokens"]]
+
+
 def _counts(used: Tokens | ModelBill) -> tuple[int, int, int, int]:
     return (used.input_tokens, used.output_tokens, used.cache_read_input_tokens, used.cache_creation_input_tokens)
 
@@ -243,14 +249,14 @@ def test_agent_ended_by_a_signal_is_resumed_and_all_of_it_is_booked(place: tuple
     fleet, api = place
     turn_id = fleet.client.enqueue(ask(fleet, "terminated"))
     api.gate("terminated").wait_until_reached()
+    until(lambda: 300 in prompts(fleet, turn_id), "the beginning of the message in flight")
     (agent,) = fleet.agents()
     psutil.Process(agent).send_signal(signal.SIGTERM)
     result = fleet.result(turn_id)
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2)
-    # The message in flight was billed for its input; nobody could see that, and the result says so.
+    # The message in flight was billed for its input, too, and for what was written of it: nobody can see how much.
     assert not result.usage_complete
-    assert in_ledger(fleet, turn_id) == booked(result) == {SONNET: (500, 80, 100, 12)}
-    assert billed(api, "terminated") == {SONNET: (800, 81, 150, 18)}
+    assert in_ledger(fleet, turn_id) == booked(result) == billed(api, "terminated") == {SONNET: (800, 81, 150, 18)}
     assert result.usage_source == "session_files"
 
 

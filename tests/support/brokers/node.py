@@ -8,6 +8,8 @@ import subprocess
 from itertools import count
 from pathlib import Path
 
+import amqp
+
 from tests.support.needs import need
 
 COOKIE = "runturntest"
@@ -109,6 +111,15 @@ class Vhost:
     def messages(self, queue: str) -> int:
         """How many messages a queue holds, unacked ones included; 0 also if there is no such queue."""
         return int(self.list_queues().get(queue, ("0",))[0])
+
+    def take_all(self, queue: str) -> set[str]:
+        """Take all messages that are ready in a queue; return their tasks' ids."""
+        taken = set()
+        with amqp.Connection(host=f"127.0.0.1:{self.server.port}", virtual_host=self.name) as connection:
+            channel = connection.channel()
+            while message := channel.basic_get(queue, no_ack=True):
+                taken.add(message.headers["id"])
+        return taken
 
     def close_connections(self) -> None:
         """Have the server close all connections, as an operator does."""

@@ -29,7 +29,7 @@ from workers.client.sync import Client
 from workers.errors import TurnFailed
 
 WAIT_S = 90.0
-MODULE = "workers.cli.main"
+MODULE = "workers.__main__"
 RUNTURN = (sys.executable, "-m", MODULE)
 
 # A result that somebody has waited for lives as long as its application. Whenever that is collected, in whichever

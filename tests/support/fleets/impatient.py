@@ -9,7 +9,7 @@ IMPATIENT: Final = f"""
 import sys
 from workers.brokers import settings
 settings.VISIBILITY_TIMEOUT_S = {TIMEOUT_S}
-from workers.cli.main import main
+from workers.__main__ import main
 sys.argv = ["runturn", *sys.argv[4:]]
 main()
 """

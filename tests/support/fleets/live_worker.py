@@ -24,9 +24,9 @@ from adapters.registry import Registry
 from adapters.replay_agent import ReplayAgent
 from ops.settings import Settings
 from tests.support.waiting import lines_of
+from workers.__main__ import main
 from workers.agents import registry
 from workers.cli import context, options
-from workers.cli.main import main
 from workers.worker import bootstrap
 
 PERMISSION = Permission("Bash", "toolu_1", {"command": "rm -rf /", "env": {"KEY": "ghp_0123456789abcdefghij"}})

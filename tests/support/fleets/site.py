@@ -19,7 +19,7 @@ from adapters.protocol.request import TurnRequest
 from adapters.protocol.result import TurnResult
 from adapters.registry import Registry
 from adapters.replay_agent import ReplayAgent
-from ops.ledger import Claim, Ledger
+from ops.ledger import Claim, Ledger, LedgerClock
 from ops.ledger.repository import Repository
 from ops.metrics import WorkerMetrics, new_registry
 from ops.settings import AgentSettings, Settings
@@ -56,6 +56,8 @@ class Hooked:
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._hooked, name)
+        if isinstance(operation, LedgerClock):
+            return operation
         if isinstance(operation, Repository):
             return Hooked(operation, self._hook, f"{name}.")
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.tools.bench.capacity import capacity_check
+from tests.tools.bench.flood import flood
 from tests.tools.bench.fold import fold_rate
 from tests.tools.bench.growth import drained_turns, queued_turns, settled_turns
 from tests.tools.bench.latency import first_event_latency
@@ -34,6 +35,7 @@ BENCHES: list[Callable[[], Rows]] = [
     capacity_check,
     overhead,
     thousand_turns,
+    flood,
     drained_turns,
     settled_turns,
     queued_turns,

@@ -23,11 +23,11 @@ _ROUNDS = 5
 
 
 def fold_rate() -> Rows:
-    """Measure MB/s over 200 MB of a session with partial messages, as turns with a token limit print it.
+    """Measure MB/s over 200 MB of a session with partial messages, as versions print it that do not join them.
 
-    The same goals apply to a session without partial messages, as turns print by default: there, each line must
-    be decoded, and even the bare decoder is barely four times as fast as the SDK. The recorded turns as they are,
-    tiny, have no goal.
+    The same goals apply to a session without partial messages, most like those with joined ones: there, each line
+    must be decoded, and even the bare decoder is barely four times as fast as the SDK. The recorded turns as they
+    are, tiny, have no goal.
     """
     with tempfile.TemporaryDirectory() as directory:
         rates = _rates(_stored(session(200 * _MB, "m*_partial_*"), Path(directory)))

@@ -7,26 +7,21 @@ share this machine; the rows have the worker's share of its CPU, and the total.
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import threading
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
-import orjson
 import psutil
-import redis
 
 from adapters.protocol.result import Status
 from tests.support.fleets.fleet import Fleet
-from tests.support.places import RECORDINGS
 from tests.support.ssh.ssh_host import ssh_host, ssh_hosts
 from tests.support.waiting import until
+from tests.tools.bench.crowd import Audience, Choir
 from tests.tools.bench.rows import Rows, at_most, informs
-from workers.brokers.settings import events_exchange
 
 _SIZES = (10, 100, 1000)
 _WINDOW_S = 40.0  # of one event a second from every turn, in which everything is measured
@@ -34,7 +29,6 @@ _PATIENCE_S = 600.0  # for a thousand of anything
 _KIB_A_TURN, _P99_MS, _CORES = 150.0, 250.0, 1.0
 _THREADS, _CONNECTIONS = 100, 30  # of a worker, besides a thread for each turn; to its broker and result backend
 _SCRAPE_MS = 50.0  # of the worker's metrics, while it is at work
-_RECORDING = RECORDINGS / "a_parallel_tools.jsonl"
 _AGENT = '#!/bin/sh\nfor pipe; do :; done\nexec cat "$pipe"\n'  # the recording is the last argument
 
 
@@ -51,16 +45,16 @@ def _crowd(size: int) -> Rows:
         agent = login.program("agent", _AGENT)
         hosts = ssh_hosts(login.setting(agents={"scripted": str(agent)}))
         patient = {"agent__read_timeout_ms": "600000", "agent__max_concurrent_agents": str(size)}
-        with Fleet(Path(folder), ssh_hosts=hosts, **patient) as fleet, _Choir(Path(folder), size) as choir:
+        with Fleet(Path(folder), ssh_hosts=hosts, **patient) as fleet, Choir(Path(folder), size) as choir:
             started = fleet.start_worker("--concurrency", str(size))
             return _measured(fleet, psutil.Process(started.process.pid), choir, _Prometheus(started.metrics))
 
 
-def _measured(fleet: Fleet, worker: psutil.Process, choir: _Choir, prometheus: _Prometheus) -> Rows:
+def _measured(fleet: Fleet, worker: psutil.Process, choir: Choir, prometheus: _Prometheus) -> Rows:
     size = len(choir.pipes)
     before = worker.memory_info().rss
     began = time.perf_counter()
-    with _Audience(fleet) as audience:
+    with Audience(fleet) as audience:
         turns = [fleet.client.enqueue(fleet.recorded(pipe)) for pipe in choir.pipes]
         choir.begin()
         until(lambda: len(audience.heard) == size, "an event of every turn", _PATIENCE_S)
@@ -131,97 +125,3 @@ class _Prometheus:
             with urllib.request.urlopen(self._request) as answer:
                 answer.read()
             self.took.append(time.perf_counter() - began)
-
-
-class _Choir:
-    """Source of everything that the agents print, through one pipe each."""
-
-    def __init__(self, folder: Path, size: int) -> None:
-        self.pipes = [folder / f"pipe.{number}" for number in range(size)]
-        self.written = 0  # lines, in the last song
-        lines = _RECORDING.read_bytes().splitlines()
-        self._first, self._last = lines[0], lines[-1]
-        self._line = orjson.loads(next(line for line in lines if b'"text":"Done both."' in line))
-        self._writers: list[int] = []
-
-    def __enter__(self) -> _Choir:
-        for pipe in self.pipes:
-            os.mkfifo(pipe, 0o666)
-            self._writers.append(os.open(pipe, os.O_RDWR))  # which waits for nobody
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for writer in self._writers:
-            os.close(writer)
-        self._writers.clear()
-
-    def begin(self) -> None:
-        """Write the first line of each agent."""
-        for writer in self._writers:
-            os.write(writer, self._first + b"\n")
-
-    def sing(self, seconds: float) -> None:
-        """Write a line per second for each agent, evenly spread, for `seconds`."""
-        self.written, size = 0, len(self._writers)
-        began = time.monotonic()
-        while (due := self.written / size) < seconds:
-            time.sleep(max(0.0, began + due - time.monotonic()))
-            os.write(self._writers[self.written % size], self._now(self.written))
-            self.written += 1
-
-    def end(self) -> None:
-        """Write the last line of each agent, and close its pipe."""
-        for writer in self._writers:
-            os.write(writer, self._last + b"\n")
-        self.__exit__()
-
-    def _now(self, number: int) -> bytes:
-        message: dict[str, Any] = self._line["message"]
-        message["id"] = f"msg_{number}_{time.monotonic_ns()}"
-        message["content"][0]["text"] = f"{time.time():.6f}"
-        return orjson.dumps(self._line) + b"\n"
-
-
-class _Audience:
-    """Live subscriber to all turns; a client subscribes to one."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.heard: set[str] = set()  # turns of whom there was anything from their agents
-        self.late: list[float] = []  # seconds, of each event with the time in it
-        self._redis = redis.Redis(unix_socket_path=str(fleet.broker.socket))
-        exchange = events_exchange(fleet.broker.url).name
-        self._subscription = self._redis.pubsub(ignore_subscribe_messages=True)
-        self._subscription.psubscribe(f"/*{exchange}/*")  # as kombu names what it publishes to
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._listen)
-
-    def __enter__(self) -> _Audience:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._subscription.close()
-
-    def forget(self) -> None:
-        """Forget the latencies so far."""
-        self.late = []
-
-    def connections(self) -> int:
-        """Count connections to the server (broker and result backend), including the benchmark's own few."""
-        return len(self._redis.client_list())
-
-    def _listen(self) -> None:
-        while not self._over.is_set():
-            message = self._subscription.get_message(timeout=0.5)
-            if message is not None:
-                self._take(orjson.loads(message["data"]), time.time())
-
-    def _take(self, message: dict[str, Any], now: float) -> None:
-        batch = orjson.loads(message["body"])
-        for event in batch["events"]:
-            if event["event"] == "session_started":
-                self.heard.add(batch["turn_id"])
-            elif event["event"] == "text":
-                self.late.append(now - float(event["text"]))

@@ -38,7 +38,7 @@ HOST = "host1"
 PROGRAMS = ("sshd", "ssh-keygen", "prometheus")
 
 _COMPOSE = ROOT / "ops" / "compose"
-_RUNTURN = (sys.executable, "-m", "workers.cli.main")
+_RUNTURN = (sys.executable, "-m", "workers.__main__")
 
 
 def needed() -> list[str]:

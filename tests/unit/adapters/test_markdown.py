@@ -12,7 +12,15 @@ from adapters.markdown import Transcript, transcript_text
 from adapters.turn_state import TurnState, fold
 from adapters.usage import ModelUsage, Tokens
 from tests.support.recordings.claude_code import DATA
-from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, CheckFinished, TurnSettled, to_wire
+from workers.events.model import (
+    AnyEvent,
+    AttemptEnded,
+    AttemptStarted,
+    CheckFinished,
+    EventsDropped,
+    TurnSettled,
+    to_wire,
+)
 
 BY_MODEL = {
     "sonnet": ModelUsage(Tokens(1000, 200, 30, 4), 0.02),
@@ -82,6 +90,11 @@ def test_event_is_told(event: AnyEvent, text: str) -> None:
 )
 def test_nothing_is_said_of_others(event: AnyEvent) -> None:
     assert text_of(event) is None
+
+
+def test_gap_is_told() -> None:
+    said = text_of(EventsDropped(12345, {"text": 12345}))
+    assert said == "*The agent printed too much: 12,345 events are missing here.*"
 
 
 def test_recorded_turn_reads_like_a_conversation() -> None:

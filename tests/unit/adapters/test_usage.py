@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource, combine, sum_costs
+from adapters import events as ev
+from adapters.turn_state import TurnState
+from adapters.usage import (
+    MAX_MODELS,
+    NO_USAGE,
+    ModelUsage,
+    Tokens,
+    Usage,
+    UsageSource,
+    combine,
+    limited,
+    remainder,
+    sum_costs,
+)
 
 OBSERVED = Usage({"m": ModelUsage(Tokens(10, 5, 3, 2), 0.5)}, UsageSource.RESULT)
 FROM_FILES = Usage(
@@ -54,3 +67,31 @@ def test_one_unknown_cost_makes_the_sum_unknown() -> None:
     assert sum_costs([0.5, 0.25]) == 0.75
     assert sum_costs([0.5, None]) is None
     assert sum_costs([]) == 0.0
+
+
+def test_what_was_booked_already_is_taken_off_and_never_more_than_there_is() -> None:
+    whole = Usage(
+        {"m": ModelUsage(Tokens(11, 5, 3, 2), 0.75), "n": ModelUsage(Tokens(7), 0.2)}, UsageSource.SESSION_FILES
+    )
+
+    assert remainder(whole, []) == whole
+    rest = remainder(whole, [OBSERVED, FROM_FILES])
+    assert rest.by_model == {}
+    rest = remainder(whole, [Usage({"m": ModelUsage(Tokens(1, 9), 0.25)}, UsageSource.RESULT)])
+    assert rest.by_model == {"m": ModelUsage(Tokens(10, 0, 3, 2), 0.5), "n": ModelUsage(Tokens(7), 0.2)}
+
+
+def test_endless_models_are_summed_as_one_and_no_token_is_lost() -> None:
+    many = {f"m{number}": ModelUsage(Tokens(1), 0.5) for number in range(10_000)}
+    few = limited(Usage({**many, "x" * 1000: ModelUsage(Tokens(7))}, UsageSource.RESULT))
+    assert list(few.by_model) == [*list(many)[:MAX_MODELS], "other"]
+    assert few.tokens == Tokens(10_007)
+    assert few.by_model["other"].cost_usd is None  # one of them has no price
+    assert limited(OBSERVED) is OBSERVED
+
+
+def test_running_estimate_is_kept_for_as_many_models() -> None:
+    state = TurnState()
+    state.apply(ev.TokenUsage(f"m{number}", Tokens(1)) for number in range(10_000))
+    assert len(state.seen) == MAX_MODELS + 1
+    assert state.seen_tokens == Tokens(10_000)

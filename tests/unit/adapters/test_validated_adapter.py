@@ -150,6 +150,22 @@ def test_files_that_it_cannot_choose_are_its_fault(following: Callable[..., Any]
     assert says in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("find", "says"),
+    [
+        (raising(RuntimeError()), "final_answer() raised RuntimeError"),
+        (returning(b"all"), "final_answer() is bytes, not str"),
+    ],
+)
+def test_answer_that_it_cannot_find_is_its_fault(find: Callable[..., Any], says: str) -> None:
+    judged = Judgement(None, read_session_files=True, final_answer=find)
+    verdict = checked(judgement=returning(judged)).judgement(TurnState(), Exit(0))
+    assert verdict.final_answer is not None
+    with pytest.raises(AgentFailed) as raised:
+        verdict.final_answer(())
+    assert says in raised.value.message
+
+
 class OddParser:
     """Says what it is told to."""
 

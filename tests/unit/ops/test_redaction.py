@@ -141,6 +141,14 @@ def test_without_secrets_nothing_is_touched() -> None:
     assert Redactor({"EMPTY_TOKEN": ""}).text("text") == "text"
 
 
+@pytest.mark.parametrize("lines", [[], [b"plain"], [b"a hush-hush b", b"", b"plain"], [b"hush-", b"hush"]])
+def test_lines_are_redacted_as_each_of_them_is(lines: list[bytes]) -> None:
+    redactor = Redactor({"TOKEN": "hush-hush", "PEM": "first line\nsecond line"})
+    assert list(redactor.lines(lines)) == [redactor.line(line) for line in lines]
+    several = [*lines, b"first line", b"second line"]  # a line break belongs to no line
+    assert list(redactor.lines(several)) == [redactor.line(line) for line in several]
+
+
 def test_secret_that_is_not_text_is_replaced_in_bytes() -> None:
     redactor = Redactor({"TOKEN": b"\xff\xfe-secret".decode(errors="surrogateescape")})
     assert redactor.line(b"a \xff\xfe-secret b") == b"a [redacted:TOKEN] b"

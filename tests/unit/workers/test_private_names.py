@@ -49,6 +49,9 @@ CELERY = {
         "Consumer.update_strategies",
         "Consumer.on_connection_error_after_connected",
         "Consumer.on_send_event_buffered",
+        "Consumer.ensure_connected(conn)",
+        "Consumer.on_ready",
+        "Consumer.on_close",
         "Consumer.shutdown",
     ],
     "celery.worker.consumer.tasks": ["Tasks.qos_global"],
@@ -63,7 +66,7 @@ CELERY = {
         "Request.on_failure(exc_info, send_failed_event, return_ok)",
         "Request.send_event(type)",
     ],
-    "celery.worker.state": ["task_ready", "reserved_requests", "revoked", "revoked_stamps"],
+    "celery.worker.state": ["maybe_shutdown", "task_ready", "reserved_requests", "revoked", "revoked_stamps"],
     "celery.worker.strategy": ["hybrid_to_proto2(message, body)", "proto1_to_proto2(message, body)"],
 }
 KOMBU = {
@@ -83,8 +86,12 @@ KOMBU = {
         "Channel.unacked_index_key",
         "Channel.unacked_mutex_key",
         "Channel.visibility_timeout",
+        "Mutex(client, name, expire)",
+        "MutexHeld",
         "QoS._delivered",
         "QoS._dirty",
+        "QoS.restore_by_tag(tag, client)",
+        "QoS.restore_visible(start, num, interval)",
     ],
     "kombu.transport.virtual": ["Transport._callbacks", "Transport._deliver(message, queue)"],
 }

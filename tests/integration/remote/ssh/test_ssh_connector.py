@@ -218,7 +218,7 @@ async def test_a_preparation_that_hangs_costs_one_thread_however_often_its_host_
     site: SshLab, sshd: Sshd, gate: Gate
 ) -> None:
     target = site.target(sshd)
-    connector = site.connector(target, timeout_s=3.0)
+    connector = site.connector(target, timeout_s=10.0)
     others = set(threading.enumerate())
     with pytest.raises(HostAuthFailed, match="could not be read within the connect timeout"):
         await connector.connect(target)

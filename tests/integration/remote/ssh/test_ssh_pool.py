@@ -323,7 +323,7 @@ async def test_a_cut_link_ends_the_channels_and_a_mended_one_is_used_again(
     need_links()
     monkeypatch.setattr(login, "_UNATTENDED", {**login._UNATTENDED, "keepalive_interval": 0.5})
     with Link() as link, Sshd(link=link) as sshd:
-        async with site.pool(site.target(sshd), timeout_s=3.0) as pool:
+        async with site.pool(site.target(sshd), timeout_s=10.0) as pool:
             channels = await open_shells(pool, 3)
             link.cut()
             assert await asyncio.gather(*map(rest, channels)) == [b""] * 3

@@ -273,7 +273,7 @@ _PROCESS = Section(
         rows(
             "Workers",
             "Version, load, event loop lag and memory of each worker. A lag of more than a second means that the "
-            "worker is overloaded.",
+            "worker is overloaded. Its clock should be the ledger's to within 5 s.",
             {"instance": "Worker", "version": "Version", "python": "Python"},
             Column("Turns", _of_worker("runturn_turns_in_flight"), COUNT),
             Column("Slots", _of_worker("runturn_worker_slots"), COUNT),
@@ -282,6 +282,12 @@ _PROCESS = Section(
                 _of_worker("runturn_loop_lag_seconds"),
                 SECONDS,
                 ((None, GREEN), (0.5, ORANGE), (1, RED)),
+            ),
+            Column(
+                "Clock off",
+                _of_worker("abs(runturn_clock_ahead_seconds)"),
+                SECONDS,
+                ((None, GREEN), (5, RED)),
             ),
             Column("Memory", _of_worker('process_resident_memory_bytes{job="runturn-worker"}'), BYTES),
             Column("Open files", _of_worker('process_open_fds{job="runturn-worker"}'), COUNT),

@@ -154,10 +154,12 @@ _AROUND = Section(
             bars=True,
         ),
         graph(
-            "Malformed lines",
-            "Unreadable output lines of agents per minute.",
+            "Malformed and dropped",
+            "Unreadable output lines of agents per minute, and events that were not recorded, because an agent "
+            "printed too much.",
             PER_MINUTE,
-            Query(rate("runturn_malformed_events_total", AGENT, by="agent", per_s=60), "{{agent}}"),
+            Query(rate("runturn_malformed_events_total", AGENT, by="agent", per_s=60), "{{agent}}: malformed"),
+            Query(rate("runturn_dropped_events_total", AGENT, by="agent", per_s=60), "{{agent}}: dropped"),
             width=8,
             height=7,
             bars=True,

@@ -49,6 +49,7 @@ def test_least_command_line() -> None:
         "--output-format",
         "stream-json",
         "--verbose",
+        "--include-partial-messages",
         "--session-id",
         NEW.session_id,
         "--permission-mode=bypassPermissions",
@@ -58,12 +59,12 @@ def test_least_command_line() -> None:
 def test_plan_turn_may_read_alone() -> None:
     options = {"permission_mode": "bypassPermissions", "allowed_tools": "Bash", "disallowed_tools": "WebFetch"}
     argv = command(plan=True, options=options).argv
-    assert argv[7:] == ("--permission-mode=default", "--disallowedTools=WebFetch")
+    assert argv[8:] == ("--permission-mode=default", "--disallowedTools=WebFetch")
 
 
 def test_first_turn_names_its_session_and_later_ones_resume_it() -> None:
-    assert command(NEW).argv[5:7] == ("--session-id", NEW.session_id)
-    assert command(OLD).argv[5:7] == ("--resume", NEW.session_id)
+    assert command(NEW).argv[6:8] == ("--session-id", NEW.session_id)
+    assert command(OLD).argv[6:8] == ("--resume", NEW.session_id)
     assert "--resume" not in command(NEW).argv
     assert "--session-id" not in command(OLD).argv
 
@@ -108,11 +109,6 @@ def test_smaller_cost_cap_counts(cap: float, option: float | None, smaller: floa
     options = {} if option is None else {"max_budget_usd": option}
 
     assert f"--max-budget-usd={smaller}" in command(max_cost_usd=cap, options=options).argv
-
-
-def test_token_limit_asks_for_partial_messages() -> None:
-    assert "--include-partial-messages" in command(max_total_tokens=1000).argv
-    assert "--include-partial-messages" not in command().argv
 
 
 def test_output_schema_is_one_argument() -> None:
@@ -174,7 +170,12 @@ def test_marks_of_an_outer_claude_code_are_unset() -> None:
 
 
 def test_agent_does_not_update_itself() -> None:
-    assert command().env == {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1"}
+    assert command().env["DISABLE_AUTOUPDATER"] == "1"
+
+
+def test_output_of_each_answer_is_printed_but_not_piece_by_piece() -> None:
+    assert "--include-partial-messages" in command().argv
+    assert command().env["CLAUDE_CODE_STREAM_EVENT_HOLD_MS"] == "1000"
 
 
 def test_agents_own_retries_can_be_set() -> None:

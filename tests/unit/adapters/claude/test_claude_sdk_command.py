@@ -73,7 +73,10 @@ PRESET = {"type": "preset", "preset": "claude_code"}
             {},
             NEW,
             ClaudeAgentOptions(
-                system_prompt=PRESET, permission_mode="bypassPermissions", session_id=NEW.session_id
+                system_prompt=PRESET,
+                permission_mode="bypassPermissions",
+                session_id=NEW.session_id,
+                include_partial_messages=True,
             ),
         ),
         (
@@ -84,6 +87,7 @@ PRESET = {"type": "preset", "preset": "claude_code"}
                 system_prompt=PRESET,
                 permission_mode="bypassPermissions",
                 session_id=NEW.session_id,
+                include_partial_messages=True,
                 sandbox={"enabled": True, "network": {"allowedDomains": []}},
             ),
         ),

@@ -18,6 +18,7 @@ USAGE = {
     "cache_creation_input_tokens": 4,
 }
 TOKENS = Tokens(100, 1, 30, 4)
+ANSWER = ev.TokenUsage("claude-sonnet-4-5", TOKENS, answer="msg_1", cost_usd=pytest.approx(0.000339))
 
 
 def line(**record: object) -> bytes:
@@ -109,7 +110,7 @@ def test_notification_is_cut_to_200_characters() -> None:
 def test_assistant_tells_its_text_and_its_tokens() -> None:
     assert read(assistant({"type": "text", "text": "Hello"})) == [
         ev.AssistantText("Hello"),
-        ev.TokenUsage("claude-sonnet-4-5", TOKENS),
+        ANSWER,
     ]
 
 
@@ -122,7 +123,7 @@ def test_blocks_of_one_message_are_billed_once() -> None:
 
     usages = [event for event in read(first, second) if isinstance(event, ev.TokenUsage)]
 
-    assert usages == [ev.TokenUsage("claude-sonnet-4-5", TOKENS)]
+    assert usages == [ANSWER]
 
 
 def test_tool_use_starts_a_tool() -> None:
@@ -180,6 +181,12 @@ def test_stream_event_is_a_heartbeat() -> None:
     delta = line(type="stream_event", event={"type": "content_block_delta", "delta": {"text": "x"}})
 
     assert ClaudeCodeParser().feed(delta, None) == (ev.HEARTBEAT,)
+
+
+def test_progress_of_thinking_is_a_heartbeat() -> None:
+    progress = line(type="system", subtype="thinking_tokens", estimated_tokens=7)
+
+    assert ClaudeCodeParser().feed(progress, None) == (ev.HEARTBEAT,)
 
 
 def test_line_that_is_no_json_is_malformed() -> None:
@@ -264,12 +271,12 @@ def test_answer_that_was_not_streamed_tells_that_one_was_lost() -> None:
     }
 
     told = read(init(), line(type="assistant", message=body))
-    assert told[1:] == [ev.AnswerLost(), ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True)]
+    assert told[1:] == [ev.AnswerLost(), ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True, answer="m")]
 
     # 2.1.0 has a stop reason in every message, and so may a version that does not tell which it is.
     for start in (init("2.1.0"), init(None)):
         told = read(start, line(type="assistant", message=body))
-        assert told[1:] == [ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True)]
+        assert told[1:] == [ev.TokenUsage("m", Tokens(100, 22, 30, 4), output_known=True, answer="m")]
 
 
 @pytest.mark.parametrize(
@@ -304,22 +311,43 @@ def start(message: str = "msg_1", caller: str | None = None) -> bytes:
     return line(type="stream_event", event=event, parent_tool_use_id=caller)
 
 
-def delta(caller: str | None = None, **usage: int) -> bytes:
-    return line(type="stream_event", event={"type": "message_delta", "usage": usage}, parent_tool_use_id=caller)
+def delta(caller: str | None = None, stop: str | None = "end_turn", **usage: int) -> bytes:
+    event = {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": usage}
+    return line(type="stream_event", event=event, parent_tool_use_id=caller)
 
 
 def test_partial_messages_tell_the_exact_output() -> None:
     happened = read(start(), assistant({"type": "text", "text": "a"}), delta(input_tokens=100, output_tokens=45))
 
     assert happened == [
-        ev.TokenUsage("m", TOKENS),
+        ev.TokenUsage("m", TOKENS, answer="msg_1"),
         ev.AssistantText("a"),
-        ev.TokenUsage("m", Tokens(0, 44, 0, 0), output_known=True),
+        ev.TokenUsage("m", Tokens(0, 44, 0, 0), output_known=True, answer="msg_1"),
     ]
 
 
 def test_counts_left_out_of_a_message_delta_stand_as_they_were() -> None:
-    assert read(start(), delta(output_tokens=45))[-1] == ev.TokenUsage("m", Tokens(0, 44, 0, 0), output_known=True)
+    more = ev.TokenUsage("m", Tokens(0, 44, 0, 0), output_known=True, answer="msg_1")
+
+    assert read(start(), delta(output_tokens=45))[-1] == more
+
+
+def test_message_without_a_stop_reason_is_not_complete() -> None:
+    happened = read(start(), delta(stop=None, output_tokens=45))
+
+    assert [event.output_known for event in happened if isinstance(event, ev.TokenUsage)] == [False, False]
+
+
+def test_cost_of_a_streamed_message_counts_cache_writes_kept_for_an_hour() -> None:
+    usage = {**USAGE, "cache_creation": {"ephemeral_1h_input_tokens": 4}}
+    body = {"id": "msg_1", "model": "claude-sonnet-4-5", "usage": usage}
+    state = TurnState()
+    begun = line(type="stream_event", event={"type": "message_start", "message": body}, parent_tool_use_id=None)
+    fold(ClaudeCodeParser(), state, [begun, delta(output_tokens=45)])
+
+    answer = state.answers["msg_1"]
+    assert (answer.billed.tokens, answer.final) == (Tokens(100, 45, 30, 4), True)
+    assert answer.billed.cost_usd == pytest.approx((100 * 3 + 45 * 15 + 30 * 0.3 + 4 * 6) / 1e6)
 
 
 def test_deltas_go_to_the_message_of_their_own_agent() -> None:

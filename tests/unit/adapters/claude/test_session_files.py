@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from adapters.claude_code.adapter import ClaudeCode
 from adapters.claude_code.prices import cost_usd
-from adapters.claude_code.session_files import read_usage
+from adapters.claude_code.session_files import final_answer, read_usage
 from adapters.contract import Exit
+from adapters.events import Event, Report, SessionStarted, TokenUsage, ToolStarted, TurnCompleted
 from adapters.turn_state import TurnState
-from adapters.usage import ModelUsage, Tokens, UsageSource
+from adapters.usage import ModelUsage, Tokens, Usage, UsageSource
 from tests.support.recordings.claude_code import folded, load
 
 SONNET = "claude-sonnet-4-5"
@@ -30,12 +32,98 @@ def record(message: str, output: int, *, model: str = SONNET, whole: bool = True
     return json.dumps({"type": "assistant", "message": body}).encode()
 
 
+def started(*events: Event) -> TurnState:
+    state = TurnState()
+    state.apply([SessionStarted("s", SONNET, "2.1.330"), *events, TokenUsage(SONNET, Tokens())])
+    return state
+
+
+def printed(message: str, output: int, *, final: bool = True, cost_usd: float | None = None) -> TokenUsage:
+    return TokenUsage(SONNET, Tokens(100, output, 30, 4), final, answer=message, cost_usd=cost_usd)
+
+
 def test_blocks_of_one_message_are_billed_once_with_its_last_count() -> None:
-    usage = read_usage([record("a", 1), record("a", 45), record("b", 7)], TurnState())
+    usage = read_usage([record("a", 1), record("a", 45), record("b", 7)], started())
 
     assert usage.by_model[SONNET].tokens == Tokens(200, 52, 60, 8)
     assert usage.source is UsageSource.SESSION_FILES
     assert usage.complete
+
+
+# -- messages that the output has, by the same ids
+
+
+def test_printed_answer_that_is_not_recorded_yet_is_billed() -> None:
+    usage = read_usage([record("a", 10)], started(printed("a", 10), printed("b", 7, cost_usd=0.25)))
+
+    assert usage.tokens == Tokens(200, 17, 60, 8)
+    assert usage.cost_usd == pytest.approx((3 * (100 + 3 + 5) + 15 * 10) / 1e6 + 0.25)
+    assert (usage.source, usage.complete) == (UsageSource.SESSION_FILES, True)
+
+
+def test_answer_that_is_printed_and_recorded_is_billed_once_with_the_greater_count() -> None:
+    for recorded, seen, whole in ((45, 1, True), (1, 45, False)):
+        lines = [record("a", recorded, whole=whole)]
+        usage = read_usage(lines, started(printed("a", seen, final=not whole)))
+
+        assert usage.tokens == Tokens(100, 45, 30, 4)
+        assert usage.complete
+
+
+def test_answer_under_way_is_billed_as_far_as_it_was_printed_and_marked() -> None:
+    usage = read_usage([record("a", 10)], started(printed("b", 1, final=False)))
+
+    assert usage.tokens == Tokens(200, 11, 60, 8)
+    assert not usage.complete
+
+
+def test_output_alone_is_enough_if_the_files_are_gone() -> None:
+    usage = read_usage(
+        [], started(printed("a", 10, final=False), TokenUsage(SONNET, Tokens(0, 5), True, answer="a"))
+    )
+
+    assert (usage.tokens, usage.complete) == (Tokens(100, 15, 30, 4), True)
+
+
+def test_tool_that_asks_a_model_itself_may_have_asked_it_before_its_answer_was_recorded() -> None:
+    state = started(printed("a", 10), ToolStarted("toolu_1", "WebFetch"))
+
+    assert not read_usage([], state).complete
+
+
+# -- a report that is not the agent's last word
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "reads"),
+    [
+        (0, False, False),
+        (1, True, False),
+        (1, False, True),
+        (137, False, True),
+        (-9, True, True),
+        (None, False, True),
+    ],
+)
+def test_agent_that_did_not_exit_as_it_reported_has_its_messages_counted(
+    code: int | None, error: bool, reads: bool
+) -> None:
+    state = started(printed("a", 10), printed("b", 7))
+    report = Report("success", is_error=error, by_model={SONNET: ModelUsage(Tokens(200, 17, 60, 8), 0.5)})
+    state.apply([TurnCompleted(report)])
+
+    assert ClaudeCode().judgement(state, Exit(code)).read_session_files is reads
+
+
+def test_answers_after_the_report_are_billed_and_those_before_it_once() -> None:
+    state = started(printed("a", 10))
+    report = Report("success", by_model={SONNET: ModelUsage(Tokens(100, 10, 30, 4), 0.5)}, num_turns=1)
+    state.apply([TurnCompleted(report)])
+    agent = ClaudeCode()
+
+    assert agent.session_usage([record("a", 10)], state) == Usage(report.by_model, UsageSource.RESULT)
+    more = agent.session_usage([record("a", 10), record("b", 7)], state)
+    assert (more.tokens, more.source) == (Tokens(200, 17, 60, 8), UsageSource.SESSION_FILES)
 
 
 def test_models_are_kept_apart_and_priced() -> None:
@@ -166,3 +254,48 @@ def test_interrupted_agent_that_leaves_without_its_last_word(name: str, complete
     assert usage.complete is complete
     if complete:
         assert {model: used.tokens for model, used in usage.by_model.items()} == recording.bill
+
+
+def said(text: str, **fields: object) -> bytes:
+    body = json.loads(record("a", 1, whole=bool(fields.pop("whole", True))))
+    body["message"]["content"] = [{"type": "text", "text": text}]
+    body["message"].update(fields.pop("message", {}))
+    return json.dumps(body | fields).encode()
+
+
+USER = json.dumps({"type": "user", "message": {"role": "user", "content": "do it"}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        ([USER, said("done"), b'{"type":"cost-state","assistant":1}'], "done"),
+        ([USER, said("done"), said("of a subagent", isSidechain=True)], "done"),
+        ([USER, said("a tool first", message={"stop_reason": "tool_use"}), USER, said("done")], "done"),
+        ([USER, said("a tool first", message={"stop_reason": "tool_use"})], None),
+        ([USER, said("cut off", whole=False)], None),
+        ([USER, said("done"), USER], None),
+        ([USER, said("done"), b'{"type":"assistant","mess'], None),
+        ([USER, said("API Error", message={"model": "<synthetic>"})], None),
+        ([], None),
+    ],
+)
+def test_answer_is_what_the_turn_ends_with(lines: list[bytes], answer: str | None) -> None:
+    assert final_answer(lines) == answer
+
+
+@pytest.mark.parametrize("name", ["2.1.197/a_parallel", "2.1.330/a_parallel"])
+def test_success_that_could_not_be_printed_is_found_in_the_session_file(name: str) -> None:
+    recording = load(name)
+    report = recording.folded().state.report
+    cut = folded(recording.lines[:-1], Exit(1))
+    assert report is not None
+    assert cut.kind == "port_exit"
+    assert cut.judgement.final_answer is not None
+    assert cut.judgement.final_answer(recording.session_lines) == report.text
+
+
+def test_no_answer_is_looked_for_after_a_signal_or_a_report() -> None:
+    recording = load("2.1.330/a_parallel")
+    assert folded(recording.lines[:-1], Exit(143)).judgement.final_answer is None
+    assert folded(recording.lines, Exit(1)).judgement.final_answer is None

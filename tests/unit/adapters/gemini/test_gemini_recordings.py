@@ -381,3 +381,17 @@ def test_prompts_that_may_have_been_long_are_priced_one_by_one() -> None:
     assert usage.cost_usd == pytest.approx((300_000 * 1.25 + 2 * 10) / 1e6)
     usage = agent().session_usage([answer % 1], state)  # one is missing
     assert (usage.tokens, usage.cost_usd) == (Tokens(300_000, 2), None)
+
+
+def test_answers_that_the_report_lacks_are_billed_and_marked() -> None:
+    """As when something else printed the report, and the agent was killed."""
+    state = TurnState()
+    fold(agent().parser(), state, [load("tools").lines[0], RESULT % (b"success", b"", 11, 10)])
+    answer = b'{"id":"%d","type":"gemini","model":"%s","tokens":{"input":10,"output":7}}'
+    lines = [answer % (1, b"gemini-2.5-pro"), answer % (2, b"gemini-2.5-pro"), answer % (3, b"gemini-2.5-flash")]
+    usage = agent().session_usage(lines, state)
+    assert {model: used.tokens for model, used in usage.by_model.items()} == {
+        "gemini-2.5-pro": Tokens(20, 14),
+        "gemini-2.5-flash": Tokens(10, 7),
+    }
+    assert not usage.complete

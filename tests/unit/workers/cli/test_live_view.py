@@ -15,7 +15,8 @@ from adapters.claude_code.adapter import ClaudeCode
 from adapters.turn_state import TurnState, fold
 from adapters.usage import ModelUsage, Tokens
 from workers.cli.live_view import TurnView, show_live
-from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, TurnSettled, to_wire
+from workers.events.limit import EVENT_LIMIT
+from workers.events.model import AnyEvent, AttemptEnded, AttemptStarted, EventsDropped, TurnSettled, to_wire
 
 START = 1_800_000_000.0
 MODEL = "claude-sonnet-4-5"
@@ -57,7 +58,7 @@ def recorded(path: Path) -> list[AnyEvent]:
 
 def test_recorded_turn_line_by_line(recording: Path) -> None:
     screen = io.StringIO()
-    show_live(wire(*recorded(recording)), price, console=Console(file=screen, width=40), clock=lambda: START)
+    show_live(wire(*recorded(recording)), price, lambda: START, console=Console(file=screen, width=40))
     assert screen.getvalue().splitlines() == [
         "▸ claude-code on local, attempt 1",
         "  claude-sonnet-4-5 · session 55335d49-1cc1-427c-9557-f27b71f9023c",  # not cut: this is no terminal
@@ -70,7 +71,7 @@ def test_recorded_turn_line_by_line(recording: Path) -> None:
 def test_terminal_shows_one_line_that_moves_and_then_goes(recording: Path) -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=100, force_terminal=True, color_system=None, legacy_windows=False)
-    show_live(wire(*recorded(recording)), price, console=console, clock=lambda: START + 7)
+    show_live(wire(*recorded(recording)), price, lambda: START + 7, console=console)
     drawn = screen.getvalue()
     assert "7.0 s" in drawn
     assert drawn.rstrip().endswith("\x1b[2K")  # the moving line is erased at the end
@@ -118,6 +119,8 @@ def test_what_goes_wrong_is_shown() -> None:
         ev.ModelFallback("big", "small", "overloaded"),
         ev.RateLimit("allowed_warning", limit="five_hour"),
         ev.Malformed("{{{"),
+        ev.Notification(EVENT_LIMIT, "the agent prints too much"),
+        EventsDropped(1234, {"malformed": 1230, "text": 4}),
         ev.AdapterFault("the adapter of agent a is at fault"),
         AttemptEnded(1, "overloaded", "the API is overloaded", START + 4),
     )
@@ -128,6 +131,8 @@ def test_what_goes_wrong_is_shown() -> None:
         "  … big → small (overloaded)",
         "  … account limit five_hour: allowed_warning",
         "  ? unreadable line: {{{",
+        "  … the agent prints too much",
+        "  … the agent printed too much; events dropped: 1,230 malformed, 4 text",
         "  ✗ the adapter of agent a is at fault",
         "  ↻ overloaded: the API is overloaded — retry in 4.0 s",
     ]

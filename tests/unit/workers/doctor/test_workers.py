@@ -64,7 +64,7 @@ def panel() -> Iterator[None]:
 
 
 def _asked(workers: Workers, *names: str) -> list[Check]:
-    return list(ask(workers, names, None, lambda: workers.now, workers.sleep))  # type: ignore[arg-type]
+    return list(ask(workers, names, None, 60.0, lambda: workers.now, workers.sleep))  # type: ignore[arg-type]
 
 
 def test_equal_checks_come_once_and_the_first_worker_alone_examines_ssh_hosts() -> None:
@@ -136,7 +136,7 @@ def test_host_that_the_worker_does_not_have_is_told() -> None:
         yield
 
     workers = Workers(a=examine, b=lambda *_: [])
-    (check,) = ask(workers, ["a", "b"], "far", lambda: workers.now, workers.sleep)  # type: ignore[arg-type]
+    (check,) = ask(workers, ["a", "b"], "far", 60.0, lambda: workers.now, workers.sleep)  # type: ignore[arg-type]
     assert (check.ok, check.detail, check.workers) == (False, "the worker has no host far", ("a",))
 
 

@@ -35,7 +35,7 @@ class Turns:
     def __init__(self) -> None:
         self.driven: list[str] = []
         self.executor = Executor()
-        self.tasks = WaitingTasks(self.executor, None)  # type: ignore[arg-type]  # all that it needs here
+        self.tasks = WaitingTasks(self.executor, None, lambda: 1.0)  # type: ignore[arg-type]  # all that it needs here
 
     def start(self, turn_id: str) -> None:
         request = SimpleNamespace(traceparent=None)

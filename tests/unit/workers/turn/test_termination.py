@@ -17,7 +17,7 @@ from remote.follower import Follower
 from remote.spool import Exit
 from tests.support.ledger.accounts import a_request
 from workers.ledger_calls import WorkerStopping
-from workers.limits import Limits, LimitWatch
+from workers.limits import Limits, LimitWatch, Moment
 from workers.live.conversation import LiveTurn
 from workers.turn.termination import NotEnded, Termination
 
@@ -34,11 +34,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = START
+        self.ahead = 0.0  # of the ledger's clock, which may be set
         self.jump = 0.0  # on top of every sleep
         self.at: dict[float, Callable[[], object]] = {}
 
-    def __call__(self) -> float:
-        return self.now
+    def __call__(self) -> Moment:
+        return Moment(self.now, self.now + self.ahead)
 
     async def sleep(self, seconds: float) -> None:
         """No time at all."""
@@ -96,7 +97,7 @@ class Faulty(Agent):
 class Broken(LimitWatch):
     """A watch with a fault of ours."""
 
-    def exceeded(self, now: float) -> None:
+    def exceeded(self, now: Moment) -> None:
         """See `LimitWatch.exceeded`."""
         raise ZeroDivisionError
 
@@ -106,7 +107,7 @@ class Stage:
 
     def __init__(self, agent: Agent | None = None, watch: type[LimitWatch] = LimitWatch, **changes: Any) -> None:
         self.clock = Clock()
-        self.watch = watch(replace(LIMITS, **changes), START, START)
+        self.watch = watch(replace(LIMITS, **changes), START, self.clock())
         self.ending = self.for_claim(CLAIM, agent)
 
     def for_claim(self, claim: Claim, agent: Agent | None = None) -> Termination:
@@ -116,7 +117,7 @@ class Stage:
     async def follow(self, followed: Followed, live: Any = None) -> float:
         """See it through; returns after how many seconds it was over."""
         async with self.ending.seen_to(cast(Follower, followed), cast(LiveTurn | None, live)):
-            await asyncio.wait_for(followed.over.wait(), 20)
+            await asyncio.wait_for(followed.over.wait(), 120)
         return self.clock.now - START
 
 
@@ -154,6 +155,17 @@ def test_time_without_a_channel_is_not_held_against_a_host() -> None:
         stage.clock.at[START + 100] = lambda: setattr(followed, "attached", False)
         stage.clock.at[START + 500] = lambda: setattr(followed, "attached", True)
         assert await stage.follow(followed) == pytest.approx(500 + 90, abs=2)
+
+    assert not run(play())
+
+
+@pytest.mark.parametrize("hour", [3600.0, -3600.0])
+def test_step_of_a_clock_neither_ends_an_agent_nor_lets_it_run_longer(hour: float) -> None:
+    async def play() -> None:
+        stage, followed = Stage(turn_timeout_s=60), Followed()
+        stage.clock.at[START + 20] = lambda: setattr(stage.clock, "ahead", hour)
+        assert await stage.follow(followed) == pytest.approx(60, abs=2)
+        assert isinstance(stage.ending.why, TurnTimeout)
 
     assert not run(play())
 

@@ -1,0 +1,197 @@
+"""The ledger's clock, seen from machines whose own clocks are set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ops.ledger import Ledger, LedgerClock
+from tests.support.ledger.accounts import TTL, a_request, a_result, claimed, taken
+
+HOUR = 3600.0
+STEPS = pytest.mark.parametrize("step", [HOUR, -HOUR])
+
+
+class Machine:
+    """A machine of the test's own: its time since boot, and its clock, which may be set."""
+
+    def __init__(self, since_boot: float = 100.0, ahead: float = 0.0) -> None:
+        self.since_boot = since_boot
+        self.wall = time.time() + ahead
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.since_boot += seconds
+        self.wall += seconds
+
+    def clock(self, ledger: Ledger) -> LedgerClock:
+        """The ledger's clock in a new process."""
+        clock = LedgerClock(ledger._database, lambda: self.since_boot, lambda: self.wall)
+        clock.start()
+        return clock
+
+
+@pytest.fixture
+def machine(sqlite_ledger: Ledger) -> Machine:
+    """One that was just started: the ledger's clock is that of this machine."""
+    with sqlite_ledger._database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM clocks")
+    return Machine()
+
+
+@pytest.fixture
+def sqlite_ledger(sqlite_url: str) -> Iterator[Ledger]:
+    with Ledger.open(sqlite_url) as ledger:
+        yield ledger
+
+
+# -- one machine
+
+
+@STEPS
+def test_step_is_no_time_that_has_passed(sqlite_ledger: Ledger, machine: Machine, step: float) -> None:
+    clock, began = machine.clock(sqlite_ledger), machine.wall
+    claimed(sqlite_ledger, "t1", now=clock())
+    machine.wait(10)
+    machine.wall += step
+    assert not clock.look()
+    assert clock() == pytest.approx(began + 10)
+    assert clock.off_s == pytest.approx(step)
+    assert clock.settled
+
+
+@STEPS
+def test_processes_that_start_before_and_after_a_step_agree(
+    sqlite_ledger: Ledger, machine: Machine, step: float
+) -> None:
+    early = machine.clock(sqlite_ledger)
+    claimed(sqlite_ledger, "t1", now=early())
+    machine.wall += step
+    late = machine.clock(sqlite_ledger)
+    assert late() == pytest.approx(early())
+
+
+@STEPS
+def test_living_workers_turn_is_not_taken_and_a_dead_workers_is_in_time(
+    sqlite_ledger: Ledger, machine: Machine, step: float
+) -> None:
+    clock = machine.clock(sqlite_ledger)
+    claimed(sqlite_ledger, "t1", now=clock())
+    machine.wall += step
+    other = machine.clock(sqlite_ledger)
+    machine.wait(TTL - 1)
+    assert taken(sqlite_ledger, other.read()) == []
+    machine.wait(1)
+    assert taken(sqlite_ledger, other.read()) == ["t1"]
+
+
+@STEPS
+def test_retry_is_due_when_it_was_to_be(sqlite_ledger: Ledger, machine: Machine, step: float) -> None:
+    clock = machine.clock(sqlite_ledger)
+    claim = claimed(sqlite_ledger, "t1", now=clock())
+    sqlite_ledger.queue.wait(claim, clock() + 30, "port_exit", clock())
+    machine.wall += step
+    other = machine.clock(sqlite_ledger)
+    machine.wait(29)
+    assert taken(sqlite_ledger, other.read()) == []
+    machine.wait(1)
+    assert taken(sqlite_ledger, other.read()) == ["t1"]
+
+
+@STEPS
+@pytest.mark.parametrize("turn", [None, "settled", "due later"])
+def test_clock_that_was_set_is_right_once_no_turn_is_under_way(
+    sqlite_ledger: Ledger, machine: Machine, step: float, turn: str | None
+) -> None:
+    running = machine.clock(sqlite_ledger)
+    if turn == "settled":
+        claim = claimed(sqlite_ledger, "t1", now=running())
+        sqlite_ledger.queue.settle(claim, a_result("t1"), running())
+        sqlite_ledger.waiters.told(claim.waiters[0])
+    if turn == "due later":
+        sqlite_ledger.queue.admit(a_request("t1"), "t1", running(), running() + 2 * HOUR)
+    machine.wall += step
+    assert machine.clock(sqlite_ledger)() == machine.wall
+    assert running.look(), "it was not told"
+    assert running() == machine.wall
+    assert running.off_s == 0
+
+
+@STEPS
+def test_turn_that_waits_for_a_worker_keeps_the_clock(
+    sqlite_ledger: Ledger, machine: Machine, step: float
+) -> None:
+    before = machine.clock(sqlite_ledger)
+    sqlite_ledger.queue.submit_many([a_request("t1")], before())
+    machine.wall += step
+    assert taken(sqlite_ledger, machine.clock(sqlite_ledger)()) == ["t1"]
+
+
+def test_small_correction_changes_nothing(sqlite_ledger: Ledger, machine: Machine) -> None:
+    before = machine.clock(sqlite_ledger)
+    machine.wall += 4.0
+    assert machine.clock(sqlite_ledger)() == pytest.approx(before())
+
+
+def test_night_with_the_lid_closed_is_time_that_has_passed(sqlite_ledger: Ledger, machine: Machine) -> None:
+    clock, began = machine.clock(sqlite_ledger), machine.wall
+    machine.wait(8 * HOUR)
+    assert clock() == pytest.approx(began + 8 * HOUR)
+    assert clock.off_s == pytest.approx(0, abs=0.001)
+
+
+def test_restarted_machine_begins_anew(
+    sqlite_ledger: Ledger, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed(sqlite_ledger, "t1", now=machine.clock(sqlite_ledger)())
+    monkeypatch.setattr("ops.ledger.clock._boot_id", lambda: "the next")
+    machine.since_boot, machine.wall = 5.0, machine.wall + HOUR
+    assert machine.clock(sqlite_ledger)() == machine.wall
+
+
+# -- many machines
+
+
+@pytest.fixture
+def shared(reused: Callable[[], str]) -> Iterator[Ledger]:
+    with Ledger.open(reused()) as ledger:
+        yield ledger
+
+
+@pytest.mark.postgresql
+@STEPS
+def test_machines_agree_whatever_their_clocks_show(shared: Ledger, step: float) -> None:
+    right, wrong = Machine(50.0), Machine(9_000.0, ahead=step)
+    one, other = right.clock(shared), wrong.clock(shared)
+    assert one() == pytest.approx(other(), abs=1.0)
+    assert one() == pytest.approx(time.time(), abs=1.0)
+    assert other.off_s == pytest.approx(step, abs=1.0)
+
+
+@pytest.mark.postgresql
+@STEPS
+def test_step_of_a_machines_clock_is_not_the_ledgers(shared: Ledger, step: float) -> None:
+    machine = Machine()
+    clock = machine.clock(shared)
+    machine.wall += step
+    assert not clock.look()
+    assert clock() == pytest.approx(time.time(), abs=1.0)
+    assert clock.off_s == pytest.approx(step, abs=1.0)
+
+
+@pytest.mark.postgresql
+@STEPS
+def test_step_of_the_servers_clock_is_followed_and_no_turn_taken_before_all_have_seen_it(
+    shared: Ledger, step: float
+) -> None:
+    machine = Machine(2 * HOUR)
+    clock = machine.clock(shared)
+    assert clock.settled
+    machine.since_boot -= step  # as if the server's clock had been set
+    assert clock.look()
+    assert clock() == pytest.approx(time.time(), abs=1.0)
+    assert not clock.settled
+    machine.since_boot += 15.0
+    assert clock.settled

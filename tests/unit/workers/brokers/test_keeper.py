@@ -1,0 +1,101 @@
+"""The keeper of the embedded broker: it starts a dead one anew, ever more rarely, and never a frozen one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from workers.brokers.keeper import BrokerKeeper
+from workers.errors import BrokerUnavailable
+
+
+class Broker:
+    """It is what a test makes of it."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.frozen = False
+        self.broken = False
+        self.told_to_stop = False
+        self.started = False
+        self.starts = 0
+
+    def running(self) -> bool:
+        if self.frozen:
+            raise BrokerUnavailable("it does not answer")
+        return self.up
+
+    def ensure(self) -> bool:
+        self.starts += 1
+        if self.broken:
+            raise BrokerUnavailable("it cannot start")
+        self.up = self.started = True
+        return True
+
+    def stop(self) -> bool:
+        was, self.up = self.running(), False
+        return was
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def test_dead_one_is_started_anew_at_once(broker: Broker) -> None:
+    keeper = BrokerKeeper(broker, lambda: 1000.0)
+    assert keeper.look() == 1.0
+    assert (broker.up, broker.starts) == (True, 1)
+    assert keeper.look() == 1.0
+    assert broker.starts == 1
+
+
+def test_one_that_cannot_start_is_tried_ever_more_rarely_and_each_try_is_logged(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = itertools.count(1000.0)
+    keeper = BrokerKeeper(broker, lambda: next(clock))
+    broker.broken = True
+    assert [keeper.look() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert capsys.readouterr().out.count("could not be started") == 8
+
+
+def test_after_two_quiet_minutes_the_next_death_is_the_first_again(broker: Broker) -> None:
+    now = [1000.0]
+    keeper = BrokerKeeper(broker, lambda: now[0])
+    for expected in (1, 2, 4):
+        assert keeper.look() == expected
+        broker.up = False
+    now[0] += 121
+    assert keeper.look() == 1
+
+
+def test_one_that_was_stopped_on_purpose_stays_down(broker: Broker) -> None:
+    broker.told_to_stop = True
+    assert BrokerKeeper(broker).look() == 1.0
+    assert broker.starts == 0
+
+
+def test_frozen_one_is_named_and_left_alone(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.frozen = True
+    keeper = BrokerKeeper(broker, lambda: 1000.0)
+    assert [keeper.look(), keeper.look()] == [1, 2]
+    assert broker.starts == 0
+    assert "it does not answer" in capsys.readouterr().out
+
+
+def test_only_one_that_was_started_here_is_stopped_at_the_end(broker: Broker) -> None:
+    with BrokerKeeper(broker):
+        assert broker.up
+    assert not broker.up
+    broker.up, broker.started = True, False
+    broker.ensure = lambda: False  # type: ignore[method-assign]  # it was there
+    with BrokerKeeper(broker):
+        pass
+    assert broker.up
+
+
+def test_frozen_one_does_not_make_the_end_fail(broker: Broker) -> None:
+    with BrokerKeeper(broker):
+        broker.frozen = True

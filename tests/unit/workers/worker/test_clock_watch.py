@@ -1,0 +1,54 @@
+"""What a worker says of its machine's clock."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from ops.ledger import LedgerClock
+from workers.worker.clock_watch import ClockWatch
+
+
+class Clock:
+    """A ledger's clock, and by how much the machine's is ahead of it."""
+
+    off_s = 0.0
+    was_set = False
+    remedy = "set it right"
+
+    def look(self) -> bool:
+        """See `LedgerClock.look`."""
+        return self.was_set
+
+
+@pytest.mark.parametrize(
+    ("off_s", "said"),
+    [
+        (4.9, None),
+        (-4.9, None),
+        (5.1, "this machine's clock is 5 s ahead of the ledger's: set it right"),
+        (-3600.0, "this machine's clock is 3600 s behind the ledger's: set it right"),
+    ],
+)
+def test_clock_that_is_off_by_more_than_five_seconds_is_a_problem(off_s: float, said: str | None) -> None:
+    clock = Clock()
+    clock.off_s = off_s
+    assert ClockWatch(cast(LedgerClock, clock)).problem() == said
+
+
+def test_change_is_logged_once() -> None:
+    clock = Clock()
+    watch = ClockWatch(cast(LedgerClock, clock))
+    with capture_logs() as logs:
+        for off_s in (0.0, 3600.0, 3600.0, 0.0, 0.0):
+            clock.off_s = off_s
+            watch.look()
+        clock.was_set = True
+        watch.look()
+    assert [entry["event"] for entry in logs] == [
+        "this machine's clock is wrong",
+        "this machine's clock is right again",
+        "the ledger's clock was set; this worker takes no turns for a moment",
+    ]

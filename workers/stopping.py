@@ -1,0 +1,94 @@
+"""SIGTERM and SIGINT to `runturn`, from its first moment on, until a command installs its own handlers.
+
+Importing a worker takes a second or more. So this module imports next to nothing, and its handlers are in place
+before anything else is imported.
+
+| | SIGTERM | SIGINT (Ctrl-C) |
+|---|---|---|
+| services | leave in order, exit 0 | the same |
+| others | restore the terminal, die of the signal; turns go on | KeyboardInterrupt, see `workers.cli.main` |
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # importing `typing` takes longer than everything else here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+SERVICES = ("up", "worker", "exporter", "flower")  # commands that run until they are told to stop
+
+_BOTH = (signal.SIGTERM, signal.SIGINT)
+_INTERRUPTED = 130  # as in `workers.cli.exit_codes`
+_AGAIN_S = 0.05  # until a signal that Python ignored is repeated
+_PATIENCE_S = 4.0  # for what a command does on its way out
+
+
+class Told(BaseException):
+    """The command was told to stop. Not an Exception: nothing may handle it but to clean up."""
+
+
+def run(command: Callable[[], int], name: str | None) -> int:
+    """Run a command until it ends or is told to stop, and return its exit status. `name` is the command's."""
+    service = name in SERVICES
+    stop = _Stop(0 if service else 128 + signal.SIGTERM)
+    sys.unraisablehook = stop.ignored
+    status = 0
+    try:
+        for number in _BOTH if service else (signal.SIGTERM,):
+            signal.signal(number, stop)
+        status = command()
+    except Told:
+        status = stop.status
+    except KeyboardInterrupt:  # while the command line is imported; afterwards, it handles this itself
+        status = _INTERRUPTED
+    finally:
+        # The interpreter's own end takes a while, and it would restore the signals' default: death.
+        for number in _BOTH if service else ():
+            signal.signal(number, signal.SIG_IGN)
+    if stop.told and not service:  # as a shell expects
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return status
+
+
+class _Stop:
+    """Handler of the signals. The first raises Told in the main thread; later ones do nothing."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.told = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if not self.told:
+            self.told = True
+            # Not a `threading.Timer`: the signal may have interrupted a thread's start, which holds a lock.
+            _thread.start_new_thread(self._insist, ())
+            raise Told
+
+    def ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Repeat a signal that Python ignored: it came in a finalizer, or a callback, such as those of imports."""
+        if ignored.exc_type is Told:
+            self.told = False
+            _thread.start_new_thread(_repeat, (signal.SIGTERM,))
+        elif ignored.exc_type is KeyboardInterrupt:
+            _thread.start_new_thread(_repeat, (signal.SIGINT,))
+        else:
+            sys.__unraisablehook__(ignored)
+
+    def _insist(self) -> None:
+        """End the process although it hangs on its way out, or something has caught Told. No turn is lost."""
+        time.sleep(_PATIENCE_S)
+        os._exit(self.status)
+
+
+def _repeat(number: int) -> None:
+    time.sleep(_AGAIN_S)
+    os.kill(os.getpid(), number)
