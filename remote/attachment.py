@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,7 +38,7 @@ async def attach(
     seal: str,
     offset: int,
     *,
-    may_start: Callable[[], bool],
+    may_start: Callable[[], Awaitable[bool]],
     answer_s: float,
     beats: Heartbeats,
     max_line: int,
@@ -190,7 +190,7 @@ class Attachment:
 
 
 async def _handshake(
-    host: Host, channel: Channel, request: Request, nonce: str, may_start: Callable[[], bool]
+    host: Host, channel: Channel, request: Request, nonce: str, may_start: Callable[[], Awaitable[bool]]
 ) -> tuple[Ready, bytes]:
     # Send while reading: a host that refuses does not read all of it.
     sending = asyncio.create_task(channel.write(request.program))
@@ -206,7 +206,7 @@ async def _handshake(
                 case Refused(code, detail):
                     raise SpawnRefused(host.name, code, detail)
                 case Wanted(what):
-                    if what == "go" and not may_start():
+                    if what == "go" and not await may_start():
                         raise StartWithheld
                     await sending
                     sending = asyncio.create_task(channel.write(b"go\n" if what == "go" else request.prompt))

@@ -33,6 +33,10 @@ def _always() -> bool:
     return True
 
 
+async def _nothing() -> None:
+    pass
+
+
 def _never() -> bool:
     return False
 
@@ -44,6 +48,7 @@ class Lease:
     lease_s: int = 90  # the host terminates the turn after this long without a heartbeat
     beat_s: float = 10.0  # between two heartbeats
     may_start: Callable[[], bool] = _always  # nothing is started while this returns False
+    starting: Callable[[], Awaitable[None]] = _nothing  # awaited before the host is told to start; may raise
     may_hold: Callable[[], bool] = _always  # no heartbeat is sent while this returns False
     waits_for_room: Callable[[], bool] = _never  # on a full disk: whether to start again in a moment
     epoch: int = 0  # of the claim: input from followers with a lower epoch than another's is ignored
@@ -261,9 +266,10 @@ class Follower(InputSender):
         self._command = None
         self._backoff.attached()
 
-    def _may_start(self) -> bool:
+    async def _may_start(self) -> bool:
         if self._detached.is_set() or not self._lease.may_start():
             return False
+        await self._lease.starting()
         self.asked = True
         self._lost_at = None  # what is sent now may arrive, even if no answer comes back
         return True

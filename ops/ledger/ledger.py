@@ -54,6 +54,7 @@ class Queue(Repository):
     standing = reads(claims.standing)
     release = writes(claims.release)
     begin_attempt = writes(claims.begin_attempt)
+    start = writes(claims.start)
     reached = writes(parking.reached)
     wait = writes(parking.wait)
     settle = writes(settlement.settle)

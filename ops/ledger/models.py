@@ -47,6 +47,7 @@ class Attempt:
     stop_grace_s: float | None = None  # between the two signals that do so; None: not recorded
     workspace: str | None = None  # made for it on its host; None: none yet, so no agent was started in it
     agent_version: str | None = None  # as found on its host, then as reported by the agent; None: unknown
+    start_sent: bool = False  # its host may have been told to start the agent
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ attempts = Table(
     Column("host", Text, nullable=False),
     Column("spool_id", Text, nullable=False),
     Column("seal", Text, nullable=False),
+    Column("start_sent", Boolean, nullable=False),  # its host may have been told to start the agent
     Column("session_id", Text),
     Column("resume", Boolean, nullable=False),
     Column("first_seq", BigInteger, nullable=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 
 from adapters.protocol.result import Status, TurnResult
+from ops.errors import LedgerUnavailable
 from ops.ledger import State
 from remote.follower import Follower
 from tests.integration.turns.test_ends import FOR_EVER, hanging
 from tests.support.fleets.site import Killed, Site
-from tests.support.processes import of_turns
+from tests.support.processes import gone, of_turns
 from tests.support.waiting import until
 from workers.maintenance.host_cleanup import tidy
 from workers.turn.run import Lost, RunTurn
@@ -26,7 +28,7 @@ from workers.turn.run import Lost, RunTurn
 # Where a worker is killed in its thread that writes events, that thread ends as the whole process would.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
-STEPS = ("sessions.lock", "queue.begin_attempt", "events.append", "accounting.usage_of", "queue.settle")
+STEPS = ("sessions.lock", "queue.begin_attempt", "queue.start", "accounting.usage_of", "queue.settle")
 
 
 class Death:
@@ -66,11 +68,42 @@ def test_worker_killed_at_any_step_is_succeeded(site: Site, recording: Path, ste
             assert site.ledger.reports.turn(turn_id).state is State.SETTLED
             return
         result = await site.finish(turn_id)
-        assert (result.status, result.attempts) == (Status.COMPLETED, 1)
+        # Whoever was just about to tell the host to start the agent may have done so.
+        unsure = (when, step) == ("after", "queue.start")
+        assert (result.status, result.attempts) == (Status.COMPLETED, 2 if unsure else 1)
+        assert result.usage_complete is not unsure
 
     asyncio.run(live_twice())
     assert site.starts == 1
     _assert_booked_once(site, turn_id)
+
+
+def test_agent_whose_spool_was_removed_under_a_killed_worker_is_not_started_again(
+    site: Site, tmp_path: Path
+) -> None:
+    """Nothing of it is stored yet but its start; the next worker must not take its absence for a start to come."""
+    turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))}, max_attempts=1)
+
+    away = True
+
+    def lose_events(point: str) -> None:
+        if away and point.startswith("before events.append"):
+            raise LedgerUnavailable("it is away")
+
+    async def lose_both() -> None:
+        nonlocal away
+        worker = asyncio.create_task(site.work(turn_id, lose_events))
+        agents = await asyncio.to_thread(until, lambda: of_turns(site.spool), "the agent to run")
+        worker.cancel()
+        await asyncio.wait([worker])
+        shutil.rmtree(site.spool / f"{turn_id}.1")
+        away = False
+        result = await site.finish(turn_id)
+        assert (result.error and result.error.kind, result.usage_complete) == ("host_lost", False)
+        assert all(map(gone, agents)), "no second agent runs beside the first"
+
+    asyncio.run(lose_both())
+    assert site.starts == 1
 
 
 def _assert_booked_once(site: Site, turn_id: str) -> None:
@@ -90,7 +123,7 @@ def test_zombie_does_not_start_an_agent_whose_turn_is_over(site: Site, recording
     frozen, thawed = threading.Event(), threading.Event()
 
     def freeze(point: str) -> None:
-        if point == "before events.append" and threading.current_thread().name != "events-writer":
+        if point == "before queue.start":
             frozen.set()
             assert thawed.wait(60)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -59,8 +59,9 @@ class AttemptRun:
         adapter: Adapter,
         redactor: Redactor,
         held: Callable[[], bool],
+        starting: Callable[[], Awaitable[None]],
     ) -> None:
-        """`held` returns whether the claim is certainly ours."""
+        """`held` returns whether the claim is certainly ours; `starting` is awaited before the agent starts."""
         self.state = TurnState(expects_output=claim.request.output_schema is not None, resumed=attempt.resume)
         self.recorder = EventRecorder(context.event_writer, context.clock, claim, attempt, redactor)
         self.talk = Dialogue(self.recorder, context.clock, _refusal(adapter, context.registry))
@@ -69,6 +70,7 @@ class AttemptRun:
         self._attempt = attempt
         self.redactor = redactor
         self._held = held
+        self._starting = starting
         self._hold = AgentLease.on(attempt, context.settings.agent)
         can = adapter.capabilities
         limits = Limits.of(
@@ -227,6 +229,7 @@ class AttemptRun:
             self._hold.lease_s,
             self._hold.beat_s,
             may_start=self._held,
+            starting=self._starting,
             may_hold=may_hold,
             waits_for_room=RoomWait(self._context, self._claim, self._attempt, self._watch),
             epoch=self._claim.epoch,

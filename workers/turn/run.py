@@ -206,7 +206,7 @@ class RunTurn:
 
     async def _follow(self, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command) -> RunOutcome:
         redactor = self._context.secrets.and_of_environment(command.env).and_of_files(command.files)
-        run = AttemptRun(self._context, self.claim, attempt, adapter, redactor, lambda: self.held)
+        run = AttemptRun(self._context, self.claim, attempt, adapter, redactor, lambda: self.held, self._starting)
         if adapter.capabilities.live and (self.claim.open is not None or attempt.attempt > 1):
             stored = await self._ledger_call(self._ledger.events.after, self.claim.turn_id)
             run.talk.recall(event for event in stored if event[0] < attempt.first_seq)
@@ -229,7 +229,7 @@ class RunTurn:
         self, run: AttemptRun, attempt: Attempt, adapter: Adapter, host: TurnHost, command: Command
     ) -> RunOutcome:
         try:
-            ended = await run.run(host, command if await self._may_start(attempt) else None)
+            ended = await run.run(host, command if self._may_start(attempt) else None)
             spool, outputs = host.spool(attempt.spool_id, attempt.seal), self._context.outputs
             judged = _doubted(await judge(adapter, run, ended, command, host.host, spool, outputs))
             await self._workspaces.collect(host, run.redactor)
@@ -260,15 +260,17 @@ class RunTurn:
             raise WorkerStopping
         return await self._conclusion.park(run.ending.why, RetryDecision(self._context.clock(), counts=False))
 
-    async def _may_start(self, attempt: Attempt) -> bool:
-        """Return whether to start the agent if it was not started yet. Raises StaleClaim.
+    def _may_start(self, attempt: Attempt) -> bool:
+        """Return whether to start the agent. Once its host was told to, it must still be there, or was lost."""
+        return not attempt.start_sent and self._asked is None
+
+    async def _starting(self) -> None:
+        """Record that the host is about to be told to start the agent. Raises StaleClaim, WorkerStopping.
 
         This verifies the claim in the ledger: a worker that was frozen while another one finished the turn and
         removed its spool would start the agent a second time.
         """
-        stored = await self._ledger_call(self._ledger.events.append, self.claim, attempt.first_seq, ())
-        # Once it has printed, it must still be there: starting it again would run the turn twice.
-        return stored <= attempt.first_seq and self._asked is None
+        await self._ledger_call(self._ledger.queue.start, self.claim)
 
     async def _after_fault(self) -> RunOutcome:
         attempt = self.placed.result() if self.placed.done() else self.claim.open

@@ -174,3 +174,14 @@ def begin_attempt(
         place=requirements.at(host), started_at=row["started_at"] if row["started_at"] is not None else now,
     )  # fmt: skip
     return attempt
+
+
+def start(connection: Connection, claim: Claim) -> None:
+    """Record that the host of the open attempt is about to be told to start its agent. Raises StaleClaim.
+
+    Killed after: no successor starts the agent of this attempt. It attaches, and if there is nothing to attach to,
+    the attempt was lost.
+    """
+    held(connection, claim)
+    still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))
+    connection.execute(attempts.update().where(still_open).values(start_sent=True))

@@ -127,6 +127,7 @@ def test_stale_claim_writes_nothing(ledger: Ledger) -> None:
     place = {"agent": "a", "host": "h", "workspace": "/w"}
     for write in (
         lambda: begun(ledger, stale, "other"),
+        lambda: ledger.queue.start(stale),
         lambda: ledger.queue.reached(stale),
         lambda: ledger.events.append(stale, 1, [b"{}"]),
         lambda: ledger.queue.wait(stale, 30.0, "backoff", 21.0, an_end()),

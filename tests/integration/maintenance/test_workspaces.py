@@ -276,7 +276,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     until(lambda: not of_turns(stage.spool), "all agents to be gone")
 
 
-STEPS = ("queue.begin_attempt", "workspaces.place", "events.append", "accounting.usage_of", "queue.settle")
+STEPS = ("queue.begin_attempt", "workspaces.place", "queue.start", "accounting.usage_of", "queue.settle")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

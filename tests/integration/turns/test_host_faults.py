@@ -537,16 +537,13 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
 ) -> None:
     """It comes when the host is just being told to start the agent, and so still looks as if it were in time."""
     runs: list[RunTurn] = []
-    looks: list[bool] = []
 
     def racing(*args: Any, lease: Any, **kwargs: Any) -> Any:
-        def may_start() -> bool:
-            looks.append(True)
-            if len(looks) == 2:
-                runs[0].cancel()
-            return True
+        async def starting() -> None:
+            await lease.starting()
+            runs[0].cancel()
 
-        return Follower(*args, lease=replace(lease, may_start=may_start), **kwargs)
+        return Follower(*args, lease=replace(lease, starting=starting), **kwargs)
 
     turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))})
 

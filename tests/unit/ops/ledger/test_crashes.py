@@ -279,6 +279,7 @@ def test_every_operation_may_be_repeated_after_its_answer_was_lost(
         )
     )
     assert attempt.attempt == 1
+    twice(lambda: ledger.queue.start(claim))
     twice(lambda: ledger.events.append(claim, 1, [b"{}"]))
     twice(lambda: ledger.queue.reached(claim))
     used = Usage({"opus": ModelUsage(Tokens(1, 2, 3, 4), 0.5)}, UsageSource.RESULT)
