@@ -167,7 +167,7 @@ def _follow(context: Context, turn_id: str, *, quiet: bool) -> bool:
                     pass
             else:
                 clock, waits_for = context.ledger.clock, context.waits_for(turn_id)
-            show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
+                show_live(events, context.price, clock, turn_id=turn_id, waits_for=waits_for)
     except KeyboardInterrupt:
         context.client.cancel(turn_id)
         click.echo("cancelling the turn; press Ctrl-C again to stop waiting", err=True)

@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
 class Place:
     """A fleet with one worker and one agent, and the turns that it runs at once, by script."""
 
+    agent: str
     fleet: Fleet
     api: OpenAiApi | GeminiApi
     turns: dict[str, str]
@@ -73,7 +74,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         fleet.start_worker()
         asked = {"agent": agent, "options": OPTIONS[agent]}
         turns = {name: fleet.client.enqueue(fleet.request(f"do it [script:{name}]", **asked)) for name in TOOLS}
-        yield Place(fleet, api, turns)
+        yield Place(agent, fleet, api, turns)
 
 
 def _api(agent: str, home: Path, stack: ExitStack) -> tuple[OpenAiApi | GeminiApi, dict[str, str]]:
@@ -104,4 +105,12 @@ def _assert_booked(place: Place, script: str) -> None:
         model: (used.input, used.output, used.cache_read, used.cache_creation)
         for model, used in place.api.bill(script).by_model.items()
     }
-    assert booked(result) == in_ledger(place.fleet, result.turn_id) == billed
+    assert booked(result) == in_ledger(place.fleet, result.turn_id)
+    if place.agent == "codex" and not result.usage_complete:
+        # It records the usage of an answer while it starts that answer's tool, and may lose that race.
+        (missing,) = (
+            total[0] - used[0] for total, used in zip(billed.values(), booked(result).values(), strict=True)
+        )
+        assert missing in (0, 300)
+    else:
+        assert booked(result) == billed

@@ -131,7 +131,7 @@ class Stage:
         """The start of an attempt's agent."""
         adapter = self._registry.get(claim.request.agent)
         command = adapter.build(claim.request, Session(attempt.session_id or "", attempt.resume))
-        return Follower(self.host.host, self.host.spool(attempt.spool_id), command)
+        return Follower(self.host.host, self.host.spool(attempt.spool_id, attempt.seal), command)
 
     async def play(self, claim: Claim, attempt: Attempt) -> None:
         """Let the agent run to its end, which nobody looks into."""
@@ -409,7 +409,7 @@ def test_agent_that_still_runs_is_untouched(stage: Stage) -> None:
 async def foreign(stage: Stage, spool_id: str) -> None:
     """A turn of another installation, which shares the host."""
     command = Command(("true",), str(stage.site.workspace))
-    async with Follower(stage.host.host, stage.host.spool(spool_id), command) as turn:
+    async with Follower(stage.host.host, stage.host.spool(spool_id, "theirs"), command) as turn:
         async for _ in turn:
             pass
     until(lambda: (stage.site.spool / spool_id / "end").read_text().strip(), "the end to be noted")

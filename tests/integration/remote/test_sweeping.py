@@ -53,20 +53,20 @@ time.sleep(600)
 # A worker: starts a turn, and leaves it to the next.
 NESTED = """
 import asyncio, sys
-sys.path[:0] = sys.argv[5].split(":")
+sys.path[:0] = sys.argv[6].split(":")
 from random import Random
 from adapters.command import Command
 from remote.backoff import Patience
 from remote.follower import Follower, Lease
 from remote.local import LocalHost
 from remote.spool import Spool
-root, identity, cwd, path = sys.argv[1:5]
+root, identity, seal, cwd, path = sys.argv[1:6]
 async def main():
     command = Command(argv=("sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo end"), cwd=cwd)
     host = LocalHost(env={"PATH": path, "HOME": cwd, "TMPDIR": "/tmp"})
     patience = Patience(answer_s=20.0, first_delay_s=0.05, longest_delay_s=0.2, give_up_s=15.0)
     terms = dict(lease=Lease(60, 1), patience=patience, rng=Random(1))
-    async with Follower(host, Spool(root, identity), command, **terms) as turn:
+    async with Follower(host, Spool(root, identity, seal), command, **terms) as turn:
         async for batch in turn:
             if b"begun" in batch.lines: break
     print("ready", flush=True)
@@ -211,7 +211,14 @@ async def test_neighbours_are_not_hit(any_lab: Lab, pipe: Pipe) -> None:
 
 async def test_turn_that_an_agent_has_started_through_a_worker_of_its_own_is_another_turn(any_lab: Lab) -> None:
     inner = any_lab.spool()
-    where = (inner.root, inner.id, str(any_lab.workspace), any_lab.path, ":".join(filter(None, sys.path)))
+    where = (
+        inner.root,
+        inner.id,
+        inner.seal,
+        str(any_lab.workspace),
+        any_lab.path,
+        ":".join(filter(None, sys.path)),
+    )
     output, end = await any_lab.run(any_lab.command(sys.executable, "-c", NESTED, *where))
     assert (output, end) == (b"ready\n", Exit(0, "exit"))
     (any_lab.workspace / "go").touch()

@@ -100,7 +100,7 @@ def _assert_second_attempt(fleet: Fleet, turn: Turn, result: TurnResult) -> None
     assert ended == ["host_lost", None]
     assert turn.login.starts == [f"{turn.id}.1", f"{turn.id}.2"]
     first, second = fleet.ledger.accounting.usage_of(turn.id).values()
-    assert not first.source.observed  # a replay has no session files
+    assert not first.complete  # a replay has no session files: only what it printed is known
     assert second.source.observed
     assert second.by_model[SONNET].tokens.input_tokens == 1050
     turn.login.gone_at()

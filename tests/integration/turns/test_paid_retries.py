@@ -90,7 +90,10 @@ def test_turn_that_fails_twice_in_the_same_way_at_a_price_is_not_tried_a_third_t
     result = Play(site).attempts(*lines)
     assert told(result) == (kind, 2) == (kind, site.starts)
     assert result.error is not None
-    assert "not retried: 2 attempts were billed (at least 9,002 tokens) and failed" in result.error.message
+    assert (
+        "not retried: 2 attempts were billed (at least 9,002 tokens, USD 0.0116) and failed"
+        in result.error.message
+    )
     assert "max_paid_retries (now 1)" in result.error.message
 
 
