@@ -82,15 +82,16 @@ def examine(installation: Installation, only: str | None = None) -> Iterator[Che
     _chosen(installation, only)
     able: list[str] = []  # workers to ask
     # All begin at once: the doctor has an answer within seconds, whatever has none.
-    ledger = Begun("ledger", partial(_ledger, installation))
+    look = partial(Begun, "ledger", partial(_ledger, installation))
+    ledger = look() if only is None else None
     broker = Begun("broker", partial(_broker, installation))
     worker = Begun("worker", lambda: _worker(installation, able) if broker.outcome().ok else broker.outcome())
-    if only is None:
+    if ledger is not None:
         yield from _own(installation, ledger, broker, worker)
     elif not broker.outcome().ok:
         yield replace(broker.outcome(), ok=True, warning=True)  # the host is examined from here
     if worker.outcome().ok:
-        yield from ask(installation.app, able, only, _ASK_S if ledger.outcome().ok else _HURRY_S)
+        yield from ask(installation.app, able, only, _ASK_S if (ledger or look()).outcome().ok else _HURRY_S)
     else:
         yield from examine_hosts(installation, only)
 

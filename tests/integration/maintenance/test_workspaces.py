@@ -293,7 +293,9 @@ def test_worker_killed_at_any_step_is_succeeded_in_the_same_workspace(stage: Sta
     asyncio.run(live_twice())
     result = stage.ledger.reports.result(turn_id)
     assert result is not None
-    assert (result.status, result.attempts, stage.starts) == (Status.COMPLETED, 1, 1)
+    # Whoever was just about to tell the host to start the agent may have done so.
+    attempts = 2 if (when, step) == ("after", "queue.start") else 1
+    assert (result.status, result.attempts, stage.starts) == (Status.COMPLETED, attempts, 1)
     assert home_of(result).files["tries"].text == "tried\n"
     if (when, step) == ("after", "queue.settle"):
         assert stage.made == [turn_id]

@@ -320,7 +320,7 @@ def test_host_that_has_forgotten_a_turn_has_lost_it(fleet: Callable[[], TwoHosts
         fleet.jumps = False
         result = await fleet.finish(turn_id)
         assert result.error is not None
-        assert (result.error.kind, result.usage_source) == ("host_lost", "stream")
+        assert (result.error.kind, result.usage_source) == ("host_lost", "session_files")
         assert_told(fleet, turn_id, "host_lost")
 
     run(fleet, scenario)
