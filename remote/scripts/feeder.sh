@@ -44,7 +44,7 @@ feed() {
         get closed
         closed=$value
         get said
-        pass_on "${value#* }"
+        if are_numbers $value; then pass_on "${value#* }"; fi
         if [ "$closed" ]; then exit; fi
         read -r word <&4
     done
@@ -65,8 +65,13 @@ take_over_input() {
     superseded=
     is_live || return 0
     get writer
-    if [ "${value%% *}" -gt "$epoch" ]; then superseded=yes; else put writer "$epoch $follower"; fi
+    if are_numbers "${value%% *}" && [ "${value%% *}" -gt "$epoch" ]; then
+        superseded=yes
+    else
+        put writer "$epoch $follower"
+    fi
     get said
+    are_numbers $value || exit
     said_lines=${value%% *}
     said_bytes=${value#* }
     [ "$started_here$superseded" ] || [ "$(($(wc -c <"$spool/prompt")))" -eq "$said_bytes" ] && return
@@ -75,7 +80,7 @@ take_over_input() {
 
 # say NUMBER BYTES LINE: unless it was said before. If there is no space, the next attachment sends it again.
 say() {
-    may_say && get said || return 0
+    may_say && get said && are_numbers $value || return 0
     [ "$1" -eq "$((${value%% *} + 1))" ] || return 0
     printf '%s\n' "$3" >>"$spool/prompt" || leave
     put said "$1 $((${value#* } + $2))"
@@ -86,7 +91,7 @@ say() {
 may_say() {
     get writer
     [ "$value" = "$epoch $follower" ] && return
-    [ "${value%% *}" -lt "$epoch" ] && put writer "$epoch $follower"
+    are_numbers "${value%% *}" && [ "${value%% *}" -lt "$epoch" ] && put writer "$epoch $follower"
 }
 
 end_input() {

@@ -39,7 +39,7 @@ read_session_files() {
 read_appended() {
     from=0
     while read -r size name; do
-        if [ "$name" = "$1" ]; then from=$size; fi
+        if [ "$name" = "$1" ] && are_numbers "$size"; then from=$size; fi
     done <"$spool/session_sizes"
     tail -c "+$((from + 1))" -- "$1"
     echo

@@ -54,9 +54,21 @@ get() {
     done
 }
 
-# load_turn: fails without a turn, as in a spool that is being removed.
+# are_numbers WORD...: to be asked before arithmetic with what stands in a file: some shells evaluate it, and would run
+# commands of whoever wrote it.
+are_numbers() {
+    for word in "$@"; do
+        case $word in
+        "" | *[!0-9]*) return 1 ;;
+        esac
+    done
+}
+
+# load_turn: fails without a turn, as in a spool that is being removed. What cannot be a start's gets the usual values.
 load_turn() {
     read -r lease turn_boot ladder 2>/dev/null <"$spool/turn" || return
+    if ! are_numbers "$lease"; then lease=120; fi
+    for rung in $ladder; do are_numbers "${rung#*:}" || ladder="INT:50 TERM:50"; done
     boot_id
     if [ "$boot" != "$turn_boot" ]; then forget_former_boot; fi
 }

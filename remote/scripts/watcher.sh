@@ -65,7 +65,7 @@ stand_guard() {
 on_guard() {
     [ -d "$spool" ] && ! ended || return
     get watcher
-    [ -z "$value" ] || [ "$value" = "$watcher_signature" ]
+    [ -z "$value" ] || [ "$value" = "$watcher_signature" ] || ! alive $value
 }
 
 # watch_again SPOOL: replace a watcher that died. Of several at once, the last to sign stays.
@@ -92,7 +92,11 @@ still_needed() {
     fi
     get watcher
     # Blank: it cannot be read right now.
-    [ -z "$value" ] || [ "$value" = "$watcher_signature" ] || return 1
+    if [ "$value" ] && [ "$value" != "$watcher_signature" ]; then
+        if alive $value; then return 1; fi
+        # A dead one has left its signature, or a tool has written something.
+        sign watcher
+    fi
     supervised && urge_supervisor && return
     # An agent that has not signed yet cannot be terminated: once it signs, it finds the reason and does not start.
     want_end lost

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -111,6 +113,27 @@ def test_forged_agent_ends_no_process_outside_its_turn(tmp_path: Path, agent: st
     )
     assert said.stdout == "it lives\n", said.stderr
     assert (tmp_path / "end").read_text().split()[0] == "3"
+
+
+@pytest.mark.parametrize("words", ["a[$(touch run)]", "- - -", "", "9" * 30])
+@pytest.mark.parametrize("file", ["turn", "said", "writer", "watcher", "heartbeat", "supervisor"])
+async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
+    any_lab: Lab, file: str, words: str
+) -> None:
+    spool = any_lab.spool()
+    script = "echo ready; while [ ! -e go ]; do sleep 0.1; done; exit 3"
+    async with any_lab.follow(spool, any_lab.sh(script), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        watcher = any_lab.pid(spool, "watcher")
+        Path(spool.path, file).write_text(f"{words} {words}\n")
+        os.kill(watcher, signal.SIGKILL)
+        any_lab.host.cut()  # everything is read anew
+        (any_lab.workspace / "go").touch()
+        await drain(turn)
+        assert turn.exit is not None
+    assert not (any_lab.workspace / "run").exists()
+    assert not Path("run").exists()
+    await any_lab.nothing_left(spool)
 
 
 def _of_our_processes() -> list[Path]:
