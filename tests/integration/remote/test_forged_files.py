@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from remote.follower import Lease
 from remote.shell import library
-from remote.spool import Exit
+from remote.spool import Exit, Spool
 from tests.support.needs import need
-from tests.support.ssh.laboratory import Lab, drain, read_until
+from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
 from tests.support.ssh.links import need_links
 
 SHORT = Lease(lease_s=6, beat_s=0.2)
@@ -115,7 +117,7 @@ def test_forged_agent_ends_no_process_outside_its_turn(tmp_path: Path, agent: st
     assert (tmp_path / "end").read_text().split()[0] == "3"
 
 
-@pytest.mark.parametrize("words", ["a[$(touch run)]", "- - -", "", "9" * 30])
+@pytest.mark.parametrize("words", ["a[$(touch${IFS}RUN)]", "- - -", "", "9" * 30])
 @pytest.mark.parametrize("file", ["turn", "said", "writer", "watcher", "heartbeat", "supervisor"])
 async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
     any_lab: Lab, file: str, words: str
@@ -124,16 +126,31 @@ async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
     script = "echo ready; while [ ! -e go ]; do sleep 0.1; done; exit 3"
     async with any_lab.follow(spool, any_lab.sh(script), lease=SHORT) as turn:
         await read_until(turn, b"ready")
-        watcher = any_lab.pid(spool, "watcher")
+        watcher = psutil.Process(any_lab.pid(spool, "watcher"))
+        shells = [watcher, *watcher.children()]
+        words = words.replace("RUN", str(any_lab.folder / "run"))
         Path(spool.path, file).write_text(f"{words} {words}\n")
-        os.kill(watcher, signal.SIGKILL)
+        for shell in shells:
+            os.kill(shell.pid, signal.SIGKILL)
         any_lab.host.cut()  # everything is read anew
+        draining = asyncio.create_task(drain(turn))
+        await eventually(lambda: draining.done() or _watched(any_lab, spool, watcher.pid))
         (any_lab.workspace / "go").touch()
-        await drain(turn)
+        await draining
         assert turn.exit is not None
-    assert not (any_lab.workspace / "run").exists()
-    assert not Path("run").exists()
+    assert not (any_lab.folder / "run").exists()
     await any_lab.nothing_left(spool)
+
+
+def _watched(lab: Lab, spool: Spool, former: int) -> bool:
+    """Return whether another watcher has begun: it has its guard, a shell like itself."""
+    signature = lab.state(spool, "watcher")
+    if not signature or not signature[0].isdigit() or signature[0] == str(former):
+        return False
+    try:
+        return any(spool.path in each.cmdline() for each in psutil.Process(int(signature[0])).children())
+    except psutil.Error:
+        return False
 
 
 def _of_our_processes() -> list[Path]:
