@@ -96,12 +96,11 @@ class LimitWatch:
         """Return the seconds since the last sign of life."""
         return max(0.0, now.monotonic - self._alive_at)
 
-    def left_s(self, now: float) -> float:
+    def left_s(self, now: Moment) -> float:
         """Return the seconds until the attempt's time is up."""
-        ends_at = self._started_at + self._limits.turn_timeout_s
-        if self._limits.deadline_at is not None:
-            ends_at = min(ends_at, self._limits.deadline_at)
-        return ends_at - now
+        left_s = self._ends_at - now.monotonic
+        deadline_at = self._limits.deadline_at
+        return left_s if deadline_at is None else min(left_s, deadline_at - now.ledger)
 
     def spent(self, tokens: int, cost_usd: float) -> None:
         """Record the agent's billed tokens so far, and their cost as far as prices are known."""

@@ -29,7 +29,7 @@ class RoomWait:
         """Return whether to wait: within the turn's limits, and if no other host can have the turn."""
         if another_may_run(self._context.hosts, self._claim, self._attempt, SpoolUnwritable()):
             return False
-        left_s = self._watch.left_s(self._context.clock()) - _MARGIN_S
+        left_s = self._watch.left_s(self._context.moment()) - _MARGIN_S
         if left_s > 0 and not self._told:
             self._told = True
             log.warning("the disk of the spool is full; the turn waits for room", at_most_s=round(left_s))

@@ -125,7 +125,8 @@ def test_answer_of_a_subagent_before_the_kill_lacks_its_output_at_most(place: tu
     assert (result.status, result.attempts) == (Status.COMPLETED, 2)
     (tokens,), (owed,) = booked(result).values(), billed(api, "delegates").values()
     assert (tokens[0], *tokens[2:]) == (owed[0], *owed[2:])
-    assert owed[1] - 60 < tokens[1] <= owed[1]
+    # Both its answers may have come within the last 0.2 s; one token is printed of each.
+    assert owed[1] - (60 - 1) - (9 - 1) <= tokens[1] <= owed[1]
     assert not result.usage_complete
 
 
