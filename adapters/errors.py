@@ -48,8 +48,9 @@ documents. If it is retried, add it to the list in `test_errors`.
 
 from __future__ import annotations
 
+from copy import copy
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class Retry(Enum):
@@ -91,6 +92,14 @@ class TurnError(Exception):
     def retryable(self) -> bool:
         """Return True if the turn may be retried."""
         return self.retry is not Retry.NEVER
+
+    def with_retry(self, retry: Retry, message: str = "") -> Self:
+        """Return a copy that is retried in another way, at any time, and perhaps says more."""
+        other = copy(self)
+        other.message = message or self.message
+        other.args = (other.message,)
+        other.retry, other.retry_at = retry, None
+        return other
 
 
 class RequestError(TurnError):

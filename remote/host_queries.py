@@ -23,7 +23,6 @@ class SpoolState:
 
     id: str
     alive: bool  # its supervisor is running
-    ended: bool  # its turn finished properly; neither alive nor ended: killed, and not attached to since
     age_s: int | None  # since it was last followed; None if the host cannot tell
 
 
@@ -141,5 +140,5 @@ async def _ask(host: Host, function: str, *args: str, timeout_s: float = 30.0) -
 
 
 def _parse_state(line: str) -> SpoolState:
-    name, life, state, age = line.split(" ")
-    return SpoolState(name, life == "alive", state == "ended", None if age == "-" else int(age))
+    name, life, age = line.split(" ")
+    return SpoolState(name, life == "alive", None if age == "-" else int(age))

@@ -100,7 +100,7 @@ stream() {
 }
 
 # crowded: true if the kernel may be out of inotify instances for another tail. It usually gives each user 128, and
-# a turn has three or more processes besides its tail. Without inotify, tail polls every second, or as often as
+# a turn has five or more processes besides its tail. Without inotify, tail polls every second, or as often as
 # requested: at 0.15 s, a thousand tails use less than a core.
 crowded() {
     set -- /proc/[0-9]*

@@ -24,8 +24,8 @@
 # guard it, which receive it on their input and keep it in memory. It is written nowhere, and in no environment,
 # until nothing of the turn is left to read it.
 #
-# Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Everything is POSIX sh, which has no local variables: any function may change
-# `value`, `stat` and `waited`.
+# Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Everything is
+# POSIX sh, which has no local variables: any function may change `value`, `stat` and `waited`.
 
 # place ROOT ID: sets `root` and `spool`. A leading ~ is our home directory on this host.
 place() {

@@ -71,8 +71,8 @@ hold() {
     read -r end
 }
 
-# list_spools ROOT: print a line for each: id, alive or dead, ended or open, seconds since it was last followed or
-# "-". Changes nothing: another machine may share the directory, and its turns are not those of a former boot.
+# list_spools ROOT: print a line for each: id, alive or dead, seconds since it was last followed or "-". Changes
+# nothing: another machine may share the directory, and its turns are not those of a former boot.
 list_spools() {
     now=$(date +%s)
     boot_id
@@ -85,10 +85,8 @@ list_spools() {
         read -r lease turn_boot ladder 2>/dev/null <"$spool/turn" || continue
         life=dead
         if [ "$turn_boot" = "$boot" ] && running supervisor; then life=alive; fi
-        state=open
-        if ended; then state=ended; fi
         age_of "$spool/heartbeat"
-        echo "${spool##*/} $life $state $age"
+        echo "${spool##*/} $life $age"
     done
 }
 

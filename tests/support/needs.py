@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -41,6 +42,13 @@ def need_root() -> None:
     """Skip the test unless run by root, even in CI, where the account is chosen deliberately."""
     if os.geteuid() != 0:
         pytest.skip("only root can do this")
+
+
+def need_private_mounts() -> None:
+    """Skip or fail the test unless this machine lets us mount a disk that only we and our children see."""
+    apart = [need("unshare"), "-rm", "true"]
+    if subprocess.run(apart, check=False, capture_output=True).returncode != 0:
+        missing("this machine lets us mount no disk of our own (unshare -rm)")
 
 
 def missing(what: str) -> NoReturn:

@@ -139,8 +139,7 @@ async def spools(host: TurnHost, ledger: Callable[[], Ledger]) -> Check:
     """Check the turns on the host, including those that no worker follows or can book."""
     states = await list_spools(host.host, host.spool_root)
     rows = await asyncio.to_thread(_known, states, ledger)
-    alive = sum(state.alive for state in states)
-    running = [state.id for state in states if state.alive and not state.ended]
+    running = [state.id for state in states if state.alive]
     orphans = [name for name in running if name not in rows or rows[name].ended_at is not None]
     ours = [rows[name] for name in running if name not in orphans]
     alone = [f"turn {row.turn_id}" for row in ours if not row.owned(ledger().clock())]
@@ -150,7 +149,7 @@ async def spools(host: TurnHost, ledger: Callable[[], Ledger]) -> Check:
         (alone, "without a worker", _ALONE),
         (unreadable, "with usage that only a newer runturn can read", _UNREADABLE),
     )
-    counts = f"{alive - len(orphans) - len(alone)} running, {len(states) - alive} left over"
+    counts = f"{len(ours) - len(alone)} running, {len(states) - len(running)} left over"
     found = [f"{len(names)} {what}: {', '.join(names)}" for names, what, _ in groups if names]
     remedy = "; ".join(remedy for names, _, remedy in groups if names)
     return Check("spools", True, ", ".join([counts, *found]), remedy)

@@ -91,7 +91,7 @@ async def tidy(context: WorkerContext, host: TurnHost) -> None:
 
 async def _needless(context: WorkerContext, host: TurnHost, state: SpoolState, row: SpoolRow | None) -> bool:
     """Return whether a spool can be removed. Raises HostUnreachable, LedgerError."""
-    if state.alive and not state.ended:
+    if state.alive:
         if row is not None and row.host == host.name:
             await _look_for_another(context, host, row)
         return False  # if its worker is dead, its lease ends it

@@ -44,7 +44,7 @@ class HostFailures:
         if isinstance(fault, NotEnded) and run.ending.why is not None:
             # Its lease ends the agent, which may still be running: no other attempt may follow.
             why = run.ending.why
-            why = type(why)(f"{why.message}; {fault}", retry=Retry.NEVER)
+            why = why.with_retry(Retry.NEVER, f"{why.message}; {fault}")
             return await self._conclusion.of_unread(attempt, why)
         lost = isinstance(fault, SpawnRefused) and fault.code == "spool_missing"
         return await self._conclusion.of_unread(

@@ -182,5 +182,5 @@ def _why(error: TurnError | None, ended: Ended, end: Exit) -> TurnError | None:
         return errors.HostLost("the turn's supervisor on the host was killed; the agent was terminated")
     if end.signalled and isinstance(error, errors.TurnCancelled):
         # Killed by something else: out of memory, a reboot, a manual kill. The turn must not be lost to that.
-        return errors.TurnCancelled(error.message, retry=Retry.BACKOFF)
+        return error.with_retry(Retry.BACKOFF)
     return error

@@ -249,12 +249,12 @@ class Settlement:
     def _by_policy(self, attempt: Attempt, error: TurnError | None) -> TurnError | None:
         """Return the error with the retry that the request demands, or that another untried host allows."""
         if isinstance(error, errors.HostLost) and self._claim.request.on_host_lost == "never":
-            return errors.HostLost(error.message, retry=Retry.NEVER)
+            return error.with_retry(Retry.NEVER)
         if isinstance(error, errors.SessionNotFound) and self._claim.request.session_id is None:
             # An earlier attempt's session, which the agent did not keep: the next attempt starts a new one.
-            return errors.SessionNotFound(error.message, retry=Retry.BACKOFF)
+            return error.with_retry(Retry.BACKOFF)
         if error is not None and another_may_run(self._context.hosts, self._claim, attempt, error):
-            return type(error)(error.message, retry=Retry.BACKOFF)
+            return error.with_retry(Retry.BACKOFF)
         return error
 
     def _decided(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from adapters.protocol.result import Status
 from tests.fakes.model_api import ModelApi, Reply, Script, Text, Usage, replies
 from tests.fakes.model_api.cli import claude_binary, claude_environment
 from tests.support.fleets.fleet import Fleet
+from tests.support.needs import need_private_mounts
 
 SONNET = "claude-sonnet-4-5"
 FILL = 'cat /dev/zero >"$RUNTURN_SPOOL/../hog"; echo filled'
@@ -31,11 +30,7 @@ def script(name: str, *commands: str) -> Script:
 @contextmanager
 def small_fleet(root: Path, *scripts: Script, path: str = "") -> Iterator[tuple[Fleet, ModelApi]]:
     """A fleet with a disk of four megabytes for its spools; `path` goes before the host's PATH."""
-    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode != 0:
-        reason = "this machine lets us mount no disk of our own (unshare -rm)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    need_private_mounts()
     (home := root / "home").mkdir(parents=True)
     with ModelApi(*scripts) as api:
         environment = claude_environment(api.base_url, home, max_retries=1)

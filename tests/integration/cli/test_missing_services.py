@@ -14,6 +14,7 @@ import pytest
 from adapters.protocol.result import Status
 from tests.integration.cli.conftest import Cli
 from tests.support.fleets.fleet import RUNTURN, Fleet
+from tests.support.needs import need_private_mounts
 from tests.support.waiting import until
 from workers.brokers.embedded import EmbeddedBroker
 
@@ -150,11 +151,7 @@ def test_port_that_is_taken(tmp_path: Path, command: str) -> None:
 
 def _start_on_small_disk(fleet: Fleet, size: str, then: str) -> None:
     """Start a worker that has its spool on a disk of that size, after doing something there."""
-    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode != 0:
-        reason = "this machine lets us mount no disk of our own (unshare -rm)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    need_private_mounts()
     # The mount is seen by the worker and its turns only, and goes with them.
     spool = shlex.quote(str(fleet.state.spool))
     prepare = f"mount -t tmpfs -o size={size} none {spool} && cd {spool} && {then}"

@@ -12,7 +12,7 @@ from adapters.command import SessionFiles
 from remote.errors import SpawnRefused
 from remote.host_queries import SpoolState, list_spools, read_session_files, remove_drafts
 from remote.spool import Spool
-from tests.support.ssh.laboratory import Lab
+from tests.support.ssh.laboratory import Lab, read_until
 
 DAY = 86_400
 FILES = SessionFiles("AGENT_HOME", ".agent", ("s1.jsonl",))
@@ -52,13 +52,16 @@ async def test_a_spools_age_counts_from_the_last_heartbeat(any_lab: Lab) -> None
 
 async def test_looking_changes_nothing_for_another_machine_that_shares_the_directory(any_lab: Lab) -> None:
     spool = any_lab.spool()
-    await any_lab.run(any_lab.sh("true"), spool)
-    await any_lab.nothing_left(spool)
-    nonce, lease, _, ladder = (place(spool) / "turn").read_text().split(maxsplit=3)
-    (place(spool) / "turn").write_text(f"{nonce} {lease} the-boot-of-another {ladder}")
+    async with any_lab.follow(spool, any_lab.sh("echo begun; sleep 60")) as turn:
+        await read_until(turn, b"begun")
+    assert (await listed(any_lab))[spool.id].alive
+    ours = (place(spool) / "turn").read_text()
+    lease, _, ladder = ours.split(maxsplit=2)
+    (place(spool) / "turn").write_text(f"{lease} the-boot-of-another {ladder}")
     before = contents(spool)
     assert not (await listed(any_lab))[spool.id].alive
     assert contents(spool) == before
+    (place(spool) / "turn").write_text(ours)
 
 
 async def test_directories_that_could_be_no_spool_are_not_listed(any_lab: Lab) -> None:
@@ -66,7 +69,7 @@ async def test_directories_that_could_be_no_spool_are_not_listed(any_lab: Lab) -
     await any_lab.run(any_lab.sh("true"), spool)
     for name in ("two words", "-dash", ".hidden", "line\nfeed"):
         (any_lab.root / name).mkdir()
-        (any_lab.root / name / "turn").write_text("nonce 30 boot KILL:50\n")
+        (any_lab.root / name / "turn").write_text("30 boot KILL:50\n")
     assert set(await listed(any_lab)) == {spool.id}
 
 
