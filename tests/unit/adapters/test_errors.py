@@ -94,3 +94,24 @@ def test_field_stands_before_the_message_of_a_bad_request() -> None:
     error = errors.InvalidRequest("is empty", field="prompt")
 
     assert (error.field, error.message) == ("prompt", "prompt: is empty")
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_copy_with_another_retry_is_of_the_same_kind(kind: str) -> None:
+    error = KINDS[kind]("because")
+    error.retry_at = 9.0
+
+    other = error.with_retry(Retry.BACKOFF, "because; and more")
+
+    assert type(other) is type(error)
+    assert other.message == str(other) == "because; and more"
+    assert (other.retry, other.retry_at) == (Retry.BACKOFF, None)
+    assert (error.message, error.retry, error.retry_at) == ("because", error.default_retry, 9.0)
+    assert error.with_retry(Retry.NEVER).message == "because"
+
+
+def test_copy_with_another_retry_keeps_the_field() -> None:
+    other = errors.InvalidRequest("is empty", field="prompt").with_retry(Retry.NEVER)
+
+    assert isinstance(other, errors.InvalidRequest)
+    assert (other.field, other.message) == ("prompt", "prompt: is empty")
