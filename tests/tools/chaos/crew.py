@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.fleets import stepped
 from tests.support.fleets.fleet import Worker
 from tests.support.waiting import until
 from tests.tools.chaos.story import Story
@@ -31,6 +32,7 @@ class Crew:
         self._lock = threading.Lock()
         self._serving: list[Worker] = []
         self._frozen: Worker | None = None
+        self._skewed: Worker | None = None
         self._watchers: list[threading.Thread] = []
         self._closed = threading.Event()
         self._manager = threading.Thread(target=self._replace, name="manager", daemon=True)
@@ -79,6 +81,18 @@ class Crew:
         assert self._frozen is not None
         self._frozen.process.send_signal(signal.SIGCONT)
 
+    def set_clock(self, rng: random.Random, step_s: float) -> None:
+        """Set the clock of a worker's machine: it has one of its own."""
+        with self._lock:
+            self._skewed = self._serving[rng.randrange(len(self._serving))]
+        self._story.tell(f"the clock of {self._skewed.log.name} steps by {step_s:.0f} s")
+        stepped.step(step_s, _clock(self._skewed.log))
+
+    def right_clock(self) -> None:
+        """Set that clock right."""
+        assert self._skewed is not None
+        stepped.step(0.0, _clock(self._skewed.log))
+
     def terminate(self, rng: random.Random) -> None:
         """Stop a worker with SIGTERM, as a redeploy does."""
         self._tell(self._one_less(rng))
@@ -112,7 +126,8 @@ class Crew:
 
     def _start(self) -> None:
         log = Path(tempfile.mkstemp(prefix=f"worker-{len(self.all):02}-", suffix=".log", dir=self._logs)[1])
-        worker = Worker(log, self.environment)
+        environment = {**self.environment, stepped.STEPPED: str(_clock(log))}
+        worker = Worker(log, environment, module=stepped.__name__)
         with self._lock:
             self.all.append(worker)
             self._serving.append(worker)
@@ -157,6 +172,10 @@ class Crew:
                 return False
             self._serving.remove(worker)
             return True
+
+
+def _clock(log: Path) -> Path:
+    return log.with_suffix(".clock")
 
 
 def _is_ready(worker: Worker) -> bool:

@@ -29,6 +29,8 @@ class Form:
     stop_blows: int  # supervisors, watchers and agents that are stopped
     forged_blows: int  # end markers and control files
     removal_blows: int  # spools of running turns
+    disk_blows: int  # times that the disk of one host's spools is full
+    clock_blows: int  # steps of a worker's clock
     watchers: int  # turns whose live events are followed all the time
     exit_s: float  # that a worker may take to leave when it is told to
     recovery_s: float  # that everything may take to come to its end afterwards
@@ -60,6 +62,8 @@ FULL = Form(
     stop_blows=12,
     forged_blows=12,
     removal_blows=4,
+    disk_blows=2,
+    clock_blows=6,
     watchers=6,
     exit_s=5.0,
     recovery_s=600.0,
@@ -87,6 +91,8 @@ SHORT = Form(
     stop_blows=3,
     forged_blows=4,
     removal_blows=1,
+    disk_blows=0,  # it must last too long
+    clock_blows=2,
     watchers=2,
     exit_s=20.0,
     recovery_s=180.0,

@@ -31,6 +31,7 @@ from tests.tools.chaos.struck import Struck
 from tests.tools.chaos.workload import Workload
 
 _SLOTS = 15  # agents of one worker
+_DISK = "256m"
 
 OpenBroker = Callable[[Path], AbstractContextManager[Broker]]
 
@@ -78,6 +79,8 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
         hosts = [Login(sshd, own_account(), f"h{n}", root / f"h{n}") for n, sshd in enumerate(sshds, 1)]
         for host in hosts:
             stack.callback(host.clean_up)
+        if form.disk_blows:
+            _small_disk(stack, hosts[-1].spools)
         players = Players(root / "players", rng)
         real = open_agents(stack, form, _folder(root / "home"), [sshd.home for sshd in sshds], players)
         database = _database(stack)
@@ -105,6 +108,13 @@ def open_stage(form: Form, root: Path, open_broker: OpenBroker, rng: random.Rand
             workload=Workload(form, rng, players, root, names),
             struck=Struck(),
         )
+
+
+def _small_disk(stack: ExitStack, place: Path) -> None:
+    """Mount a disk that can be filled; whoever may cut links may mount."""
+    place.mkdir(parents=True)
+    subprocess.run([need("mount"), "-t", "tmpfs", "-o", f"size={_DISK}", "none", place], check=True)
+    stack.callback(subprocess.run, [need("umount"), "--lazy", place], check=True)
 
 
 def _database(stack: ExitStack) -> PostgresqlServer:

@@ -146,12 +146,14 @@ class Workload:
 
     def _odd(self, kind: Kind, number: int) -> Turn:
         name = f"{kind}-{number}"
+        # The last host's disk may be full, and no room is set aside for a flood.
+        places = self._hosts[:-1] if kind is Kind.FLOODING else [*self._hosts, None]
         limits = {"stall_timeout_ms": _STALL_MS, "max_paid_retries": 20} if kind is Kind.STUCK else {}
         request = self._request(
             name,
             agent="scripted",
             options=self._players.play(name, *self._acts(kind)),
-            host=self._rng.choice([*self._hosts, None]),
+            host=self._rng.choice(places),
             **limits,
         )
         return Turn(request, kind, self._sendings(name, number))

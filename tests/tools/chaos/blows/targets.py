@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.tools.chaos.blows import forgeries, hosts, removals, services, stops
+from tests.tools.chaos.blows import clocks, disks, forgeries, hosts, removals, services, stops
 from tests.tools.chaos.blows.blow import Blow, Targets
 from tests.tools.chaos.stage import Stage
 
@@ -29,6 +29,8 @@ KINDS: Mapping[str, ChooseTargets] = {
     "stops": lambda stage, rng: [stops.on_processes(stage, rng)],
     "forgeries": lambda stage, rng: [forgeries.on_spools(stage, rng)],
     "removals": lambda stage, rng: [removals.on_spools(stage, rng)],
+    "disks": lambda stage, rng: [disks.on_disk(stage)],
+    "clocks": lambda stage, rng: [clocks.on_clocks(stage, rng)],
 }
 
 
