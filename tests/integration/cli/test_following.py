@@ -94,6 +94,16 @@ def test_ctrl_c_cancels_the_turn(fleet: Fleet, slow: Path) -> None:
     fleet.assert_nothing_left()
 
 
+def test_sigterm_ends_the_command_and_leaves_the_turn_to_its_worker(fleet: Fleet, unhurried: Path) -> None:
+    fleet.start_worker()
+    with _run(fleet, unhurried, "left") as program:
+        program.says("session")
+        program.process.terminate()
+        status, out, _ = program.ended()
+    assert (status, out) == (-signal.SIGTERM, "")
+    assert fleet.result("left").status is Status.COMPLETED
+
+
 def test_second_ctrl_c_leaves_the_turn_to_its_worker(fleet: Fleet, slow: Path) -> None:
     fleet.start_worker()
     with _run(fleet, slow, "left") as program:

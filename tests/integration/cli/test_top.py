@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import io
 import os
+import signal
 import subprocess
 import sys
 import termios
@@ -177,8 +178,12 @@ def test_an_empty_ledger_is_no_error(cli: Cli) -> None:
     assert "0 running · 0 ready · parked: none · dead letters 0" in said.out
 
 
-@pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
-def test_q_and_ctrl_c_leave_and_the_terminal_is_as_before(key: bytes, ledger: Ledger, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "status"), [(b"q", 0), (b"\x03", 0), (b"", -signal.SIGTERM)], ids=["q", "ctrl-c", "SIGTERM"]
+)
+def test_whatever_ends_it_leaves_the_terminal_as_before(
+    key: bytes, status: int, ledger: Ledger, tmp_path: Path
+) -> None:
     fill(ledger, time.time())
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, b"\x28\x00\x8c\x00\x00\x00\x00\x00")  # 40 lines, 140 columns
@@ -210,9 +215,12 @@ def test_q_and_ctrl_c_leave_and_the_terminal_is_as_before(key: bytes, ledger: Le
         assert command.poll() is None, shown.decode()
         assert ALTERNATE in shown and BACK not in shown
         assert termios.tcgetattr(its) != before, "keys are taken one by one"
-        os.write(ours, key)
+        if key:
+            os.write(ours, key)
+        else:
+            command.terminate()
         until(lambda: shows(BACK), "the screen of before")
-        assert command.wait(30) == 0
+        assert command.wait(30) == status
         assert termios.tcgetattr(its) == before
         assert b"Traceback" not in shown
     finally:
