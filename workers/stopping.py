@@ -45,10 +45,13 @@ def run(command: Callable[[], int], name: str | None) -> int:
         for number in _BOTH if service else (signal.SIGTERM,):
             signal.signal(number, stop)
         status = command()
-    except Told:
-        status = stop.status
     except KeyboardInterrupt:  # while the command line is imported; afterwards, it handles this itself
         status = _INTERRUPTED
+    except BaseException:
+        # Told, or what it became on its way: an import may wrap it, and a cleanup may fail.
+        if not stop.told:
+            raise
+        status = stop.status
     finally:
         # The interpreter's own end takes a while, and it would restore the signals' default: death.
         for number in _BOTH if service else ():

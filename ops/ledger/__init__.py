@@ -7,7 +7,7 @@ price is unknown.
 from ops.ledger.accounting.budgets import Budget, BudgetKey, OverBudget
 from ops.ledger.accounting.late_usage import SpoolRow
 from ops.ledger.accounting.periods import Period
-from ops.ledger.clock import OFF_S, LedgerClock
+from ops.ledger.clock import OFF_S, LedgerClock, since_boot
 from ops.ledger.dead_letters import DeadLetter, DeadLetterRow
 from ops.ledger.events import Batch
 from ops.ledger.ledger import DeadLetterStore, Ledger
@@ -68,4 +68,5 @@ __all__ = [
     "TranscriptSource",
     "TurnRow",
     "Waiter",
+    "since_boot",
 ]

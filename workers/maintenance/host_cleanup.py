@@ -17,6 +17,7 @@ from ops.errors import LedgerError
 from ops.ledger import SpoolRow
 from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.host_queries import SpoolState, list_spools, remove_drafts, remove_spool
+from remote.spool import Spool
 from remote.workspaces import MadeState, list_workspaces, remove_workspace
 from workers.context import WorkerContext
 from workers.hosts.errors import tolerant
@@ -83,8 +84,10 @@ async def tidy(context: WorkerContext, host: TurnHost) -> None:
     context.rng.shuffle(found)  # a spool that breaks the connection must not block the same others every time
     rows = await asyncio.to_thread(context.ledger.accounting.by_spool, [state.id for state in found])
     for state in found:
-        if await _needless(context, host, state, rows.get(state.id)):
-            await _remove(host, state)
+        row = rows.get(state.id)
+        if await _needless(context, host, state, row):
+            # Another installation's end cannot be proved by us.
+            await _remove(host, host.spool(state.id, row.seal if row and row.host == host.name else ""))
     await remove_drafts(host.host, host.spool_root, round(_retention_s(context)))
     await _tidy_workspaces(context, host)
 
@@ -128,11 +131,11 @@ async def _all_is_booked(context: WorkerContext, host: TurnHost, state: SpoolSta
     return True
 
 
-async def _remove(host: TurnHost, state: SpoolState) -> None:
+async def _remove(host: TurnHost, spool: Spool) -> None:
     try:
-        await remove_spool(host.host, host.spool(state.id))
+        await remove_spool(host.host, spool)
     except SpawnRefused as refusal:
-        log.warning("cannot remove a spool", spool=state.id, error=str(refusal))
+        log.warning("cannot remove a spool", spool=spool.id, error=str(refusal))
 
 
 async def _tidy_workspaces(context: WorkerContext, host: TurnHost) -> None:

@@ -17,7 +17,7 @@ from adapters.usage import Usage, UsageSource
 from ops.ledger import Ledger, SpoolRow
 from remote.backoff import Patience
 from remote.errors import LineTooLong
-from remote.follower import Follower
+from remote.follower import Follower, Lease
 from remote.host import Host
 from remote.spool import Spool
 from workers.context import WorkerContext
@@ -25,6 +25,7 @@ from workers.hosts.inventory import TurnHost
 from workers.turn.judgement import observe
 from workers.turn.leases import ANSWER_S
 
+_NOT_HELD = Lease(may_hold=lambda: False)  # an agent that should be dead is not to live on because it is read
 _ONE_TRY = Patience(answer_s=ANSWER_S, enter_s=0.0, give_up_s=0.0)
 
 log = structlog.get_logger(__name__)
@@ -61,7 +62,7 @@ async def _read_usage(context: WorkerContext, host: TurnHost, spool_id: str, row
 async def _replay(adapter: Adapter, host: Host, spool: Spool, *, resumed: bool) -> tuple[TurnState, Exit, str]:
     """Fold what an agent printed. Attaching terminates what a killed supervisor left running."""
     parser, state = adapter.parser(), TurnState(resumed=resumed)
-    async with Follower(host, spool, patience=_ONE_TRY) as turn:
+    async with Follower(host, spool, lease=_NOT_HELD, patience=_ONE_TRY) as turn:
         try:
             async for batch in turn:
                 fold(parser, state, [line for line in batch.lines if line])

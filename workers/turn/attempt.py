@@ -15,7 +15,7 @@ from adapters.errors import TurnError
 from adapters.events import AgentStatus
 from adapters.registry import Registry
 from adapters.turn_state import TurnState
-from ops.ledger import Attempt, Claim
+from ops.ledger import Attempt, Claim, since_boot
 from ops.redaction import Redactor
 from remote.backoff import Patience
 from remote.errors import SpawnRefused
@@ -80,7 +80,7 @@ class AttemptRun:
             ends_by_itself=can.live or adapter.soft_stop("") is not None,
         )
         self._watch = LimitWatch(limits, attempt.started_at, context.moment())
-        self.ending = Termination(claim, adapter, self._watch, context.moment, attempt.host, self._hold.stop_s)
+        self.ending = Termination(claim, attempt, adapter, self._watch, context.moment, self._hold.stop_s)
         self._follower: Follower | None = None
         self._reached = False
         self._stderr_tail: bytes | None = None
@@ -155,6 +155,7 @@ class AttemptRun:
             workspace_roots=host.workspace_roots,
             lease=self._lease(),
             patience=self._patience(),
+            clock=since_boot,  # as hosts count, by which they recognize late heartbeats
         )
         try:
             async with self.ending.seen_to(follower, self._live), self._attached(follower):
@@ -240,7 +241,7 @@ class AttemptRun:
         as_long_as_it_lives_s = enter_s = self._hold.lease_s + ANSWER_S
         if self._attempt.unreachable_since is not None:
             enter_s = _SECOND_LOOK_S
-        elif self._claim.open is None:
+        elif not self._attempt.start_sent:
             enter_s = _FIRST_LOOK_S
         return Patience(answer_s=ANSWER_S, enter_s=enter_s, give_up_s=as_long_as_it_lives_s)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import structlog
+
 from adapters import errors
 from adapters.contract import Judgement
 from adapters.errors import Retry, TurnError
 from adapters.protocol.result import TurnResult
 from adapters.usage import NO_USAGE
 from ops.ledger import Attempt, Claim
-from remote.errors import HostError, HostUnreachable, LineTooLong, SpawnRefused
+from remote.errors import HostError, LineTooLong, SpawnRefused
 from workers.context import WorkerContext
 from workers.hosts.errors import turn_error
 from workers.retry import RetryDecision
@@ -19,6 +21,8 @@ from workers.turn.settlement import Parked, Settlement
 from workers.turn.termination import NotEnded
 
 FAULT_PAUSE_S = 30.0  # shorter than any sensible lease, so that the agent stays alive
+
+log = structlog.get_logger(__name__)
 
 
 class HostFailures:
@@ -32,40 +36,46 @@ class HostFailures:
 
     async def dealt_with(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
         """Book the attempt if it is over, and park or settle its turn. Raises WorkerStopping and StaleClaim."""
+        if isinstance(fault, NotEnded):
+            return await self._not_ended(run, attempt, fault)
         if not _is_final(fault, run):
             return await self._out_of_reach(run, attempt, fault)
+        if not isinstance(fault, SpawnRefused) or fault.code != "spool_missing":
+            why, started = run.ending.why or turn_error(fault), not isinstance(fault, SpawnRefused)
+            return await self._conclusion.of_unread(attempt, why, started=started, dropped=run.dropped_events)
         try:
-            return await self._unread(run, attempt, fault)
-        except HostUnreachable as loss:
+            return await self._lost(run, attempt, fault)
+        except HostError as loss:
             return await self._out_of_reach(run, attempt, loss)
 
-    async def _unread(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
-        """Book an attempt whose host answers but has nothing more to read; it may never have started."""
-        if isinstance(fault, NotEnded) and run.ending.why is not None:
-            # Its lease ends the agent, which may still be running: no other attempt may follow.
-            why = run.ending.why
-            why = why.with_retry(Retry.NEVER, f"{why.message}; {fault}")
-            return await self._conclusion.of_unread(attempt, why)
-        lost = isinstance(fault, SpawnRefused) and fault.code == "spool_missing"
-        return await self._conclusion.of_unread(
-            attempt,
-            run.ending.why or turn_error(fault),
-            started=lost or not isinstance(fault, SpawnRefused),
-            salvage=self._salvage if lost else None,
-        )
+    async def _lost(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
+        """Book an attempt whose spool is lost. Raises HostError while its agent may be running."""
+        why = run.ending.why or turn_error(fault)
+        read, dropped = self._salvage.of_lost_spool, run.dropped_events
+        return await self._conclusion.of_unread(attempt, why, read=read, dropped=dropped)
+
+    async def _not_ended(self, run: AttemptRun, attempt: Attempt, fault: NotEnded) -> TurnResult | Parked:
+        """Book an attempt whose shells do not end it. Another may not follow: its agent may still be running."""
+        why = fault.why.with_retry(Retry.NEVER, f"{fault.why.message}; {fault}")
+        try:
+            read, dropped = self._salvage.of_stuck_turn, run.dropped_events
+            return await self._conclusion.of_unread(attempt, why, read=read, dropped=dropped)
+        except HostError as loss:
+            log.warning("an agent could not be terminated; its lease ends it", error=str(loss))
+            return await self._conclusion.of_unread(attempt, why, dropped=run.dropped_events)
 
     async def _out_of_reach(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
         """Give up an attempt on an unreachable host, or park its turn. Its lease still limits a running agent."""
         now = self._context.clock()
-        if self._claim.open is None and not run.heard:
+        if not attempt.start_sent and not run.heard:
             # The host never received this attempt.
             unheard = Judgement(run.ending.why or turn_error(fault), NO_USAGE)
             return await self._conclusion.of_attempt(attempt, run.state, run.next_seq, unheard, spool_stays=True)
-        since = attempt.unreachable_since if not run.heard else None
+        since = attempt.unreachable_since if run.over or not run.heard else None
         since = now - run.out_of_reach_s if since is None else since
         over = self._given_up(run, attempt, now - since, fault)
         if over is not None:
-            return await self._conclusion.of_unread(attempt, over)
+            return await self._conclusion.of_unread(attempt, over, dropped=run.dropped_events)
         later = RetryDecision(now + FAULT_PAUSE_S, counts=False)
         return await self._conclusion.park(turn_error(fault), later, unreachable_since=since)
 
@@ -77,6 +87,8 @@ class HostFailures:
             return None
         if run.ending.why is not None:
             return run.ending.why
+        if run.over:
+            return errors.HostLost(f"its agent has ended, and what it used cannot be read; {fault}")
         if self._claim.request.on_host_lost == "same_host":
             return None
         return errors.HostLost(f"unreachable for longer than its lease; {fault}")
@@ -84,7 +96,7 @@ class HostFailures:
 
 def _is_final(fault: HostError, run: AttemptRun) -> bool:
     """Return whether a host fault ends the attempt. If it only keeps us out, the agent keeps running."""
-    if isinstance(fault, SpawnRefused | LineTooLong | NotEnded):
+    if isinstance(fault, SpawnRefused | LineTooLong):
         return True
     # A host that reported the exit and then could not return the usage may never be able to.
     return run.over and type(fault) is HostError

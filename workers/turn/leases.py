@@ -15,6 +15,7 @@ _MARGIN_S = 30.0  # for a host under load
 _STUCK_S = 90.0  # a supervisor or watcher that was stopped is found and replaced within this, see watcher.sh
 _GUARD_TICKS = 4  # of the watcher's, until its guard has replaced it
 _LONGEST_TICK_S = 10.0
+_OVERDUE_S = 60.0  # after the lease, until a guard replaces a watcher that does nothing, see watcher.sh
 _BEATS = 12  # per lease
 
 
@@ -46,8 +47,8 @@ class AgentLease:
     @property
     def fence_s(self) -> float:
         """Seconds after which an unreachable host has terminated the agent by itself."""
-        guard_s = _GUARD_TICKS * min(_LONGEST_TICK_S, self.lease_s / 6)
-        return ANSWER_S + self.lease_s + guard_s + _RUNGS * self.stop_grace_s + _MARGIN_S
+        guard_s = _OVERDUE_S + _GUARD_TICKS * min(_LONGEST_TICK_S, self.lease_s / 6)
+        return ANSWER_S + self.lease_s + guard_s + 2 * _RUNGS * self.stop_grace_s + _MARGIN_S
 
     @property
     def stop_s(self) -> float:

@@ -11,6 +11,8 @@ from adapters import errors
 from adapters.protocol.result import TurnResult
 from ops.errors import StaleClaim
 from ops.ledger import Attempt, Claim
+from remote.errors import SpawnRefused
+from remote.host_queries import end_processes
 from workers.context import WorkerContext
 from workers.ledger_calls import WorkerStopping
 from workers.turn.host_failures import FAULT_PAUSE_S
@@ -49,8 +51,19 @@ class OwnFaults:
         fault = errors.InternalError(f"running the turn failed {_MOST_FAULTS} times; see the workers' logs")
         if attempt is None:
             return await self._conclusion.of_turn(fault)
-        # Nobody follows its agent any more: its lease ends it.
+        await self._end(attempt)
         return await self._conclusion.of_unread(attempt, fault)
+
+    async def _end(self, attempt: Attempt) -> None:
+        """Terminate the agent, which nobody is going to follow; if this fails as well, its lease ends it."""
+        try:
+            host = self._context.hosts.get(attempt.host)
+            await end_processes(host.host, host.spool(attempt.spool_id))
+        except SpawnRefused as refusal:
+            if refusal.code != "spool_exists":
+                log.warning("an agent could not be terminated; its lease ends it", error=str(refusal))
+        except Exception:
+            log.exception("an agent could not be terminated; its lease ends it")
 
     async def _set_aside(self) -> Parked:
         now, faults = self._context.clock(), self._claim.faults + 1

@@ -72,6 +72,7 @@ class RunTurn:
         self._ledger = context.ledger
         self._ledger_call = LedgerCalls()
         self._attempt_run: AttemptRun | None = None
+        self._start: asyncio.Task[None] | None = None  # the record that the host is told to start the agent
         self._asked = _asked(claim, context.clock())
         self._lost = False
         self._claimed_at = context.monotonic() if asked_at is None else asked_at
@@ -166,8 +167,7 @@ class RunTurn:
             if attempt is None:
                 return await self._conclusion.of_turn(error)
             # A worker with another configuration began it, and may have started the agent, which its lease ends.
-            started = self.claim.open is not None and self._workspaces.ready
-            return await self._conclusion.of_unread(attempt, error, started=started)
+            return await self._conclusion.of_unread(attempt, error, started=attempt.start_sent)
         return await self._follow(attempt, adapter, host, command)
 
     async def _route(self) -> None:
@@ -251,11 +251,14 @@ class RunTurn:
             ended.exit.code,
             spool_stays=isinstance(judged, UsageOwed),
             run=run,
+            dropped=run.dropped_events,
             checks=checks,
         )
 
     async def _detached(self, run: AttemptRun) -> Parked:
         """Leave if the worker is stopping. Otherwise park: the turn was stopped just as its agent was to start."""
+        if self._start is not None and not run.heard:
+            await self._withdraw(self._start)
         if self._ledger_call.leaving or run.ending.why is None:
             raise WorkerStopping
         return await self._conclusion.park(run.ending.why, RetryDecision(self._context.clock(), counts=False))
@@ -270,7 +273,15 @@ class RunTurn:
         This verifies the claim in the ledger: a worker that was frozen while another one finished the turn and
         removed its spool would start the agent a second time.
         """
-        await self._ledger_call(self._ledger.queue.start, self.claim)
+        self._start = asyncio.create_task(self._ledger_call(self._ledger.queue.start, self.claim))
+        self._start.add_done_callback(lambda start: start.cancelled() or start.exception())  # perhaps nobody waits
+        await asyncio.shield(self._start)
+
+    async def _withdraw(self, start: asyncio.Task[None]) -> None:
+        """Record that the host was not told to start the agent after all, so that the next worker may tell it."""
+        await asyncio.wait([start])
+        if not start.cancelled() and start.exception() is None:
+            await self._ledger_call(self._ledger.queue.start, self.claim, sent=False)
 
     async def _after_fault(self) -> RunOutcome:
         attempt = self.placed.result() if self.placed.done() else self.claim.open

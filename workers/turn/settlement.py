@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -28,9 +28,10 @@ from workers.retry import Final, PastAttempt, RetryDecision, too_dear
 from workers.turn.attempt import AttemptRun
 from workers.turn.placement import another_may_run
 from workers.turn.replay import at_least, recall
-from workers.turn.salvage import Salvage
 from workers.turn.stderr import keep_stderr
 from workers.workspaces.lifecycle import Workspaces
+
+ReadUsage = Callable[[TurnState], Awaitable[Usage]]
 
 log = structlog.get_logger(__name__)
 
@@ -72,12 +73,14 @@ class Settlement:
         *,
         spool_stays: bool = False,
         run: AttemptRun | None = None,
+        dropped: int = 0,
         checks: Sequence[Check] = (),
     ) -> TurnResult | Parked:
         """Book a finished attempt, and park or settle its turn.
 
         `seq` is the number of the attempt's last event. A spool that stays is read when its host is cleaned up.
-        A `run` that read the attempt's end has a channel to remove the spool over.
+        A `run` that read the attempt's end has a channel to remove the spool over. `dropped` is the number of
+        events that were not recorded.
         """
         if run is not None:
             await keep_stderr(self._context, self._claim, attempt, run, self._ledger_call)
@@ -88,9 +91,6 @@ class Settlement:
         usages = {**booked, attempt.attempt: judged.usage}
         error, decision = self._decided(error, attempt, usages)
         self._emit_end(attempt, seq, error, decision)
-        context.metrics.lines_malformed(self._claim.request.agent, state.malformed)
-        if run is not None:
-            context.metrics.events_dropped(self._claim.request.agent, run.dropped_events)
         ended = AttemptEnd(
             attempt.attempt,
             judged.usage,
@@ -115,6 +115,8 @@ class Settlement:
                 plan=plan,
             )
             outcome = await self._settle(result, seq + 1, ended, checks)
+        context.metrics.lines_malformed(self._claim.request.agent, state.malformed)
+        context.metrics.events_dropped(self._claim.request.agent, dropped)
         if not spool_stays:
             host = context.hosts.get(attempt.host)
             removing = (
@@ -124,23 +126,30 @@ class Settlement:
         return outcome
 
     async def of_unread(
-        self, attempt: Attempt, error: TurnError, *, started: bool = True, salvage: Salvage | None = None
+        self,
+        attempt: Attempt,
+        error: TurnError,
+        *,
+        started: bool = True,
+        read: ReadUsage | None = None,
+        dropped: int = 0,
     ) -> TurnResult | Parked:
         """Book an attempt that cannot be read to its end, with what is stored of it.
 
-        If its agent has `started`, it may have used more: the spool stays, to be read later. Of an attempt whose
-        spool is lost, `salvage` reads that now. Raises HostUnreachable if it cannot.
+        If its agent has `started`, it may have used more: the spool stays, to be read later. `read` does that now;
+        its errors are raised.
         """
         state, seq = await self._recall(attempt)
         if seq == attempt.first_seq:  # it ended before any worker tried to start its agent
             begun = attempt_started(attempt, self._claim.request.agent)
             self._context.event_writer.emit(self._claim, seq, [begun], self._context.clock())
             seq += 1
-        usage = at_least(state.estimate) if started else state.estimate
-        if salvage is not None:
-            usage = await salvage.usage(state)
+        if read is not None:
+            usage = await read(state)
+        else:
+            usage = at_least(state.estimate) if started else state.estimate
         judged = Judgement(error, usage)
-        return await self.of_attempt(attempt, state, seq, judged, spool_stays=started)
+        return await self.of_attempt(attempt, state, seq, judged, spool_stays=started, dropped=dropped)
 
     async def of_turn(self, error: TurnError) -> TurnResult | Parked:
         """Park or settle a turn that cannot have another attempt now."""

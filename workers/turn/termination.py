@@ -14,7 +14,7 @@ import structlog
 
 from adapters.contract import Adapter
 from adapters.errors import TurnCancelled, TurnError
-from ops.ledger import Claim
+from ops.ledger import Attempt, Claim
 from remote.errors import HostError
 from remote.follower import Follower
 from remote.spool import Exit
@@ -29,7 +29,12 @@ log = structlog.get_logger(__name__)
 
 
 class NotEnded(HostError):
-    """The host was asked to terminate the agent and did not report its end in time."""
+    """The host was asked to terminate the agent, for the reason `why`, and did not report its end in time."""
+
+    def __init__(self, host: str, why: TurnError, within_s: float) -> None:
+        said = f"it did not report the agent's end within {within_s:.0f} s of being asked to terminate it"
+        super().__init__(host, said)
+        self.why = why
 
 
 class Termination:
@@ -38,10 +43,10 @@ class Termination:
     def __init__(
         self,
         claim: Claim,
+        attempt: Attempt,
         adapter: Adapter,
         watch: LimitWatch,
         clock: Callable[[], Moment],
-        host: str,
         stop_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -52,10 +57,10 @@ class Termination:
         """
         self.why: TurnError | None = None  # why the agent must end; None: it need not
         self._claim = claim
+        self._attempt = attempt
         self._adapter = adapter
         self._watch = watch
         self._clock = clock
-        self._host = host
         self._stop_s = stop_s
         self._until_left: list[asyncio.Task[None]] = []
         self._sleep = sleep
@@ -123,7 +128,7 @@ class Termination:
 
     def _never_started(self) -> bool:
         """Return whether the host never received this attempt: there is nothing to terminate."""
-        return self._claim.open is None and self._follower is not None and not self._follower.asked
+        return not self._attempt.start_sent and self._follower is not None and not self._follower.asked
 
     def _pass_on(self) -> None:
         """Pass `stop` and `detach` on to the follower; calls to it take limited time."""
@@ -145,14 +150,14 @@ class Termination:
     async def _await_end(self) -> None:
         """Detach from an agent whose end is overdue. Time without a channel to its host does not count."""
         follower = self._follower
-        assert follower is not None  # noqa: S101 - it is followed
+        assert follower is not None and self.why is not None  # noqa: S101 - it is followed, and must end
         left_s = self._stop_s
         while left_s > 0:
             await self._sleep(_CHECK_S)
-            left_s = left_s - _CHECK_S if follower.attached else self._stop_s
-        said = f"it did not report the agent's end within {self._stop_s:.0f} s of being asked to terminate it"
-        self._overdue = NotEnded(self._host, said)
-        await follower.detach()
+            if follower.attached:
+                left_s -= _CHECK_S
+        self._overdue = NotEnded(self._attempt.host, self.why, self._stop_s)
+        self._start(follower.detach)  # on its own: this task is cancelled once nobody follows any more
 
     async def _check_limits(self) -> None:
         # Polls, because silence is a limit too. Once the agent must end, nothing is left to check.

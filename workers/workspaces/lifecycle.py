@@ -51,12 +51,6 @@ class Workspaces:
         if not self._request.brings_workspace and claim.last is not None:
             self._at = (claim.last.host, self._request.workspace)
 
-    @property
-    def ready(self) -> bool:
-        """True if the open attempt has its workspace, so that its agent may have been started."""
-        attempt = self._claim.open
-        return not self._request.brings_workspace or (attempt is not None and attempt.workspace is not None)
-
     async def check(self) -> None:
         """Raise InvalidRequest if the turn may not bring its mounts."""
         if self._request.mounts:

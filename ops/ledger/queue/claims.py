@@ -137,8 +137,9 @@ def begin_attempt(
     reserves for requests without one; nothing was written. Otherwise that amount is reserved until the attempt's
     end is booked, when its cost replaces it.
 
-    Killed after: the successor's `Claim.open` names host and spool. It attaches there, or starts the agent there
-    under the same spool if it never started. Repeating the call with the same spool changes nothing.
+    Killed after: the successor's `Claim.open` names host and spool. It starts the agent there under the same spool
+    if the host was never told to, see `start`, and attaches otherwise. Repeating the call with the same spool
+    changes nothing.
     """
     row = held(connection, claim)
     current = open_attempt(connection, claim.turn_id)
@@ -176,12 +177,12 @@ def begin_attempt(
     return attempt
 
 
-def start(connection: Connection, claim: Claim) -> None:
+def start(connection: Connection, claim: Claim, *, sent: bool = True) -> None:
     """Record that the host of the open attempt is about to be told to start its agent. Raises StaleClaim.
 
     Killed after: no successor starts the agent of this attempt. It attaches, and if there is nothing to attach to,
-    the attempt was lost.
+    the attempt was lost. With `sent` False, the host was not told after all, and a successor may start it.
     """
     held(connection, claim)
     still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))
-    connection.execute(attempts.update().where(still_open).values(start_sent=True))
+    connection.execute(attempts.update().where(still_open).values(start_sent=sent))

@@ -22,7 +22,7 @@ def wait(
     *,
     unreachable_since: float | None = None,
     host: str | None = None,
-    faults: int = 0,
+    faults: int | None = None,
 ) -> None:
     """Park the turn until `due_at`, and book the attempt that ended, in one transaction. Raises StaleClaim.
 
@@ -31,7 +31,8 @@ def wait(
     This ends the claim. An open attempt stays open, to be attached to; `unreachable_since` is recorded with it
     unless an earlier time is. The session stays locked.
 
-    `faults` counts the faults of ours that have set the turn aside in a row, this one included.
+    `faults` counts the faults of ours that have set the turn aside in a row, this one included; None: there was
+    none. An unreachable host does not interrupt the row. A cancelled turn is due at once, but not after a fault.
 
     `host` is the only host the next attempt can use, such as the one with its session; None: as requested.
 
@@ -45,7 +46,8 @@ def wait(
     still_open = open_attempt(connection, claim.turn_id)
     change(
         connection, claim.turn_id, state=State.WAITING, owner=None, owner_expires=None,
-        due_at=now if row["cancel_requested"] else due_at, wait_reason=reason, faults=faults,
+        due_at=now if row["cancel_requested"] and faults is None else due_at, wait_reason=reason,
+        faults=(0 if unreachable_since is None else row["faults"]) if faults is None else faults,
         place=requirements.at(still_open.host) if still_open else _next(claim, host, row["cancel_requested"]),
     )  # fmt: skip
 

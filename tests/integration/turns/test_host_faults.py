@@ -26,7 +26,7 @@ from adapters.registry import Registry
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd
 from ops.redaction import Redactor
-from remote.errors import HostError
+from remote.errors import HostError, HostUnreachable
 from remote.follower import Follower
 from remote.host import Channel
 from remote.local import LocalHost
@@ -45,8 +45,8 @@ from workers.tasks.definitions import define
 from workers.tasks.execution import TaskExecutor
 from workers.tasks.hub import Hub
 from workers.tasks.waiting import WaitingTasks
-from workers.turn.leases import AgentLease
-from workers.turn.run import RunOutcome, RunTurn
+from workers.turn.leases import OWNER_TTL_S, AgentLease
+from workers.turn.run import Left, RunOutcome, RunTurn
 from workers.turn.settlement import Parked
 from workers.worker.admission import Admitted, Arrival, Outcome, Unreadable
 from workers.worker.claims import ClaimKeeper
@@ -100,11 +100,13 @@ def begun(site: Site, told: AgentLease | None = None, host: str = "local", **fie
     """A turn with an open attempt that no worker follows."""
     turn_id = site.queue(options={"lines": ["{}"]}, host=host, **fields)
     hold = told or AgentLease.by(site.worker().settings.agent)
+    claim = site.claim(turn_id)
     attempt = site.ledger.queue.begin_attempt(
-        site.claim(turn_id), host=host, spool_id=f"{turn_id}.1", session_id=None, resume=False,
+        claim, host=host, spool_id=f"{turn_id}.1", session_id=None, resume=False,
         now=site.now(), lease_s=hold.lease_s, stop_grace_s=hold.stop_grace_s,
     )  # fmt: skip
     assert isinstance(attempt, Attempt)
+    site.ledger.queue.start(claim)
     return turn_id
 
 
@@ -238,6 +240,38 @@ def test_agent_that_was_lost_before_its_first_line_may_have_spent_something(
     assert (kind(result), result.usage_source, result.usage_complete) == ("host_lost", "none", False)
 
 
+def test_usage_that_a_host_keeps_failing_to_tell_does_not_keep_a_turn_for_ever(
+    site: Site, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unanswered(*_: object) -> None:
+        raise HostUnreachable("local", "no answer for 120 s")
+
+    monkeypatch.setattr("workers.turn.run.judge", unanswered)
+    turn_id, began_at = site.queue(options={"recording": str(recording)}, on_host_lost="same_host"), site.now()
+    result = asyncio.run(settle(site, turn_id))
+    assert (kind(result), result.attempts, result.usage_complete) == ("host_lost", 5, False)
+    fence_s = AgentLease.by(site.worker().settings.agent).fence_s
+    assert 5 * fence_s < site.now() - began_at < 5 * (fence_s + 60) + 600
+
+
+def test_attempt_whose_processes_cannot_be_ended_is_not_repeated(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_id = begun(site)
+
+    async def fails(*_: object) -> None:
+        raise HostError("local", "end_processes failed with exit 1")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("workers.turn.salvage.end_processes", fails)
+        outcome = asyncio.run(work_when_due(site, turn_id))
+    assert isinstance(outcome, Parked)
+    assert site.ledger.reports.turn(turn_id).attempts == 1
+    assert site.ledger.hosts.open_attempts() == {"local": 1}
+    result = asyncio.run(settle(site, turn_id))
+    assert (result.attempts, site.starts) == (2, 1)
+
+
 @pytest.mark.parametrize("end", ["turn_timeout", "turn_cancelled"])
 def test_turn_whose_host_does_not_end_it_is_settled(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
@@ -261,6 +295,7 @@ def test_turn_whose_host_does_not_end_it_is_settled(
         return result
 
     result = asyncio.run(end_it())
+    assert not of_turns(site.spool), "its agent is gone before the books are closed"
     assert (kind(result), result.attempts, result.usage_complete) == (end, 1, False)
     assert result.error is not None
     assert "host local: it did not report the agent's end within 1 s" in result.error.message
@@ -560,3 +595,34 @@ def test_cancel_that_races_with_the_start_is_carried_out_by_the_next_claim(
 
     asyncio.run(race())
     until(lambda: not of_turns(site.spool), "the agent to be gone")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_worker_that_leaves_as_it_records_a_start_costs_no_attempt(
+    site: Site, recording: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    runs: list[RunTurn] = []
+
+    def leaving(*args: Any, lease: Any, **kwargs: Any) -> Any:
+        async def starting() -> None:
+            if when == "before":
+                asyncio.get_running_loop().call_soon(runs[0].leave)
+            await lease.starting()
+            if when == "after":
+                runs[0].leave()
+                await asyncio.Event().wait()  # its host is not told
+
+        return Follower(*args, lease=replace(lease, starting=starting), **kwargs)
+
+    turn_id = site.queue(options={"recording": str(recording)})
+
+    async def leave() -> RunOutcome:
+        runs.append(RunTurn(site.worker(), site.claim(turn_id)))
+        return await runs[0].drive()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("workers.turn.attempt.Follower", leaving)
+        assert isinstance(asyncio.run(leave()), Left)
+    site.later += OWNER_TTL_S
+    result = asyncio.run(settle(site, turn_id))
+    assert (result.status, result.attempts, site.starts) == (Status.COMPLETED, 1, 1)

@@ -25,7 +25,7 @@ START = 1_000_000.0
 LIMITS = Limits(
     turn_timeout_s=3600, read_timeout_s=300, stall_timeout_s=300, deadline_at=None, max_total_tokens=None
 )
-OPEN = Attempt("t1", 1, "local", "t1.1", "seal", None, False, 1, START)
+NEW = Attempt("t1", 1, "local", "t1.1", "seal", None, False, 1, START)
 CLAIM = Claim("t1", "w1", 1, a_request(), START, None, False, ())
 
 
@@ -110,9 +110,9 @@ class Stage:
         self.watch = watch(replace(LIMITS, **changes), START, self.clock())
         self.ending = self.for_claim(CLAIM, agent)
 
-    def for_claim(self, claim: Claim, agent: Agent | None = None) -> Termination:
+    def for_claim(self, claim: Claim, agent: Agent | None = None, attempt: Attempt = NEW) -> Termination:
         adapter = cast(Adapter, agent or Agent())
-        return Termination(claim, adapter, self.watch, self.clock, "here", 90.0, self.clock.sleep)
+        return Termination(claim, attempt, adapter, self.watch, self.clock, 90.0, self.clock.sleep)
 
     async def follow(self, followed: Followed, live: Any = None) -> float:
         """See it through; returns after how many seconds it was over."""
@@ -154,7 +154,18 @@ def test_time_without_a_channel_is_not_held_against_a_host() -> None:
         stage, followed = Stage(turn_timeout_s=60), Followed(deaf=True)
         stage.clock.at[START + 100] = lambda: setattr(followed, "attached", False)
         stage.clock.at[START + 500] = lambda: setattr(followed, "attached", True)
-        assert await stage.follow(followed) == pytest.approx(500 + 90, abs=2)
+        assert await stage.follow(followed) == pytest.approx(500 + 90 - 40, abs=2)
+
+    assert not run(play())
+
+
+def test_host_whose_channel_is_lost_again_and_again_has_no_longer() -> None:
+    async def play() -> None:
+        stage, followed = Stage(turn_timeout_s=60), Followed(deaf=True)
+        for lost_at in range(70, 400, 20):
+            stage.clock.at[START + lost_at] = lambda: setattr(followed, "attached", False)
+            stage.clock.at[START + lost_at + 5] = lambda: setattr(followed, "attached", True)
+        assert await stage.follow(followed) == pytest.approx(60 + 90 + 30, abs=8)
 
     assert not run(play())
 
@@ -226,7 +237,7 @@ def test_agent_that_was_never_started_is_left_and_not_ended() -> None:
 def test_agent_that_another_worker_has_started_is_ended() -> None:
     async def play() -> None:
         stage, followed = Stage(), Followed(asked=False)
-        stage.ending = stage.for_claim(replace(CLAIM, attempts=(OPEN,)))
+        stage.ending = stage.for_claim(CLAIM, attempt=replace(NEW, start_sent=True))
         stage.ending.stop(TurnCancelled())
         await stage.follow(followed)
         assert followed.told == ["cancel"]
@@ -337,7 +348,7 @@ def test_end_that_an_earlier_worker_has_asked_for_has_its_reason(
     reason: str, cancelled: bool, at: float, kind: str | None
 ) -> None:
     stage = Stage(deadline_at=START + 100, soft_stop_s=30)
-    stage.ending = stage.for_claim(replace(CLAIM, cancel_requested=cancelled, attempts=(OPEN,)))
+    stage.ending = stage.for_claim(replace(CLAIM, cancel_requested=cancelled))
     stage.clock.now += at
     error = stage.ending.of(Exit(0, reason))
     assert (error and error.kind) == kind
