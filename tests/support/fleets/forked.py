@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import multiprocessing.connection
 import os
 import runpy
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +28,10 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [__name__, *_WORKER, *_AGENTS, "tests.support.fleets.live_worker", "tests.support.fleets.frozen"]
 )
+
+# A start reads the exit status of every other process that has ended. Of two threads that read the same one, the
+# second finds nothing, and takes that for the status 255 (CPython, multiprocessing/popen_forkserver.py).
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Forked:
@@ -41,7 +47,8 @@ class Forked:
     ) -> None:
         args = (module, arguments, dict(environment), output, errors or output)
         self._process = CONTEXT.Process(target=_run, args=args, daemon=True)
-        self._process.start()
+        with _ONE_AT_A_TIME:
+            self._process.start()
 
     @property
     def pid(self) -> int:
@@ -52,18 +59,20 @@ class Forked:
     @property
     def returncode(self) -> int | None:
         """Its exit status, negative for a signal; None: it runs."""
-        return self._process.exitcode
+        return self.poll()
 
     def poll(self) -> int | None:
         """Return its exit status, None while it runs."""
-        return self._process.exitcode
+        with _ONE_AT_A_TIME:
+            return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; return its exit status. Raises subprocess.TimeoutExpired."""
-        self._process.join(timeout)
-        if self._process.exitcode is None:
+        multiprocessing.connection.wait([self._process.sentinel], timeout)
+        code = self.poll()
+        if code is None:
             raise subprocess.TimeoutExpired("runturn", timeout or 0.0)
-        return self._process.exitcode
+        return code
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
