@@ -24,6 +24,7 @@ POINTS = {
     "first import": ("click", "<module>"),
     "import of the command": ("workers.cli.worker", "<module>"),
     "import of a library": ("celery.app.base", "<module>"),
+    "creation of a class": ("functools", "cached_property.__set_name__"),  # Python 3.11 wraps what is raised there
     "settings": ("ops.settings.loading", "load_settings"),
     "ledger": ("workers.cli.context", "Context._open_ledger"),
     "application": ("workers.configured_app", "configured_app"),
@@ -103,6 +104,23 @@ def test_other_services_leave_in_order_too(still: Fleet, number: int, command: s
     said = _signalled(still, command, number, POINTS[point])
     assert (said.returncode, said.stdout) == (0, ""), said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_cleanup_that_fails_on_the_way_out_changes_no_status() -> None:
+    program = """if True:
+        import os, signal
+        from workers import stopping
+
+        def command():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                raise OSError("the cleanup failed")
+
+        raise SystemExit(stopping.run(command, "worker"))
+    """
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("seed", range(6))
