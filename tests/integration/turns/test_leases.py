@@ -24,7 +24,7 @@ def attempt(**fields: Any) -> Attempt:
 
 def test_agent_that_was_started_with_a_longer_lease_is_waited_for_as_long() -> None:
     told = AgentLease.on(attempt(lease_s=600, stop_grace_s=20.0), SETTINGS)
-    assert told.fence_s == pytest.approx(60 + 600 + 4 * 10 + 4 * 20 + 30)
+    assert told.fence_s == pytest.approx(60 + 600 + 60 + 4 * 10 + 2 * 4 * 20 + 30)
 
 
 def test_agent_that_was_started_with_a_shorter_lease_gets_its_heartbeats_in_time() -> None:
