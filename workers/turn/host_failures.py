@@ -38,7 +38,7 @@ class HostFailures:
         """Book the attempt if it is over, and park or settle its turn. Raises WorkerStopping and StaleClaim."""
         if isinstance(fault, NotEnded):
             return await self._not_ended(run, attempt, fault)
-        if not _is_final(fault, run):
+        if not _is_final(fault, run, attempt):
             return await self._out_of_reach(run, attempt, fault)
         if not isinstance(fault, SpawnRefused) or fault.code != "spool_missing":
             why, started = run.ending.why or turn_error(fault), not isinstance(fault, SpawnRefused)
@@ -94,9 +94,11 @@ class HostFailures:
         return errors.HostLost(f"unreachable for longer than its lease; {fault}")
 
 
-def _is_final(fault: HostError, run: AttemptRun) -> bool:
+def _is_final(fault: HostError, run: AttemptRun, attempt: Attempt) -> bool:
     """Return whether a host fault ends the attempt. If it only keeps us out, the agent keeps running."""
-    if isinstance(fault, SpawnRefused | LineTooLong):
+    if isinstance(fault, SpawnRefused):
+        return not attempt.start_sent or fault.code == "spool_missing"
+    if isinstance(fault, LineTooLong):
         return True
     # A host that reported the exit and then could not return the usage may never be able to.
     return run.over and type(fault) is HostError

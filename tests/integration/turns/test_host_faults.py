@@ -26,7 +26,7 @@ from adapters.registry import Registry
 from adapters.usage import NO_USAGE, ModelUsage, Tokens, Usage, UsageSource
 from ops.ledger import Attempt, AttemptEnd
 from ops.redaction import Redactor
-from remote.errors import HostError, HostUnreachable
+from remote.errors import HostError, HostUnreachable, SpawnRefused
 from remote.follower import Follower
 from remote.host import Channel
 from remote.local import LocalHost
@@ -96,8 +96,10 @@ def on_unsteady_host(site: Site) -> tuple[WorkerContext, Unsteady]:
     return replace(worker, hosts=Hosts([TurnHost(host, str(site.spool))])), host
 
 
-def begun(site: Site, told: AgentLease | None = None, host: str = "local", **fields: Any) -> str:
-    """A turn with an open attempt that no worker follows."""
+def begun(
+    site: Site, told: AgentLease | None = None, host: str = "local", *, sent: bool = True, **fields: Any
+) -> str:
+    """A turn with an open attempt that no worker follows; if it was `sent`, its host was told to start the agent."""
     turn_id = site.queue(options={"lines": ["{}"]}, host=host, **fields)
     hold = told or AgentLease.by(site.worker().settings.agent)
     claim = site.claim(turn_id)
@@ -106,7 +108,8 @@ def begun(site: Site, told: AgentLease | None = None, host: str = "local", **fie
         now=site.now(), lease_s=hold.lease_s, stop_grace_s=hold.stop_grace_s,
     )  # fmt: skip
     assert isinstance(attempt, Attempt)
-    site.ledger.queue.start(claim)
+    if sent:
+        site.ledger.queue.start(claim)
     return turn_id
 
 
@@ -158,6 +161,26 @@ def test_host_that_was_never_asked_to_start_is_unreachable_and_not_lost(site: Si
         assert (kind(result), result.usage_complete, site.starts) == ("host_unreachable", True, 0)
 
     asyncio.run(fail_at_once())
+
+
+def test_attempt_of_another_worker_that_was_never_sent_is_not_waited_for(site: Site) -> None:
+    turn_id = begun(site, sent=False, max_attempts=1, on_host_lost="same_host")
+
+    async def fail_at_once() -> None:
+        worker, host = on_unsteady_host(site)
+        await host.fail(HostError("local", "the file of known hosts cannot be read"))
+        result = await RunTurn(worker, site.claim(turn_id)).drive()
+        assert isinstance(result, TurnResult)
+        assert (kind(result), result.usage_complete) == ("host_unreachable", True)
+
+    asyncio.run(fail_at_once())
+
+
+def test_cancelled_attempt_that_was_never_sent_has_cost_nothing(site: Site) -> None:
+    turn_id = begun(site, sent=False)
+    site.ledger.queue.cancel(turn_id, site.now())
+    result = asyncio.run(settle(site, turn_id))
+    assert (result.status, result.usage_complete, result.usage.output_tokens) == (Status.CANCELLED, True, 0)
 
 
 def test_end_whose_usage_the_host_cannot_tell_is_booked_and_its_spool_kept(
@@ -252,6 +275,19 @@ def test_usage_that_a_host_keeps_failing_to_tell_does_not_keep_a_turn_for_ever(
     assert (kind(result), result.attempts, result.usage_complete) == ("host_lost", 5, False)
     fence_s = AgentLease.by(site.worker().settings.agent).fence_s
     assert 5 * fence_s < site.now() - began_at < 5 * (fence_s + 60) + 600
+
+
+def test_host_that_refuses_to_show_a_started_agent_only_keeps_us_out(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: Follower) -> Follower:
+        raise SpawnRefused("local", "tool_missing", "tail")
+
+    turn_id = begun(site)
+    monkeypatch.setattr(Follower, "__aenter__", refuse)
+    outcome = asyncio.run(site.work(turn_id))
+    assert isinstance(outcome, Parked)
+    assert site.ledger.hosts.open_attempts() == {"local": 1}
 
 
 def test_attempt_whose_processes_cannot_be_ended_is_not_repeated(
