@@ -99,7 +99,7 @@ def on_unsteady_host(site: Site) -> tuple[WorkerContext, Unsteady]:
 def begun(
     site: Site, told: AgentLease | None = None, host: str = "local", *, sent: bool = True, **fields: Any
 ) -> str:
-    """A turn with an open attempt that no worker follows; if it was `sent`, its host was told to start the agent."""
+    """A turn with an open attempt that no worker follows. If it was `sent`, its agent may have been started."""
     turn_id = site.queue(options={"lines": ["{}"]}, host=host, **fields)
     hold = told or AgentLease.by(site.worker().settings.agent)
     claim = site.claim(turn_id)
