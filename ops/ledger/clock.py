@@ -73,13 +73,17 @@ class LedgerClock:
 
     def look(self) -> bool:
         """Follow the ledger's clock. Return whether it was set since the last look. Raises LedgerUnavailable."""
-        least, most = self._bounds()
-        before = self._difference
-        self._difference = min(max(before, least), most)
-        was_set = abs(self._difference - before) > OFF_S
-        if was_set:
-            self._set_at = self._since_boot()
-        return was_set
+        with self._database.read() as connection:
+            return self._follow(connection)
+
+    def trusted(self, connection: Connection) -> bool:
+        """Follow the ledger's clock. Return whether a lease that has expired by it is really over.
+
+        It may not be if the clock was just set: its owner may have renewed it by the new time. Call this in the
+        transaction that takes the lease over, once it is locked, so that its owner cannot renew it any more.
+        """
+        self._follow(connection)
+        return self.settled
 
     def start(self) -> None:
         """Take the first look. Raises LedgerUnavailable.
@@ -111,16 +115,24 @@ class LedgerClock:
             "once no turn runs or waits"
         )
 
-    def _bounds(self) -> tuple[float, float]:
+    def _follow(self, connection: Connection) -> bool:
+        least, most = self._bounds(connection)
+        before = self._difference
+        self._difference = min(max(before, least), most)
+        was_set = abs(self._difference - before) > OFF_S
+        if was_set:
+            self._set_at = self._since_boot()
+        return was_set
+
+    def _bounds(self, connection: Connection) -> tuple[float, float]:
         """Return the least and the most that the ledger's time may differ from the time since boot."""
-        with self._database.read() as connection:
-            if self._database.path is not None:
-                recorded = connection.scalar(_DIFFERENCE, {"this": self._boot_id})
-                difference = self._difference if recorded is None else float(recorded)
-                return difference, difference
-            asked_at = self._since_boot()
-            then = float(connection.scalar(_SERVER) or 0.0)
-            return then - self._since_boot(), then - asked_at
+        if self._database.path is not None:
+            recorded = connection.scalar(_DIFFERENCE, {"this": self._boot_id})
+            difference = self._difference if recorded is None else float(recorded)
+            return difference, difference
+        asked_at = self._since_boot()
+        then = float(connection.scalar(_SERVER) or 0.0)
+        return then - self._since_boot(), then - asked_at
 
     def _adopt(self) -> None:
         """Record what the ledger's time is from now on, if that is not known or may be corrected."""

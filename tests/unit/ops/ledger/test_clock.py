@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import sqlalchemy as sa
 
-from ops.ledger import Ledger, LedgerClock
+from ops.ledger import Ledger, LedgerClock, clock
 from tests.support.ledger.accounts import TTL, a_request, a_result, claimed, taken
 
 HOUR = 3600.0
@@ -151,6 +152,23 @@ def test_restarted_machine_begins_anew(
     assert machine.clock(sqlite_ledger)() == machine.wall
 
 
+def test_living_workers_turn_is_not_taken_by_one_that_has_not_seen_the_clock_set(
+    sqlite_ledger: Ledger, machine: Machine
+) -> None:
+    """The clock was set back, as it is while no turn is under way; then one was claimed by the new time."""
+    behind = machine.clock(sqlite_ledger)
+    machine.wall -= HOUR
+    claimed(sqlite_ledger, "t1", now=machine.clock(sqlite_ledger)())
+    assert behind.settled
+    assert taken(sqlite_ledger, behind(), trusted=behind.trusted) == []
+    assert behind() == machine.wall
+    assert not behind.settled
+    machine.wait(TTL)
+    assert taken(sqlite_ledger, behind(), trusted=behind.trusted) == [], "it may not have been renewed yet"
+    machine.wait(15 - TTL)
+    assert taken(sqlite_ledger, behind(), trusted=behind.trusted) == ["t1"], "it was not renewed"
+
+
 # -- many machines
 
 
@@ -195,3 +213,17 @@ def test_step_of_the_servers_clock_is_followed_and_no_turn_taken_before_all_have
     assert not clock.settled
     machine.since_boot += 15.0
     assert clock.settled
+
+
+@pytest.mark.postgresql
+def test_turn_renewed_by_the_servers_new_time_is_not_taken_by_the_old(
+    shared: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker sees first that the server's clock was set back."""
+    one, other = (Machine().clock(shared) for _ in range(2))
+    claim = claimed(shared, "t1", now=one())
+    monkeypatch.setattr("ops.ledger.clock._SERVER", sa.text(f"{clock._SERVER.text} - {HOUR}"))
+    assert shared.queue.renew([claim], one.read(), TTL).held == {"t1"}
+    assert other.settled
+    assert taken(shared, other(), trusted=other.trusted) == []
+    assert other() == pytest.approx(one(), abs=1.0)
