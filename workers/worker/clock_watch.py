@@ -17,7 +17,9 @@ class ClockWatch:
         self._off = False
 
     def look(self) -> None:
-        """Look at both clocks, and log what has changed. Raises LedgerUnavailable."""
+        """Look at both clocks, correct the ledger's if it may be, and log changes. Raises LedgerUnavailable."""
+        if self.problem():
+            self._clock.correct()
         if self._clock.look():
             log.warning("the ledger's clock was set; this worker takes no turns for a moment")
         problem, was_off = self.problem(), self._off

@@ -27,6 +27,11 @@ class Machine:
         self.since_boot += seconds
         self.wall += seconds
 
+    def restart(self, behind: float) -> None:
+        """Start it anew a minute later, with a clock that is behind until NTP corrects it."""
+        self.wall += 60.0 - behind
+        self.since_boot = 20.0
+
     def clock(self, ledger: Ledger) -> LedgerClock:
         """The ledger's clock in a new process."""
         clock = LedgerClock(ledger._database, lambda: self.since_boot, lambda: self.wall)
@@ -114,6 +119,7 @@ def test_clock_that_was_set_is_right_once_no_turn_is_under_way(
     if turn == "due later":
         sqlite_ledger.queue.admit(a_request("t1"), "t1", running(), running() + 2 * HOUR)
     machine.wall += step
+    running.correct()
     assert machine.clock(sqlite_ledger)() == machine.wall
     assert running.look(), "it was not told"
     assert running() == machine.wall
@@ -150,6 +156,61 @@ def test_restarted_machine_begins_anew(
     monkeypatch.setattr("ops.ledger.clock._boot_id", lambda: "the next")
     machine.since_boot, machine.wall = 5.0, machine.wall + HOUR
     assert machine.clock(sqlite_ledger)() == machine.wall
+
+
+@pytest.fixture
+def restarted(sqlite_ledger: Ledger, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """One that died while a turn ran, another waited for its retry, and the task of a third was being answered.
+
+    It started with a clock that was two hours behind.
+    """
+    now = machine.clock(sqlite_ledger)()
+    claimed(sqlite_ledger, "running", now=now)
+    sqlite_ledger.queue.wait(claimed(sqlite_ledger, "waiting", now=now), now + 30, "overloaded", now)
+    claim = claimed(sqlite_ledger, "settled", now=now)
+    sqlite_ledger.queue.settle(claim, a_result("settled"), now)
+    monkeypatch.setattr("ops.ledger.clock._boot_id", lambda: "the next")
+    machine.restart(behind=2 * HOUR)
+    return machine
+
+
+def test_no_claim_outlives_its_machine(sqlite_ledger: Ledger, restarted: Machine) -> None:
+    now = restarted.clock(sqlite_ledger)()
+    assert now == restarted.wall
+    assert taken(sqlite_ledger, now) == ["running"]
+    assert sqlite_ledger.waiters.unanswered(now) == ["settled"]
+    (waiter,) = sqlite_ledger.waiters.of("settled")
+    assert sqlite_ledger.waiters.lease(waiter, now) is not None
+
+
+def test_clock_that_was_behind_at_the_start_is_corrected_once_no_turn_is_under_way(
+    sqlite_ledger: Ledger, restarted: Machine
+) -> None:
+    """And what waits for its retry goes on then."""
+    clock = restarted.clock(sqlite_ledger)
+    (running,) = sqlite_ledger.queue.take("w2", lambda _: True, clock(), TTL, 1)
+    restarted.wall += 2 * HOUR
+    clock.correct()
+    assert clock.read() == restarted.wall - 2 * HOUR
+    sqlite_ledger.queue.settle(running, a_result("running"), clock())
+    for turn_id in ("running", "settled"):
+        sqlite_ledger.waiters.told(*sqlite_ledger.waiters.of(turn_id))
+    clock.correct()
+    assert clock.read() == restarted.wall
+    assert taken(sqlite_ledger, clock()) == ["waiting"]
+
+
+def test_claim_that_lasts_too_long_to_be_one_does_not_keep_the_clock(
+    sqlite_ledger: Ledger, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, nothing tells one start of the machine from the next."""
+    monkeypatch.setattr("ops.ledger.clock._boot_id", lambda: "")
+    machine.wait(HOUR)
+    claimed(sqlite_ledger, "t1", now=machine.clock(sqlite_ledger)())
+    machine.restart(behind=0.0)
+    clock = machine.clock(sqlite_ledger)
+    assert clock() == machine.wall
+    assert taken(sqlite_ledger, clock()) == ["t1"]
 
 
 def test_living_workers_turn_is_not_taken_by_one_that_has_not_seen_the_clock_set(

@@ -17,6 +17,12 @@ class Clock:
     off_s = 0.0
     was_set = False
     remedy = "set it right"
+    idle = False
+
+    def correct(self) -> None:
+        """See `LedgerClock.correct`."""
+        if self.idle:
+            self.off_s = 0.0
 
     def look(self) -> bool:
         """See `LedgerClock.look`."""
@@ -52,3 +58,14 @@ def test_change_is_logged_once() -> None:
         "this machine's clock is right again",
         "the ledger's clock was set; this worker takes no turns for a moment",
     ]
+
+
+def test_ledgers_clock_is_corrected_by_an_idle_worker() -> None:
+    clock = Clock()
+    watch = ClockWatch(cast(LedgerClock, clock))
+    clock.off_s = 3600.0
+    watch.look()
+    assert watch.problem() is not None
+    clock.idle = True
+    watch.look()
+    assert watch.problem() is None
