@@ -85,10 +85,10 @@ class LedgerClock:
         self.look()
         return self()
 
-    def look(self) -> bool:
-        """Follow the ledger's clock. Return whether it was set since the last look. Raises LedgerUnavailable."""
+    def look(self) -> None:
+        """Follow the ledger's clock. Raises LedgerUnavailable."""
         with self._database.read() as connection:
-            return self._follow(connection)
+            self._follow(connection)
 
     def trusted(self, connection: Connection) -> bool:
         """Follow the ledger's clock. Return whether a lease that has expired by it is really over.
@@ -139,14 +139,12 @@ class LedgerClock:
             "waits, a worker takes over the new time"
         )
 
-    def _follow(self, connection: Connection) -> bool:
+    def _follow(self, connection: Connection) -> None:
         least, most = self._bounds(connection)
         before = self._difference
         self._difference = min(max(before, least), most)
-        was_set = abs(self._difference - before) > OFF_S
-        if was_set:
+        if abs(self._difference - before) > OFF_S:
             self._set_at = self._since_boot()
-        return was_set
 
     def _bounds(self, connection: Connection) -> tuple[float, float]:
         """Return the least and the most that the ledger's time may differ from the time since boot."""
