@@ -6,8 +6,11 @@ import os
 import sqlite3
 import stat
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -218,6 +221,43 @@ def test_connections_that_the_server_ended_are_replaced(postgresql: PostgresqlSe
         ours = f"datname = '{sa.make_url(url).database}'"
         postgresql.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
         assert not ledger.queue.submit_many([a_request()], 2.0)
+
+
+class Timer:
+    """One that runs until it is cancelled, and fires whenever a test says so."""
+
+    running: ClassVar[list[Timer]] = []
+    daemon = False
+
+    def __init__(self, _: float, fire: Callable[[], None]) -> None:
+        self.fire = fire
+
+    def start(self) -> None:
+        """See `threading.Timer.start`."""
+        self.running.append(self)
+
+    def cancel(self) -> None:
+        """See `threading.Timer.cancel`."""
+        self.running.remove(self)
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[Timer]:
+    """Those that would cut the connections to a server."""
+    monkeypatch.setattr(Timer, "running", [])
+    monkeypatch.setattr(database, "threading", SimpleNamespace(Timer=Timer, Lock=threading.Lock))
+    return Timer.running
+
+
+def test_transaction_is_cut_by_its_own_timer(postgresql: PostgresqlServer, timers: list[Timer]) -> None:
+    """One that ends while another goes on leaves that one its timer."""
+    with Ledger.open(postgresql.new_database(), 60.0) as ledger, ExitStack() as early:
+        early.enter_context(ledger._database.read())
+        with ledger._database.read():
+            (_, second) = timers
+            early.close()
+            assert timers == [second]
+        assert timers == []
 
 
 def test_threads_share_a_ledger(ledger: Ledger, ledger_url: str) -> None:
