@@ -74,7 +74,13 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Run a transaction that writes. Raises LedgerUnavailable."""
-        with self.mapped(), self._turnstile, self._in_time(), self._writing.begin() as connection:
+        with self._in_time(), self.write_at_length() as connection:
+            yield connection
+
+    @contextmanager
+    def write_at_length(self) -> Iterator[Connection]:
+        """Run a transaction that writes, and is never cut off. Raises LedgerUnavailable."""
+        with self.mapped(), self._turnstile, self._writing.begin() as connection:
             yield connection
 
     @contextmanager

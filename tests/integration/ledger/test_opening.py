@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from tests.support.ledger.accounts import a_request, a_usage, audit, completed
 from tests.support.ledger.first_schema import first_schema
 from tests.support.ledger.postgresql_server import PostgresqlServer
 from tests.support.ledger.processes import Crew
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -258,6 +260,38 @@ def test_transaction_is_cut_by_its_own_timer(postgresql: PostgresqlServer, timer
             early.close()
             assert timers == [second]
         assert timers == []
+
+
+def test_upgrade_takes_as_long_as_it_needs(
+    postgresql: PostgresqlServer, timers: list[Timer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if each answer of the ledger is awaited for some seconds only."""
+    url, work = postgresql.new_database(), migrate._migrate
+
+    def late(*given: Any) -> None:
+        for timer in timers:
+            timer.fire()
+        work(*given)
+
+    monkeypatch.setattr(migrate, "_migrate", late)
+    with Ledger.open(url, 60.0) as ledger:
+        ledger.ping()
+
+
+def test_large_ledger_is_upgraded_by_one_while_others_wait(
+    postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(database._POSTGRESQL, "options", "-c lock_timeout=50ms")
+    url = postgresql.new_database()
+    with psycopg.connect(url) as upgrading, ThreadPoolExecutor(1) as pool:
+        upgrading.execute("SELECT pg_advisory_xact_lock(%s)", [migrate._POSTGRESQL_LOCK])
+        opening = pool.submit(Ledger.open, url)
+        waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+        until(lambda: opening.done() or upgrading.execute(waiting).fetchone() == (True,), "it to wait")
+        upgrading.execute("SELECT pg_sleep(0.2)")
+        upgrading.rollback()
+        with opening.result() as ledger:
+            ledger.ping()
 
 
 def test_threads_share_a_ledger(ledger: Ledger, ledger_url: str) -> None:
