@@ -25,18 +25,32 @@ from ops.ledger.schema import clocks, turns, waiters
 OFF_S: Final = 5.0  # a wall clock that differs by more is wrong; so is a ledger's clock that moves by more
 _SETTLING_S = 15.0  # for the others to notice that the clock was set, and to renew their claims by it
 
+_LEASE_S = 60.0  # no claim lasts longer, nor does the lease of a task that is being answered
+_RETRY_S = 3600.0  # no retry waits longer, unless until a time that was given to us
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SERVER = sa.text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
 _DIFFERENCE = sa.select(clocks.c.difference).where(clocks.c.boot_id == sa.bindparam("this"))
 
+_NOW = sa.bindparam("now", type_=sa.Double)
+_LATEST = _NOW + _LEASE_S
+
 # What has times in the ledger that would be wrong if its clock moved. A queued turn that is due later has not: its
-# time was given to us by a clock on the wall.
+# time was given to us by a clock on the wall. Nor has a claim that expires later than claims do: it was made by a
+# clock that was ahead, before this machine was started.
 _UNDER_WAY = sa.select(
     sa.or_(
-        sa.exists().where(turns.c.state.in_((State.RUNNING, State.WAITING))),
-        sa.exists().where(turns.c.state == State.QUEUED, turns.c.due_at <= sa.bindparam("now")),
+        sa.exists().where(turns.c.state == State.RUNNING, turns.c.owner_expires <= _LATEST),
+        sa.exists().where(turns.c.state == State.WAITING, turns.c.due_at <= _NOW + _RETRY_S),
+        sa.exists().where(turns.c.state == State.QUEUED, turns.c.due_at <= _NOW),
         sa.exists().where(waiters.c.settled_at.is_not(None)),
     )
+)
+_TOO_LONG = sa.and_(turns.c.state == State.RUNNING, turns.c.owner_expires > _LATEST)
+_END_CLAIMS = (
+    turns.update().where(_TOO_LONG).values(owner_expires=_NOW),
+    waiters.update().where(waiters.c.leased_until > _LATEST).values(leased_until=_NOW),
+    waiters.update().where(waiters.c.settled_at > _NOW).values(settled_at=_NOW),
 )
 
 
@@ -71,25 +85,39 @@ class LedgerClock:
         self.look()
         return self()
 
-    def look(self) -> bool:
-        """Follow the ledger's clock. Return whether it was set since the last look. Raises LedgerUnavailable."""
-        least, most = self._bounds()
-        before = self._difference
-        self._difference = min(max(before, least), most)
-        was_set = abs(self._difference - before) > OFF_S
-        if was_set:
-            self._set_at = self._since_boot()
-        return was_set
+    def look(self) -> None:
+        """Follow the ledger's clock. Raises LedgerUnavailable."""
+        with self._database.read() as connection:
+            self._follow(connection)
+
+    def trusted(self, connection: Connection) -> bool:
+        """Follow the ledger's clock. Return whether a lease that has expired by it is really over.
+
+        It may not be if the clock was just set: its owner may have renewed it by the new time. Call this in the
+        transaction that takes the lease over, once it is locked, so that its owner cannot renew it any more.
+        """
+        self._follow(connection)
+        return self.settled
 
     def start(self) -> None:
-        """Take the first look. Raises LedgerUnavailable.
-
-        A SQLite ledger takes over the wall clock of its machine, unless a turn is under way.
-        """
-        if self._database.path is not None:
-            self._adopt()
+        """Take the first look, and `correct` the ledger's clock. Raises LedgerUnavailable."""
+        self.correct()
         self.look()
         self._set_at = float("-inf")
+
+    def correct(self) -> None:
+        """Have a SQLite ledger take over its machine's wall clock, unless a turn is under way.
+
+        Raises LedgerUnavailable.
+        """
+        if self._database.path is None:
+            return
+        with self._database.read() as connection:
+            if self._stands(connection):
+                return
+        with self._database.write() as connection:
+            if not self._stands(connection):
+                self._adopt(connection)
 
     @property
     def settled(self) -> bool:
@@ -107,30 +135,34 @@ class LedgerClock:
         if self._database.path is None:
             return "synchronize both machines' clocks (NTP)"
         return (
-            "it was set while turns ran, which go on by the old time; if it is right now, run any runturn command "
-            "once no turn runs or waits"
+            "it was set while turns ran, which go on by the old time; set it right, or wait: once no turn runs or "
+            "waits, a worker takes over the new time"
         )
 
-    def _bounds(self) -> tuple[float, float]:
-        """Return the least and the most that the ledger's time may differ from the time since boot."""
-        with self._database.read() as connection:
-            if self._database.path is not None:
-                recorded = connection.scalar(_DIFFERENCE, {"this": self._boot_id})
-                difference = self._difference if recorded is None else float(recorded)
-                return difference, difference
-            asked_at = self._since_boot()
-            then = float(connection.scalar(_SERVER) or 0.0)
-            return then - self._since_boot(), then - asked_at
+    def _follow(self, connection: Connection) -> None:
+        least, most = self._bounds(connection)
+        before = self._difference
+        self._difference = min(max(before, least), most)
+        if abs(self._difference - before) > OFF_S:
+            self._set_at = self._since_boot()
 
-    def _adopt(self) -> None:
-        """Record what the ledger's time is from now on, if that is not known or may be corrected."""
-        with self._database.read() as connection:
-            if self._stands(connection):
-                return
-        with self._database.write() as connection:
-            if not self._stands(connection):
-                row = {"boot_id": self._boot_id, "difference": self._wall() - self._since_boot()}
-                connection.execute(_record(connection.dialect.name), row)
+    def _bounds(self, connection: Connection) -> tuple[float, float]:
+        """Return the least and the most that the ledger's time may differ from the time since boot."""
+        if self._database.path is not None:
+            recorded = connection.scalar(_DIFFERENCE, {"this": self._boot_id})
+            difference = self._difference if recorded is None else float(recorded)
+            return difference, difference
+        asked_at = self._since_boot()
+        then = float(connection.scalar(_SERVER) or 0.0)
+        return then - self._since_boot(), then - asked_at
+
+    def _adopt(self, connection: Connection) -> None:
+        """Record that the ledger's time is the wall clock's from now on, and end claims by another time."""
+        since_boot, now = self._since_boot(), self._wall()
+        row = {"boot_id": self._boot_id, "difference": now - since_boot}
+        connection.execute(_record(connection.dialect.name), row)
+        for statement in _END_CLAIMS:
+            connection.execute(statement, {"now": now})
 
     def _stands(self, connection: Connection) -> bool:
         """Return whether the recorded clock is right, or has to be kept for the sake of a turn."""

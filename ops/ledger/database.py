@@ -9,7 +9,7 @@ import socket
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
@@ -44,7 +44,10 @@ class Database:
     def __init__(self, engine: Engine, name: str, path: Path | None, patience_s: float | None = None) -> None:
         self.engine = engine
         self.patience_s = BUSY_S if patience_s is None else patience_s  # for another process that has a lock
-        self._cut = _Cut(engine, patience_s) if patience_s is not None and path is None else nullcontext()
+        hasty = patience_s is not None and path is None
+        self._in_time: Callable[[], AbstractContextManager[None]] = (
+            _Cut(engine, self.patience_s).in_time if hasty else nullcontext
+        )
         self._writing = engine.execution_options(writes=True)  # shares the engine's connections
         self.name = name  # the URL without its password
         self.path = path  # the SQLite file; None: PostgreSQL
@@ -71,13 +74,19 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Run a transaction that writes. Raises LedgerUnavailable."""
-        with self.mapped(), self._turnstile, self._cut, self._writing.begin() as connection:
+        with self._in_time(), self.write_at_length() as connection:
+            yield connection
+
+    @contextmanager
+    def write_at_length(self) -> Iterator[Connection]:
+        """Run a transaction that writes, and is never cut off. Raises LedgerUnavailable."""
+        with self.mapped(), self._turnstile, self._writing.begin() as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Run a transaction that only reads. Raises LedgerUnavailable."""
-        with self.mapped(), self._cut, self.engine.begin() as connection:
+        with self.mapped(), self._in_time(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -110,7 +119,7 @@ class Database:
 
 
 class _Cut:
-    """Cuts the connections to a server that does not answer a transaction in time; use as a context manager.
+    """Cuts the connections to a server that does not answer a transaction in time.
 
     The server's own limits do not help if it is frozen, nor do the kernel's: its kernel still answers.
     """
@@ -118,17 +127,18 @@ class _Cut:
     def __init__(self, engine: Engine, patience_s: float) -> None:
         self._patience_s = patience_s
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._timers: list[threading.Timer] = []
         sa.event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """Cut the connections unless the block ends in time."""
         timer = threading.Timer(self._patience_s, self._cut)
         timer.daemon = True
         timer.start()
-        self._timers.append(timer)
-
-    def __exit__(self, *_: object) -> None:
-        self._timers.pop().cancel()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _cut(self) -> None:
         for connection in list(self._connections):

@@ -37,7 +37,7 @@ def upgrade(database: Database) -> None:
             found = _version(connection)
         _refuse_newer(database, found)
         if found != SCHEMA:
-            with database.write() as connection:
+            with database.write_at_length() as connection:
                 _migrate(database, connection)
 
 
@@ -110,6 +110,8 @@ def _migrate(database: Database, connection: Connection) -> None:
     from alembic.config import Config  # noqa: PLC0415
 
     if connection.dialect.name == "postgresql":
+        for limit in ("statement_timeout", "lock_timeout"):  # a large ledger takes longer
+            connection.execute(sa.text(f"SET LOCAL {limit} = 0"))
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_POSTGRESQL_LOCK)))
         _refuse_newer(database, _version(connection))  # another process was faster, and is newer
     config = Config()

@@ -26,7 +26,9 @@ _CHANGE = turns.update().where(_THIS)
 _REQUEST = sa.select(turns.c.request).where(_THIS)
 _RESULT = sa.select(turns.c.result).where(_THIS)
 _ATTEMPTS = sa.select(*_ATTEMPT).where(attempts.c.turn_id == sa.bindparam("this")).order_by(attempts.c.attempt)
-_OPEN_ATTEMPT = _ATTEMPTS.where(attempts.c.ended_at.is_(None))
+_OPEN = attempts.c.ended_at.is_(None)
+_OPEN_ATTEMPT = _ATTEMPTS.where(_OPEN)
+_CHANGE_OPEN = attempts.update().where(attempts.c.turn_id == sa.bindparam("this"), _OPEN)
 
 
 def locked(connection: Connection, turn_id: str) -> RowMapping:
@@ -56,6 +58,11 @@ def fence(row: RowMapping, claim: Claim) -> None:
 def change(connection: Connection, turn_id: str, **values: Any) -> None:
     """Update a locked turn."""
     connection.execute(_CHANGE, {"this": turn_id, **values})
+
+
+def change_open(connection: Connection, turn_id: str, **values: Any) -> None:
+    """Update the open attempt of a locked turn, if any."""
+    connection.execute(_CHANGE_OPEN, {"this": turn_id, **values})
 
 
 def stored_request(connection: Connection, turn_id: str) -> TurnRequest:

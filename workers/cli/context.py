@@ -42,6 +42,7 @@ _PING_S = 5.0
 _LATE_S = 1.0
 _ANSWER_S = 4.0  # for the ledger
 _LEDGER_S = 5.0  # to open it; what took too long by its own account has a reason to tell
+_UPGRADE_S = 1800.0  # for a service to open it, and to upgrade a large one
 
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -101,24 +102,27 @@ class Context:
         """Return the ledger. Raise LedgerUnavailable or LedgerTooNew within seconds."""
         if self._ledger_fault is None:
             try:
-                return self._open_ledger(_ANSWER_S)
+                return self._open_ledger(_ANSWER_S, _LEDGER_S)
             except LedgerUnavailable as error:
                 self._ledger_fault = error
         raise self._ledger_fault
 
     def serve(self) -> None:
-        """Have a ledger for a service, whose operations may take longer. Raise what `ledger` does."""
-        self.ledger.close()  # it answers
-        self.ledger = self._open_ledger(None)
+        """Have a ledger for a service, which may upgrade it, and whose operations may take longer.
 
-    def _open_ledger(self, patience_s: float | None) -> Ledger:
+        Raise what `ledger` does: a ledger that does not answer is still named within seconds.
+        """
+        self._open_ledger(_ANSWER_S, _UPGRADE_S).close()
+        self.ledger = self._open_ledger(None, _UPGRADE_S)
+
+    def _open_ledger(self, patience_s: float | None, within_s: float) -> Ledger:
         given = self.settings.ledger_url
         url = given.get_secret_value() if given else self.state.ledger_url
         silent = LedgerUnavailable(
-            f"ledger {Ledger.name_of(url)}: no answer within {_LEDGER_S:.0f} s; "
+            f"ledger {Ledger.name_of(url)}: no answer within {within_s:.0f} s; "
             "find out what its server or disk is waiting for, or correct RUNTURN_LEDGER_URL"
         )
-        return _within(_LEDGER_S, partial(Ledger.open, url, patience_s), silent)
+        return _within(within_s, partial(Ledger.open, url, patience_s), silent)
 
     @cached_property
     def client(self) -> Client:

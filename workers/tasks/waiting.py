@@ -70,8 +70,9 @@ class WaitingTasks:
         """Answer overdue tasks that no worker is answering. Raises LedgerUnavailable."""
         if held := list(self._held):
             self._ledger.waiters.renew(held, now)
-        for asked in self._ledger.waiters.unanswered(now):
-            self.give(asked)
+        if self._ledger.clock.settled:  # otherwise, another worker's leases may only look expired
+            for asked in self._ledger.waiters.unanswered(now):
+                self.give(asked)
 
     def close(self, within_s: float) -> None:
         """Wait at most `within_s` for answers in progress; the ledger keeps the others."""
@@ -172,7 +173,7 @@ class WaitingTasks:
             if result is None:
                 return
             for waiter in self._ledger.waiters.of(asked):
-                leased = self._ledger.waiters.lease(waiter, self._clock())
+                leased = self._ledger.waiters.lease(waiter, self._clock(), self._ledger.clock.trusted)
                 if leased is not None:
                     self._tell(leased, result)
         except LedgerUnavailable as error:

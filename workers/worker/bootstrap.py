@@ -69,7 +69,7 @@ def build_worker(
         watch.look()
         tasks.give_late(now)
 
-    claim_keeper = ClaimKeeper(ledger, hosts, make_rounds, ledger.clock)
+    claim_keeper = ClaimKeeper(ledger, hosts, make_rounds, ledger.clock.read)
     beat = LoopLag()
     runtime = Runtime(context, tasks, claim_keeper, beat, finishes=finishes)
     _show(runtime, claim_keeper, beat, metrics, health)

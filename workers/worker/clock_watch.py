@@ -15,10 +15,16 @@ class ClockWatch:
     def __init__(self, clock: LedgerClock) -> None:
         self._clock = clock
         self._off = False
+        self._settled = True
 
     def look(self) -> None:
-        """Look at both clocks, and log what has changed. Raises LedgerUnavailable."""
-        if self._clock.look():
+        """Look at both clocks, correct the ledger's if it may be, and log changes. Raises LedgerUnavailable."""
+        if self.problem():
+            self._clock.correct()
+        self._clock.look()
+        # Whoever else looks at the clock, such as a scrape, may have seen it first.
+        was_settled, self._settled = self._settled, self._clock.settled
+        if was_settled and not self._settled:
             log.warning("the ledger's clock was set; this worker takes no turns for a moment")
         problem, was_off = self.problem(), self._off
         self._off = problem is not None

@@ -80,7 +80,7 @@ class Scheduler:
     async def _take(self, limit: int) -> bool:
         """Take up to `limit` turns; return whether there may be more."""
         context = self._context
-        if limit <= 0 or not context.ledger.clock.settled:
+        if limit <= 0:
             return False
         taken = await asyncio.to_thread(context.ledger.hosts.open_attempts)
         vacancies = Eligibility(context.hosts, taken, context.ledger.hosts.known, context.clock())
@@ -95,8 +95,11 @@ class Scheduler:
 
     async def _claim(self, admits: Callable[[str], bool], limit: int) -> int:
         context = self._context
+        queue, clock = context.ledger.queue, context.ledger.clock
+        if not clock.settled:
+            return 0
         asked_at, now = context.monotonic(), context.clock()
-        claims = await asyncio.to_thread(context.ledger.queue.take, self._owner, admits, now, OWNER_TTL_S, limit)
+        claims = await asyncio.to_thread(queue.take, self._owner, admits, now, OWNER_TTL_S, limit, clock.trusted)
         beginning = [asyncio.create_task(self._starter.start(claim, asked_at).wait()) for claim in claims]
         if beginning:
             # The next check must see their slots taken.

@@ -20,6 +20,7 @@ from ops.ledger.rows import (
     as_stored,
     attempts_of,
     change,
+    change_open,
     held,
     open_attempt,
     stored_request,
@@ -184,5 +185,4 @@ def start(connection: Connection, claim: Claim, *, sent: bool = True) -> None:
     the attempt was lost. With `sent` False, the host was not told after all, and a successor may start it.
     """
     held(connection, claim)
-    still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))
-    connection.execute(attempts.update().where(still_open).values(start_sent=sent))
+    change_open(connection, claim.turn_id, start_sent=sent)

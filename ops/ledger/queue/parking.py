@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from ops.ledger.accounting.booking import book
 from ops.ledger.models import AttemptEnd, Claim, State
 from ops.ledger.queue import requirements
-from ops.ledger.rows import change, held, open_attempt
-from ops.ledger.schema import attempts
+from ops.ledger.rows import change, change_open, held, open_attempt
 
 
 def wait(
@@ -41,9 +39,9 @@ def wait(
     row = held(connection, claim)
     if ended is not None:
         book(connection, claim.turn_id, row["agent"], ended, now)
-    if unreachable_since is not None:
-        _lost(connection, claim.turn_id, unreachable_since)
     still_open = open_attempt(connection, claim.turn_id)
+    if unreachable_since is not None and still_open is not None and still_open.unreachable_since is None:
+        change_open(connection, claim.turn_id, unreachable_since=unreachable_since)
     change(
         connection, claim.turn_id, state=State.WAITING, owner=None, owner_expires=None,
         due_at=now if row["cancel_requested"] and faults is None else due_at, wait_reason=reason,
@@ -58,16 +56,7 @@ def reached(connection: Connection, claim: Claim) -> None:
     Killed before: until it attaches, the successor considers the host unreachable for longer than it was.
     """
     held(connection, claim)
-    still_open = sa.and_(attempts.c.turn_id == claim.turn_id, attempts.c.ended_at.is_(None))
-    connection.execute(attempts.update().where(still_open).values(unreachable_since=None))
-
-
-def _lost(connection: Connection, turn_id: str, since: float) -> None:
-    """Record when a locked turn's host became unreachable, unless an earlier time is or no attempt is open."""
-    reachable = sa.and_(
-        attempts.c.turn_id == turn_id, attempts.c.ended_at.is_(None), attempts.c.unreachable_since.is_(None)
-    )
-    connection.execute(attempts.update().where(reachable).values(unreachable_since=since))
+    change_open(connection, claim.turn_id, unreachable_since=None)
 
 
 def _next(claim: Claim, host: str | None, cancelled: bool) -> str:

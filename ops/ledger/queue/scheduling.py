@@ -71,15 +71,25 @@ class _Head:
     row: RowMapping = field(compare=False)
 
 
-def take(connection: Connection, owner: str, admits: Admits, now: float, ttl: float, limit: int) -> list[Claim]:
+def take(
+    connection: Connection,
+    owner: str,
+    admits: Admits,
+    now: float,
+    ttl: float,
+    limit: int,
+    trusted: Callable[[Connection], bool] = lambda _: True,
+) -> list[Claim]:
     """Claim up to `limit` turns, in places (see `requirements`) that `admits` accepts; it is called once per turn.
 
     Turns of dead workers come first, then those that are queued or due: the fewest running turns of the
     producer, the higher priority, the older turn. `Claim.open` is the attempt to attach to; None: begin one.
+    Unless `now` is `trusted` (see `LedgerClock.trusted`), no worker counts as dead.
     Killed after: the leases expire after `ttl` seconds without renewal, and other owners take the turns.
     """
     taken = []
-    for row in connection.execute(_ORPHANS, {"now": now, "most": limit}).mappings().all():
+    orphans = connection.execute(_ORPHANS, {"now": now, "most": limit}).mappings().all()
+    for row in orphans if orphans and trusted(connection) else ():
         claim = _claimed(connection, row, owner, now, ttl) if admits(row["place"]) else None
         if claim is not None:
             taken.append(claim)

@@ -7,7 +7,7 @@ row is removed once its task has the result, so only tasks of unsettled turns, a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -30,8 +30,8 @@ _SETTLED = (
     waiters.update().where(_TURN).values(leased_until=sa.case((_TASK, sa.bindparam("until", type_=sa.Float))))
 )
 _FREE = sa.or_(waiters.c.leased_until.is_(None), waiters.c.leased_until <= sa.bindparam("now"))
+_ROW = sa.select(waiters).where(_THIS).with_for_update()
 _CHANGE = waiters.update().where(_THIS)
-_LEASE = _CHANGE.where(_FREE).returning(*waiters.c)
 _TOLD = waiters.delete().where(_THIS)
 _OTHERS = sa.select(sa.exists().where(_TURN))
 _UNANSWERED = (
@@ -86,14 +86,25 @@ def unanswered(connection: Connection, now: float, limit: int = 100) -> list[str
     return list(connection.scalars(_UNANSWERED, {"now": now, "most": limit}))
 
 
-def lease(connection: Connection, waiter: Waiter, now: float) -> Waiter | None:
+def lease(
+    connection: Connection,
+    waiter: Waiter,
+    now: float,
+    trusted: Callable[[Connection], bool] = lambda _: True,
+) -> Waiter | None:
     """Lease a task, to be the only one to report to it. Return its current row; None if another has or did.
 
+    Unless `now` is `trusted` (see `LedgerClock.trusted`), no other's lease has expired.
     Killed after: another worker reports once the lease, which `renew` extends, has expired.
     """
-    lease_of = {**_this(waiter), "now": now, "leased_until": now + LEASE_S}
-    row = connection.execute(_LEASE, lease_of).mappings().first()
-    return None if row is None else _waiter(row)
+    row = connection.execute(_ROW, _this(waiter)).mappings().first()
+    if row is None:
+        return None
+    until = row["leased_until"]
+    if until is not None and (until > now or not trusted(connection)):
+        return None
+    connection.execute(_CHANGE, {**_this(waiter), "leased_until": now + LEASE_S})
+    return _waiter(row)
 
 
 def renew(connection: Connection, held: Iterable[Waiter], now: float) -> None:

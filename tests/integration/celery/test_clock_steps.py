@@ -107,6 +107,7 @@ def test_turns_are_taken_over_by_a_worker_whose_clock_is_set_meanwhile(place: Pl
 def test_wrong_clock_is_reported_until_it_is_right_again(place: Place) -> None:
     worker = place.stepping()
     assert verdict(worker.metrics.replace("metrics", "readyz")) == (200, {})
+    turns = place.begin()  # without any, a SQLite ledger takes over the new time
     place.step(HOUR)
     status, reasons = verdict(worker.metrics.replace("metrics", "readyz"))
     assert (status, set(reasons)) == (503, {"clock"})
@@ -116,3 +117,14 @@ def test_wrong_clock_is_reported_until_it_is_right_again(place: Place) -> None:
     place.step(0.0)
     until(lambda: b"this machine's clock is right again" in worker.log.read_bytes(), "the log to say so")
     assert verdict(worker.metrics.replace("metrics", "readyz")) == (200, {})
+    place.assert_completed(turns, claims=1)
+
+
+def test_sqlite_ledger_takes_over_the_clock_of_its_idle_machine(tmp_path: Path) -> None:
+    with Fleet(tmp_path) as fleet:
+        place = Place(fleet, tmp_path)
+        worker = place.stepping()
+        place.step(HOUR)
+        until(lambda: b"the ledger's clock was set" in worker.log.read_bytes(), "the log to say so")
+        assert verdict(worker.metrics.replace("metrics", "readyz")) == (200, {})
+        assert scrape(worker.metrics)["runturn_clock_ahead_seconds", ()] == pytest.approx(0, abs=2)

@@ -6,8 +6,12 @@ import os
 import sqlite3
 import stat
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -24,6 +28,7 @@ from tests.support.ledger.accounts import a_request, a_usage, audit, completed
 from tests.support.ledger.first_schema import first_schema
 from tests.support.ledger.postgresql_server import PostgresqlServer
 from tests.support.ledger.processes import Crew
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -218,6 +223,75 @@ def test_connections_that_the_server_ended_are_replaced(postgresql: PostgresqlSe
         ours = f"datname = '{sa.make_url(url).database}'"
         postgresql.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
         assert not ledger.queue.submit_many([a_request()], 2.0)
+
+
+class Timer:
+    """One that runs until it is cancelled, and fires whenever a test says so."""
+
+    running: ClassVar[list[Timer]] = []
+    daemon = False
+
+    def __init__(self, _: float, fire: Callable[[], None]) -> None:
+        self.fire = fire
+
+    def start(self) -> None:
+        """See `threading.Timer.start`."""
+        self.running.append(self)
+
+    def cancel(self) -> None:
+        """See `threading.Timer.cancel`."""
+        self.running.remove(self)
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[Timer]:
+    """Those that would cut the connections to a server."""
+    monkeypatch.setattr(Timer, "running", [])
+    monkeypatch.setattr(database, "threading", SimpleNamespace(Timer=Timer, Lock=threading.Lock))
+    return Timer.running
+
+
+def test_transaction_is_cut_by_its_own_timer(postgresql: PostgresqlServer, timers: list[Timer]) -> None:
+    """One that ends while another goes on leaves that one its timer."""
+    with Ledger.open(postgresql.new_database(), 60.0) as ledger, ExitStack() as early:
+        early.enter_context(ledger._database.read())
+        with ledger._database.read():
+            (_, second) = timers
+            early.close()
+            assert timers == [second]
+        assert timers == []
+
+
+def test_upgrade_takes_as_long_as_it_needs(
+    postgresql: PostgresqlServer, timers: list[Timer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if each answer of the ledger is awaited for some seconds only."""
+    url, work = postgresql.new_database(), migrate._migrate
+
+    def late(*given: Any) -> None:
+        for timer in timers:
+            timer.fire()
+        work(*given)
+
+    monkeypatch.setattr(migrate, "_migrate", late)
+    with Ledger.open(url, 60.0) as ledger:
+        ledger.ping()
+
+
+def test_large_ledger_is_upgraded_by_one_while_others_wait(
+    postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(database._POSTGRESQL, "options", "-c lock_timeout=50ms")
+    url = postgresql.new_database()
+    with psycopg.connect(url) as upgrading, ThreadPoolExecutor(1) as pool:
+        upgrading.execute("SELECT pg_advisory_xact_lock(%s)", [migrate._POSTGRESQL_LOCK])
+        opening = pool.submit(Ledger.open, url)
+        waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+        until(lambda: opening.done() or upgrading.execute(waiting).fetchone() == (True,), "it to wait")
+        upgrading.execute("SELECT pg_sleep(0.2)")
+        upgrading.rollback()
+        with opening.result() as ledger:
+            ledger.ping()
 
 
 def test_threads_share_a_ledger(ledger: Ledger, ledger_url: str) -> None:

@@ -69,13 +69,15 @@ def tried_again(ledger: Ledger, claim: Claim, ended: AttemptEnd, now: float) -> 
     return again
 
 
-def taken(ledger: Ledger, now: float, places: Collection[str] | None = None, limit: int = 100) -> list[str]:
+def taken(
+    ledger: Ledger, now: float, places: Collection[str] | None = None, limit: int = 100, **asked: Any
+) -> list[str]:
     """The turns that a new worker with room in these places, or anywhere, takes; in that order."""
 
     def admits(place: str) -> bool:
         return places is None or place in places
 
-    return [claim.turn_id for claim in ledger.queue.take(f"taker-{now}", admits, now, TTL, limit)]
+    return [claim.turn_id for claim in ledger.queue.take(f"taker-{now}", admits, now, TTL, limit, **asked)]
 
 
 def begun(ledger: Ledger, claim: Claim, spool_id: str = "s1", now: float = 1.0, **fields: Any) -> Attempt:

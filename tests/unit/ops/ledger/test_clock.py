@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import sqlalchemy as sa
 
-from ops.ledger import Ledger, LedgerClock
+from ops.ledger import Ledger, LedgerClock, clock
 from tests.support.ledger.accounts import TTL, a_request, a_result, claimed, taken
 
 HOUR = 3600.0
@@ -25,6 +26,11 @@ class Machine:
         """Let time pass."""
         self.since_boot += seconds
         self.wall += seconds
+
+    def restart(self, behind: float) -> None:
+        """Start it anew a minute later, with a clock that is behind until NTP corrects it."""
+        self.wall += 60.0 - behind
+        self.since_boot = 20.0
 
     def clock(self, ledger: Ledger) -> LedgerClock:
         """The ledger's clock in a new process."""
@@ -56,8 +62,7 @@ def test_step_is_no_time_that_has_passed(sqlite_ledger: Ledger, machine: Machine
     claimed(sqlite_ledger, "t1", now=clock())
     machine.wait(10)
     machine.wall += step
-    assert not clock.look()
-    assert clock() == pytest.approx(began + 10)
+    assert clock.read() == pytest.approx(began + 10)
     assert clock.off_s == pytest.approx(step)
     assert clock.settled
 
@@ -113,9 +118,10 @@ def test_clock_that_was_set_is_right_once_no_turn_is_under_way(
     if turn == "due later":
         sqlite_ledger.queue.admit(a_request("t1"), "t1", running(), running() + 2 * HOUR)
     machine.wall += step
+    running.correct()
     assert machine.clock(sqlite_ledger)() == machine.wall
-    assert running.look(), "it was not told"
-    assert running() == machine.wall
+    assert running.read() == machine.wall
+    assert not running.settled
     assert running.off_s == 0
 
 
@@ -151,6 +157,78 @@ def test_restarted_machine_begins_anew(
     assert machine.clock(sqlite_ledger)() == machine.wall
 
 
+@pytest.fixture
+def restarted(sqlite_ledger: Ledger, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """One that died while a turn ran, another waited for its retry, and the task of a third was being answered.
+
+    It started with a clock that was two hours behind.
+    """
+    now = machine.clock(sqlite_ledger)()
+    claimed(sqlite_ledger, "running", now=now)
+    sqlite_ledger.queue.wait(claimed(sqlite_ledger, "waiting", now=now), now + 30, "overloaded", now)
+    claim = claimed(sqlite_ledger, "settled", now=now)
+    sqlite_ledger.queue.settle(claim, a_result("settled"), now)
+    monkeypatch.setattr("ops.ledger.clock._boot_id", lambda: "the next")
+    machine.restart(behind=2 * HOUR)
+    return machine
+
+
+def test_no_claim_outlives_its_machine(sqlite_ledger: Ledger, restarted: Machine) -> None:
+    now = restarted.clock(sqlite_ledger)()
+    assert now == restarted.wall
+    assert taken(sqlite_ledger, now) == ["running"]
+    assert sqlite_ledger.waiters.unanswered(now) == ["settled"]
+    (waiter,) = sqlite_ledger.waiters.of("settled")
+    assert sqlite_ledger.waiters.lease(waiter, now) is not None
+
+
+def test_clock_that_was_behind_at_the_start_is_corrected_once_no_turn_is_under_way(
+    sqlite_ledger: Ledger, restarted: Machine
+) -> None:
+    """And what waits for its retry goes on then."""
+    clock = restarted.clock(sqlite_ledger)
+    (running,) = sqlite_ledger.queue.take("w2", lambda _: True, clock(), TTL, 1)
+    restarted.wall += 2 * HOUR
+    clock.correct()
+    assert clock.read() == restarted.wall - 2 * HOUR
+    sqlite_ledger.queue.settle(running, a_result("running"), clock())
+    for turn_id in ("running", "settled"):
+        sqlite_ledger.waiters.told(*sqlite_ledger.waiters.of(turn_id))
+    clock.correct()
+    assert clock.read() == restarted.wall
+    assert taken(sqlite_ledger, clock()) == ["waiting"]
+
+
+def test_claim_that_lasts_too_long_to_be_one_does_not_keep_the_clock(
+    sqlite_ledger: Ledger, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, nothing tells one start of the machine from the next."""
+    monkeypatch.setattr("ops.ledger.clock._boot_id", lambda: "")
+    machine.wait(HOUR)
+    claimed(sqlite_ledger, "t1", now=machine.clock(sqlite_ledger)())
+    machine.restart(behind=0.0)
+    clock = machine.clock(sqlite_ledger)
+    assert clock() == machine.wall
+    assert taken(sqlite_ledger, clock()) == ["t1"]
+
+
+def test_living_workers_turn_is_not_taken_by_one_that_has_not_seen_the_clock_set(
+    sqlite_ledger: Ledger, machine: Machine
+) -> None:
+    """The clock was set back, as it is while no turn is under way; then one was claimed by the new time."""
+    behind = machine.clock(sqlite_ledger)
+    machine.wall -= HOUR
+    claimed(sqlite_ledger, "t1", now=machine.clock(sqlite_ledger)())
+    assert behind.settled
+    assert taken(sqlite_ledger, behind(), trusted=behind.trusted) == []
+    assert behind() == machine.wall
+    assert not behind.settled
+    machine.wait(TTL)
+    assert taken(sqlite_ledger, behind(), trusted=behind.trusted) == [], "it may not have been renewed yet"
+    machine.wait(15 - TTL)
+    assert taken(sqlite_ledger, behind(), trusted=behind.trusted) == ["t1"], "it was not renewed"
+
+
 # -- many machines
 
 
@@ -176,8 +254,8 @@ def test_step_of_a_machines_clock_is_not_the_ledgers(shared: Ledger, step: float
     machine = Machine()
     clock = machine.clock(shared)
     machine.wall += step
-    assert not clock.look()
-    assert clock() == pytest.approx(time.time(), abs=1.0)
+    assert clock.read() == pytest.approx(time.time(), abs=1.0)
+    assert clock.settled
     assert clock.off_s == pytest.approx(step, abs=1.0)
 
 
@@ -190,8 +268,22 @@ def test_step_of_the_servers_clock_is_followed_and_no_turn_taken_before_all_have
     clock = machine.clock(shared)
     assert clock.settled
     machine.since_boot -= step  # as if the server's clock had been set
-    assert clock.look()
+    clock.look()
     assert clock() == pytest.approx(time.time(), abs=1.0)
     assert not clock.settled
     machine.since_boot += 15.0
     assert clock.settled
+
+
+@pytest.mark.postgresql
+def test_turn_renewed_by_the_servers_new_time_is_not_taken_by_the_old(
+    shared: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker sees first that the server's clock was set back."""
+    one, other = (Machine().clock(shared) for _ in range(2))
+    claim = claimed(shared, "t1", now=one())
+    monkeypatch.setattr("ops.ledger.clock._SERVER", sa.text(f"{clock._SERVER.text} - {HOUR}"))
+    assert shared.queue.renew([claim], one.read(), TTL).held == {"t1"}
+    assert other.settled
+    assert taken(shared, other(), trusted=other.trusted) == []
+    assert other() == pytest.approx(one(), abs=1.0)
