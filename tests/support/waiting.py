@@ -5,6 +5,7 @@ A file exists before anything is written to it: wait for its content, not for th
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,3 +48,13 @@ def lines_of(file: Path) -> list[str]:
     """Return the complete lines of a file."""
     text, _, _ = text_of(file).rpartition("\n")
     return text.splitlines()
+
+
+def remove_spools(path: Path) -> None:
+    """Remove a spool, or a directory of them. A turn that is ending may create a file in it meanwhile."""
+
+    def gone() -> bool:
+        shutil.rmtree(path, ignore_errors=True)
+        return not path.exists()
+
+    until(gone, f"{path} to be gone")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from remote.follower import Follower
 from tests.integration.turns.test_ends import FOR_EVER, hanging
 from tests.support.fleets.site import Killed, Site
 from tests.support.processes import gone, of_turns
-from tests.support.waiting import until
+from tests.support.waiting import remove_spools, until
 from workers.maintenance.host_cleanup import tidy
 from workers.turn.run import Lost, RunTurn
 
@@ -96,7 +95,7 @@ def test_agent_whose_spool_was_removed_under_a_killed_worker_is_not_started_agai
         agents = await asyncio.to_thread(until, lambda: of_turns(site.spool), "the agent to run")
         worker.cancel()
         await asyncio.wait([worker])
-        shutil.rmtree(site.spool / f"{turn_id}.1")
+        remove_spools(site.spool / f"{turn_id}.1")
         away = False
         result = await site.finish(turn_id)
         assert (result.error and result.error.kind, result.usage_complete) == ("host_lost", False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from tests.integration.turns.test_bills import booked, in_ledger
 from tests.support.fleets.fleet import Fleet
 from tests.support.npm import npm_agent
 from tests.support.processes import of_turn
-from tests.support.waiting import until
+from tests.support.waiting import remove_spools, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -94,7 +93,7 @@ def test_answer_before_the_kill_is_booked_to_the_token(place: Place) -> None:
 def test_answer_before_the_loss_of_the_spool_is_booked_to_the_token(place: Place) -> None:
     spool = place.fleet.state.spool / f"{place.turns['lost']}.1"
     until(lambda: any("sleep 300" in " ".join(each.cmdline()) for each in of_turn(spool)), "the tool")
-    shutil.rmtree(spool)
+    remove_spools(spool)
     _assert_booked(place, "lost")
 
 

@@ -27,6 +27,7 @@ from remote.run import run_script
 from remote.spool import Spool
 from tests.support.processes import gone_pid
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
+from tests.support.waiting import remove_spools
 
 FILES = SessionFiles("AGENT_HOME", ".agent", ("projects/*/s1.jsonl", "projects/*/s1/sub-*.jsonl"))
 APPEND = """
@@ -75,7 +76,7 @@ async def test_session_files_of_a_lost_spool_are_read_from_their_beginning(any_l
     lay_out(home)
     command = any_lab.sh(APPEND, str(home), session_files=FILES, env={variable: str(place)} if variable else {})
     await any_lab.run(command, spool)
-    shutil.rmtree(any_lab.root)
+    remove_spools(any_lab.root)
     assert await read_whole_session_files(any_lab.host, command, FILES) == b"old\nnew\nsub1\nsub2\n"
     shutil.rmtree(home)
     assert await read_whole_session_files(any_lab.host, command, FILES) == b""
@@ -97,7 +98,7 @@ async def test_everything_of_a_turn_without_a_spool_is_terminated(any_lab: Lab) 
     for spool in (lost, other):
         async with any_lab.follow(spool, any_lab.sh(stubborn)) as turn:
             await read_until(turn, b"begun")
-    shutil.rmtree(any_lab.root / lost.id)
+    remove_spools(any_lab.root / lost.id)
     await end_processes(any_lab.host, lost)
     assert not any_lab.marked(lost)
     assert any_lab.marked(other)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -28,7 +27,7 @@ from tests.support.processes import end_turns
 from tests.support.ssh.accounts import own_account
 from tests.support.ssh.ssh_logins import Login, Witness
 from tests.support.ssh.sshd import Sshd
-from tests.support.waiting import until
+from tests.support.waiting import remove_spools, until
 from tests.system.test_crash_points import Death
 from workers.context import WorkerContext
 from workers.hosts.inventory import Hosts, TurnHost
@@ -315,7 +314,7 @@ def test_host_that_has_forgotten_a_turn_has_lost_it(fleet: Callable[[], TwoHosts
         turn_id = fleet.site.queue(on_host_lost="never", options=recording.options)
         await fleet.lose(turn_id)
         await asyncio.to_thread(until, lambda: not fleet.login.left(), "the lease to end")
-        shutil.rmtree(fleet.login.spools)
+        remove_spools(fleet.login.spools)
         fleet.login.sshd.start()
         fleet.jumps = False
         result = await fleet.finish(turn_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from tests.support.needs import need
 from tests.support.processes import of_turns
 from tests.support.ssh.ssh_logins import Login, logins
 from tests.support.ssh.sshd import Sshd
-from tests.support.waiting import until
+from tests.support.waiting import remove_spools, until
 
 REMOVE = replies.bash('rm -rf "$RUNTURN_SPOOL"; sleep 300')
 SLEEP = replies.bash("echo up; sleep 300")
@@ -111,7 +110,7 @@ def test_agent_that_deletes_its_own_spool_twice_is_booked_to_the_token(place: Pl
 def test_removed_spool_root_costs_no_token(place: Place) -> None:
     turn_id = place.fleet.client.enqueue(place.request("root"))
     until(place.asleep, "the tool")
-    shutil.rmtree(place.spools)
+    remove_spools(place.spools)
     result = place.fleet.result(turn_id)
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2), result.error
     _assert_booked(place, "root", turn_id)
@@ -122,7 +121,7 @@ def test_spool_that_is_lost_while_no_worker_looks_costs_no_token(place: Place) -
     turn_id = fleet.client.enqueue(place.request("worker"))
     until(place.asleep, "the tool")
     fleet.workers[-1].kill()
-    shutil.rmtree(place.spools)
+    remove_spools(place.spools)
     fleet.start_worker()
     result = fleet.result(turn_id)
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2), result.error
@@ -134,7 +133,7 @@ def test_session_of_an_earlier_turn_is_booked_as_far_as_the_agent_printed_it(pla
     first = fleet.run(place.request("later"))
     turn_id = fleet.client.enqueue(place.request("later", session_id=first.session_id))
     until(place.asleep, "the tool")
-    shutil.rmtree(place.spools)
+    remove_spools(place.spools)
     result = fleet.result(turn_id)
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2), result.error
     both = {

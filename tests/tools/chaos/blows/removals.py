@@ -7,10 +7,8 @@ as incomplete.
 from __future__ import annotations
 
 import random
-import subprocess
 
-from tests.support.needs import need
-from tests.support.waiting import until
+from tests.support.waiting import remove_spools
 from tests.tools.chaos.blows.blow import Blow
 from tests.tools.chaos.blows.forgeries import MAY_LOSE_ATTEMPTS
 from tests.tools.chaos.blows.running import Running, strike_one
@@ -26,16 +24,10 @@ def _blow(stage: Stage, choice: random.Random) -> Blow:
     def remove(each: Running) -> None:
         stage.struck.may_be_short.add(each.turn_id)
         stage.struck.removed.add(each.spool.name)
-        until(lambda: not _left(each), f"{each.spool} to be gone")
+        remove_spools(each.spool)
 
     def strike() -> None:
         struck = strike_one(stage, choice, lambda each: each.kind in MAY_LOSE_ATTEMPTS, remove)
         stage.story.tell(f"{struck.spool} is removed")
 
     return Blow("a spool is removed", strike)
-
-
-def _left(each: Running) -> bool:
-    """Remove the spool; return True if something was written to it meanwhile."""
-    subprocess.run([need("rm"), "-rf", each.spool], check=False, stderr=subprocess.DEVNULL)
-    return each.spool.exists()
