@@ -56,7 +56,8 @@ class TwoHosts:
                 TurnHost(replace(local, name="elsewhere"), str(site.spool)),
             ]
         )
-        monkeypatch.setattr("workers.turn.attempt.Follower", partial(Follower, clock=site.now, sleep=self._pause))
+        monkeypatch.setattr("workers.turn.attempt.since_boot", site.now)
+        monkeypatch.setattr("workers.turn.attempt.Follower", partial(Follower, sleep=self._pause))
 
     @property
     def fence_s(self) -> float:
