@@ -17,6 +17,13 @@ from tests.support.skips import pytest_terminal_summary  # noqa: F401  # pytest 
 _LONGEST_FIRST = (
     "system/test_chaos.py",
     "system/test_outages.py",
+    "integration/remote/test_forged_files.py",
+    "integration/cli/test_stopping.py",
+    "integration/cli/test_silent_services.py",
+    "integration/canvas/test_crashes.py",
+    "integration/celery/test_clock_steps.py",
+    "integration/remote/test_stopped_shells.py",
+    "integration/turns/test_flood.py",
     "integration/ssh/",
     "integration/celery/",
     "integration/brokers/",
@@ -26,7 +33,7 @@ _LONGEST_FIRST = (
     "integration/ops/test_boards_live.py",
     "integration/ops/test_alerts_live.py",
     "integration/canvas/",
-    "integration/remote/test_ending.py",
+    "integration/remote/",
     "integration/",
     "docs/",
 )
