@@ -152,6 +152,8 @@ class EmbeddedBroker:
             "unixsocketperm": "700",
             "dir": str(self._directory),
             "appendonly": "yes",
+            # With `everysec`, it answers while its writing waits for the disk: a kill loses what it answered.
+            "appendfsync": "always",
             "save": "",
             "logfile": str(self._log),
             "maxmemory-policy": "noeviction",

@@ -63,3 +63,11 @@ def fault_of_redis(info: Mapping[str, object]) -> tuple[str, str]:
     if not info.get("aof_enabled"):
         return "queued messages are lost when it restarts", "set appendonly yes"
     return "", ""
+
+
+def reservation_about_redis(configuration: Mapping[str, object]) -> tuple[str, str]:
+    """Return what a server with this configuration may lose, and what to do; both empty if nothing or unknown."""
+    fsync = configuration.get("appendfsync", "always")
+    if fsync == "always":
+        return "", ""
+    return f"with appendfsync {fsync}, it may lose its last messages when it is killed", "set appendfsync always"

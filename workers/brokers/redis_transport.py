@@ -3,8 +3,8 @@
 kombu pops a message and records it as unacknowledged afterwards; a worker killed in between loses it. Here the
 message moves to a list of its consumer (BLMOVE, in one step), and from there to the unacknowledged ones (a script,
 in one step). Consumers regularly report that they are alive. If one stays silent for the visibility timeout, any
-other gives back what it had in transit. If it was only asleep, it finds its list empty when it wakes up, and drops
-its copy.
+other gives back what it had in transit. If it was only asleep, the message is delivered twice: that its list is
+empty does not prove another copy, since the server may have been killed before it wrote the message to disk.
 
 kombu records the unacknowledged messages of all applications of a database under the same keys, and each gives all
 of them back after its own visibility timeout. Ours is short, so we use our own keys.
@@ -46,12 +46,11 @@ _ARRIVE = """
 redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1])
 for i = 3, #KEYS do redis.call('LMOVE', KEYS[i], KEYS[2], 'RIGHT', 'LEFT') end
 """
-# Records a message as unacknowledged, unless it was given back.
+# Records a message as unacknowledged.
 _NOTE = """
-if not redis.call('RPOP', KEYS[1]) then return 0 end
+redis.call('RPOP', KEYS[1])
 redis.call('ZADD', KEYS[2], redis.call('TIME')[1], ARGV[1])
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
-return 1
 """
 # Reports unacknowledged messages as held, unless they were given back.
 _HOLD = """
@@ -82,10 +81,6 @@ if redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('ZADD', KEYS[1], redis
 log = structlog.get_logger(__name__)
 
 
-class GivenBack(Exception):
-    """Raised when a message was given back because its consumer was presumed dead."""
-
-
 class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
     """Messages that a channel has delivered and that are not acknowledged yet."""
 
@@ -96,7 +91,7 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         self._recover_at = [0.0, time.monotonic() + 1.5 * self.visibility_timeout]
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Record a message that is being delivered. Raises GivenBack."""
+        """Record a message that is being delivered."""
         if self.channel.in_transit is None:  # it did not come over a transit list
             super().append(message, delivery_tag)
             with self.channel.conn_or_acquire() as client:
@@ -106,8 +101,7 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         noted = [message._raw, delivery["exchange"], delivery["routing_key"]]
         with self.channel.conn_or_acquire() as client:
             keys = (self.channel.in_transit, self.unacked_index_key, self.unacked_key)
-            if not client.eval(_NOTE, len(keys), *keys, delivery_tag, kombu_redis.dumps(noted)):
-                raise GivenBack
+            client.eval(_NOTE, len(keys), *keys, delivery_tag, kombu_redis.dumps(noted))
         kombu_redis.virtual.QoS.append(self, message, delivery_tag)
 
     def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
@@ -276,9 +270,6 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         self.in_transit = transit
         try:
             self.connection._deliver(self._readable(item, queue), queue)
-        except GivenBack:
-            log.warning("a message was returned to its queue while this worker was frozen")
-            raise Empty from None
         finally:
             self.in_transit = None
 

@@ -91,6 +91,12 @@ def test_killed_one_is_started_anew_with_its_data(server: tuple[EmbeddedBroker, 
         assert client.get("kept") == b"yes"
 
 
+def test_it_answers_only_once_its_data_are_on_disk(server: tuple[EmbeddedBroker, int]) -> None:
+    broker, _ = server
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        assert client.config_get("appendonly", "appendfsync") == {"appendonly": "yes", "appendfsync": "always"}
+
+
 def test_stopped_one_is_known_to_have_been_stopped_until_it_is_started(server: tuple[EmbeddedBroker, int]) -> None:
     broker, _ = server
     assert broker.stop()
