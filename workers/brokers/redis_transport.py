@@ -28,6 +28,7 @@ from kombu import transport as kombu_transport
 from kombu.transport import redis as kombu_redis
 from kombu.utils.encoding import bytes_to_str
 
+from workers.brokers import redis_scripts
 from workers.brokers.settings import connection_errors
 from workers.brokers.shared_keys import recover_shared_keys
 
@@ -40,43 +41,6 @@ _UNACKED_MUTEX: Final = "runturn.unacked_mutex"
 _WAIT_S = 1.0  # how long the server lets a consumer wait for a message
 _REPLY_EXPIRES_S = 60  # longer than any command waits for replies to remote control
 _UNREADABLE = "application/x-unreadable"
-
-# Reports the consumer as alive, and moves messages sent with a priority into the queue.
-_ARRIVE = """
-redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1])
-for i = 3, #KEYS do redis.call('LMOVE', KEYS[i], KEYS[2], 'RIGHT', 'LEFT') end
-"""
-# Records a message as unacknowledged.
-_NOTE = """
-redis.call('RPOP', KEYS[1])
-redis.call('ZADD', KEYS[2], redis.call('TIME')[1], ARGV[1])
-redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
-"""
-# Reports unacknowledged messages as held, unless they were given back.
-_HOLD = """
-local now = redis.call('TIME')[1]
-for i = 1, #ARGV do redis.call('ZADD', KEYS[1], 'XX', now, ARGV[i]) end
-"""
-# Gives back the messages in one transit list.
-_LEAVE = """
-local queue = string.match(KEYS[2], '^(.*) [^ ]*$')
-while redis.call('LMOVE', KEYS[2], queue, 'LEFT', 'RIGHT') do end
-redis.call('ZREM', KEYS[1], KEYS[2])
-"""
-# Gives back what silent consumers had in transit. A list is called QUEUE, a space, and the consumer's id.
-_GIVE_BACK = """
-local silent = redis.call('TIME')[1] - ARGV[1]
-local given = 0
-for _, transit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. silent)) do
-    local queue = string.match(transit, '^(.*) [^ ]*$')
-    while redis.call('LMOVE', transit, queue, 'LEFT', 'RIGHT') do given = given + 1 end
-    redis.call('ZREM', KEYS[1], transit)
-end
-return given
-"""
-_STILL_HERE = """
-if redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1]) end
-"""
 
 log = structlog.get_logger(__name__)
 
@@ -95,13 +59,13 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         if self.channel.in_transit is None:  # it did not come over a transit list
             super().append(message, delivery_tag)
             with self.channel.conn_or_acquire() as client:
-                client.eval(_HOLD, 1, self.unacked_index_key, delivery_tag)  # kombu notes our time
+                client.eval(redis_scripts.HOLD, 1, self.unacked_index_key, delivery_tag)  # kombu notes our time
             return
         delivery = message.delivery_info
         noted = [message._raw, delivery["exchange"], delivery["routing_key"]]
         with self.channel.conn_or_acquire() as client:
             keys = (self.channel.in_transit, self.unacked_index_key, self.unacked_key)
-            client.eval(_NOTE, len(keys), *keys, delivery_tag, kombu_redis.dumps(noted))
+            client.eval(redis_scripts.NOTE, len(keys), *keys, delivery_tag, kombu_redis.dumps(noted))
         kombu_redis.virtual.QoS.append(self, message, delivery_tag)
 
     def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
@@ -116,9 +80,9 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         with self.channel.conn_or_acquire() as client:
             held = [tag for tag in list(self._delivered) if tag not in self._dirty]
             if held:
-                client.eval(_HOLD, 1, self.unacked_index_key, *held)
+                client.eval(redis_scripts.HOLD, 1, self.unacked_index_key, *held)
             self.channel.stay(client)
-            if given := client.eval(_GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
+            if given := client.eval(redis_scripts.GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
                 log.warning("messages in transit to a lost worker were returned to their queue", messages=given)
             silent_since = client.time()[0] - self.visibility_timeout
             while self._recover_at and now >= self._recover_at[0]:
@@ -157,7 +121,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def stay(self, client: Any) -> None:
         """Report that we are alive if we have something in transit; a list that was given back stays so."""
         if self._transit is not None:
-            client.eval(_STILL_HERE, 1, ALIVE, self._transit)
+            client.eval(redis_scripts.STILL_HERE, 1, ALIVE, self._transit)
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         """Consume from a queue."""
@@ -239,7 +203,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         self._arrived = False
         lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps]
         keys = (ALIVE, *lists)
-        arrive = ("EVAL", _ARRIVE, len(keys), *keys, self._transit)
+        arrive = ("EVAL", redis_scripts.ARRIVE, len(keys), *keys, self._transit)
         wait = ("BLMOVE", queue, self._transit, "RIGHT", "LEFT", timeout or _WAIT_S)
         connection.send_packed_command(connection.pack_commands([arrive, wait]))
 
@@ -276,7 +240,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def _leave(self, transit: str) -> None:
         try:
             with self.conn_or_acquire() as client:
-                client.eval(_LEAVE, 2, ALIVE, transit)
+                client.eval(redis_scripts.LEAVE, 2, ALIVE, transit)
         except connection_errors(self):
             log.debug("the broker is down; messages in transit will be returned to their queue later")
 
