@@ -40,11 +40,15 @@ return given
 STILL_HERE: Final = """
 if redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1]) end
 """
-# Puts a message at the head of its queue, unless it was acknowledged or returned in the meantime.
+# Puts an unacknowledged message into its queue, unless it was acknowledged or returned in the meantime.
 RETURN: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('RPUSH', KEYS[3], ARGV[3])
+redis.call(ARGV[4] or 'RPUSH', KEYS[3], ARGV[3])
 return 1
+"""
+# Removes the time at which an unacknowledged message was last held, unless there is such a message.
+FORGET: Final = """
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then redis.call('ZREM', KEYS[2], ARGV[1]) end
 """

@@ -56,17 +56,28 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Record a message that is being delivered."""
-        if self.channel.in_transit is None:  # it did not come over a transit list
-            super().append(message, delivery_tag)
-            with self.channel.conn_or_acquire() as client:
-                client.eval(redis_scripts.HOLD, 1, self.unacked_index_key, delivery_tag)  # kombu notes our time
-            return
-        delivery = message.delivery_info
-        noted = [message._raw, delivery["exchange"], delivery["routing_key"]]
+        noted = kombu_redis.dumps([self.channel.queue_of(message), message._raw])
         with self.channel.conn_or_acquire() as client:
-            keys = (self.channel.in_transit, self.unacked_index_key, self.unacked_key)
-            client.eval(redis_scripts.NOTE, len(keys), *keys, delivery_tag, kombu_redis.dumps(noted))
+            keys = (self.channel.in_transit or "", self.unacked_index_key, self.unacked_key)
+            client.eval(redis_scripts.NOTE, len(keys), *keys, delivery_tag, noted)
         kombu_redis.virtual.QoS.append(self, message, delivery_tag)
+
+    def restore_by_tag(self, tag: str, client: Any = None, leftmost: bool = False) -> None:
+        """Return an unacknowledged message to its queue, unless it was acknowledged in the meantime.
+
+        kombu looks up the queue in between, and drops the message if that fails.
+        """
+        with self.channel.conn_or_acquire(client) as server:
+            keys = (self.unacked_key, self.unacked_index_key)
+            noted = server.hget(self.unacked_key, tag)
+            if noted is None:
+                server.eval(redis_scripts.FORGET, len(keys), *keys, tag)
+                return
+            queue, message = kombu_redis.loads(bytes_to_str(noted))
+            message["properties"]["delivery_info"]["redelivered"] = True
+            push = "LPUSH" if leftmost else "RPUSH"
+            values = (tag, noted, kombu_redis.dumps(message), push)
+            server.eval(redis_scripts.RETURN, len(keys) + 1, *keys, queue, *values)
 
     def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
         """Refresh what this channel holds, and give back the messages of consumers silent for too long.
@@ -122,6 +133,14 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         """Report that we are alive if we have something in transit; a list that was given back stays so."""
         if self._transit is not None:
             client.eval(redis_scripts.STILL_HERE, 1, ALIVE, self._transit)
+
+    def queue_of(self, message: Any) -> str:
+        """Return the queue that a message being received was in."""
+        if self.in_transit is not None:
+            return self.in_transit.rpartition(" ")[0]
+        delivery = message.delivery_info
+        queues: list[str] = self._lookup(delivery["exchange"], delivery["routing_key"])
+        return queues[0] if queues else str(delivery["routing_key"])
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         """Consume from a queue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,14 +16,14 @@ from typing import Any
 import psutil
 import pytest
 import redis
-from kombu import Connection, Consumer, Queue, pidbox
+from kombu import Connection, Consumer, Exchange, Queue, pidbox
 from kombu import transport as kombu_transport
 from kombu.exceptions import ContentDisallowed
 
 from tests.support.waiting import until
 from workers.brokers import redis_transport
 from workers.brokers.embedded import EmbeddedBroker
-from workers.brokers.redis_transport import ALIVE, UNACKED
+from workers.brokers.redis_transport import ALIVE, UNACKED, UNACKED_INDEX
 
 QUEUE = "jobs"
 SILENT_S = 3  # the visibility timeout
@@ -124,7 +125,7 @@ def caught(broker: EmbeddedBroker) -> Iterator[subprocess.Popen[str]]:
 
 def send(broker: EmbeddedBroker, body: str, **options: Any) -> None:
     with Connection(broker.url) as connection:
-        connection.Producer().publish(body, routing_key=QUEUE, declare=[Queue(QUEUE)], **options)
+        connection.Producer().publish(body, **{"routing_key": QUEUE, "declare": [Queue(QUEUE)]} | options)
 
 
 def _said(process: subprocess.Popen[str]) -> str:
@@ -313,6 +314,40 @@ def test_consumer_that_leaves_gives_back_at_once(broker: EmbeddedBroker, client:
         assert set(consumer.bodies) == {"first", "second"}
         for message in consumer.messages:
             message.ack()
+
+
+@pytest.mark.parametrize("holder", ["leaves", "lost"])
+def test_message_is_given_back_whatever_has_become_of_its_exchange(
+    broker: EmbeddedBroker, client: redis.Redis, holder: str
+) -> None:
+    send(broker, "precious", exchange=Exchange("market"), declare=[Queue(QUEUE, Exchange("market"), QUEUE)])
+    with consuming(broker.url) as consumer:
+        consumer.drain(60)
+        client.set("_kombu.binding.market", "cannot be read as a set")
+        if holder == "lost":
+            with consuming(broker.url) as other:
+                client.zadd(UNACKED_INDEX, dict.fromkeys(client.hkeys(UNACKED), 0))
+                other.drain(60)
+                assert other.messages[0].delivery_info["redelivered"]
+    assert (client.llen(QUEUE), client.hlen(UNACKED), client.zcard(UNACKED_INDEX)) == (1, 0, 0)
+
+
+def test_message_of_a_channel_with_several_queues_is_given_back_to_its_own(
+    broker: EmbeddedBroker, client: redis.Redis
+) -> None:
+    send(broker, "precious")
+    with Connection(broker.url) as connection:
+        received: list[Any] = []
+        Consumer(connection.channel(), [Queue("another"), Queue(QUEUE)], on_message=received.append).consume()
+        until(lambda: _drained(connection) and received, "the message")
+        assert client.hlen(UNACKED) == 1
+    assert (client.llen(QUEUE), client.hlen(UNACKED), client.zcard(UNACKED_INDEX)) == (1, 0, 0)
+
+
+def _drained(connection: Connection) -> bool:
+    with contextlib.suppress(TimeoutError):
+        connection.drain_events(timeout=0.1)
+    return True
 
 
 def test_message_that_is_on_its_way_over_a_connection_that_is_given_up_comes_again(
