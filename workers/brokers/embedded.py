@@ -35,8 +35,16 @@ class _State(Enum):
     UP = auto()
 
 
+class _Unreachable(Exception):
+    """Raised when no server answers: it has ended, unless its data is still locked."""
+
+
 class EmbeddedBroker:
-    """The Valkey server of one directory. Its data survives it (append-only file)."""
+    """The Valkey server of one directory. Its data survives it (append-only file).
+
+    The server has a lock on its data for as long as it lives, whatever becomes of its socket: there is never a
+    second one.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -96,6 +104,10 @@ class EmbeddedBroker:
         return self._directory / "stopped"
 
     @property
+    def _server_lock(self) -> Path:
+        return self._directory / "server.lock"
+
+    @property
     def _log(self) -> Path:
         return self._directory / "valkey.log"
 
@@ -111,10 +123,23 @@ class EmbeddedBroker:
         A second server on its data would lose them: one that is frozen must not be taken for a dead one.
         """
         self._check_place()
+        until = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return self._answer()
+            except _Unreachable as error:
+                if not self._locked_data():
+                    return _State.DOWN
+                if time.monotonic() > until:  # it is neither starting nor ending
+                    raise self._cut_off(error) from error
+            time.sleep(_PAUSE_S)
+
+    def _answer(self) -> _State:
+        """Return what it says that it is doing. Raises BrokerUnavailable, and _Unreachable."""
         try:
             pid = _listener(self.socket)
             if pid is None:
-                return _State.DOWN
+                raise _Unreachable("nothing listens there")
             with self._client() as client:
                 client.ping()
         except redis.BusyLoadingError:
@@ -125,9 +150,24 @@ class EmbeddedBroker:
             raise self._silent("", "PID") from None
         except OSError as error:
             raise BrokerUnavailable(f"the embedded broker cannot be reached at {self.socket}: {error}") from error
-        except redis.ConnectionError:
-            return _State.DOWN  # it has ended since
+        except redis.ConnectionError as error:
+            raise _Unreachable(error) from error
         return _State.UP
+
+    def _locked_data(self) -> bool:
+        """Return whether a server has its data."""
+        try:
+            with self._server_lock.open() as lock:
+                return not _locked(lock.fileno(), fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return False
+
+    def _cut_off(self, error: _Unreachable) -> BrokerUnavailable:
+        pid = self._server_lock.read_text() or "PID"
+        return BrokerUnavailable(
+            f"the embedded broker (process {pid}) is running, but cannot be used at {self.socket}: {error}; "
+            f"end it (kill {pid}): `runturn up` then restarts it, with its data"
+        )
 
     def _silent(self, which: str, pid: str) -> BrokerUnavailable:
         return BrokerUnavailable(
@@ -163,14 +203,22 @@ class EmbeddedBroker:
             command += [f"--{name}", value]
         self._stopped.unlink(missing_ok=True)
         self.started = True
-        # In its own session: Ctrl-C at the command that started it must not end it.
-        process = subprocess.Popen(  # noqa: S603  # our own binary, our own arguments
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with self._server_lock.open("a") as lock:
+            while not _locked(lock.fileno()):
+                if time.monotonic() > until:
+                    raise self._cut_off(_Unreachable("nothing listens there"))
+                time.sleep(_PAUSE_S)
+            # In its own session: Ctrl-C at the command that started it must not end it.
+            process = subprocess.Popen(  # noqa: S603  # our own binary, our own arguments
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(lock.fileno(),),
+            )
+            lock.truncate(0)
+            lock.write(str(process.pid))
         try:
             while process.poll() is None and _listener(self.socket) is None and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
@@ -205,10 +253,10 @@ class EmbeddedBroker:
             yield
 
 
-def _locked(descriptor: int) -> bool:
+def _locked(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Take a lock, unless another process has it; return whether it was taken."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

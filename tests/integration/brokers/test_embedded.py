@@ -80,6 +80,26 @@ def test_frozen_one_is_named_and_no_second_one_is_started_on_its_data(
     assert broker.running()
 
 
+@pytest.mark.parametrize("fault", ["socket removed", "too many clients"])
+def test_one_that_cannot_be_used_is_named_and_no_second_one_is_started_on_its_data(
+    server: tuple[EmbeddedBroker, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    broker, pid = server
+    monkeypatch.setattr(embedded, "_ANSWER_S", 0.3)
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        if fault == "socket removed":
+            broker.socket.unlink()
+        else:
+            client.config_set("maxclients", 1)
+        for ask in (broker.ensure, broker.running, broker.stop):
+            with pytest.raises(BrokerUnavailable, match=rf"\(process {pid}\) is running, but .*kill {pid}"):
+                ask()
+    assert _servers(tmp_path / "broker") == [pid]
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: gone_pid(pid), "it to end")
+    assert broker.ensure()
+
+
 def test_killed_one_is_started_anew_with_its_data(server: tuple[EmbeddedBroker, int]) -> None:
     broker, pid = server
     os.kill(pid, signal.SIGKILL)
