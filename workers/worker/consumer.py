@@ -57,6 +57,17 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
             self.event_dispatcher.connection.collect()  # to close it, Celery would wait for the broker's answer
         super().on_connection_error_after_connected(exc)
 
+    def connection_for_write(self, url: str | None = None, heartbeat: int | None = None) -> Connection:
+        """Return the connection for events, connected. Their confirmations are not waited for.
+
+        Celery repeats a heartbeat until it is confirmed, and receives nothing meanwhile: RabbitMQ confirms nothing
+        while it is short of memory or disk.
+        """
+        options = {"confirm_publish": False}
+        return self.ensure_connected(
+            self.app.connection_for_write(url, heartbeat=heartbeat, transport_options=options)
+        )
+
     def ensure_connected(self, conn: Connection) -> Connection:
         """Connect, however long that takes. Celery's own pauses between attempts grow to half a minute."""
         self.first_connection_attempt = False

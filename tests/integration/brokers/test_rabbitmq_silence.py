@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.support.brokers.deaf_link import (
     Method,
 )
 from tests.support.brokers.node import Node, Vhost
-from tests.support.fleets.fleet import Worker
+from tests.support.fleets.fleet import WAIT_S, Worker
 from tests.support.fleets.rabbit_fleet import RabbitFleet
 from tests.support.pages import verdict
 from tests.support.waiting import until
@@ -41,7 +42,6 @@ ANSWERS = {
     "declaration": DECLARE_OK,
     "prefetch count": QOS_OK,
     "subscription": CONSUME_OK,
-    "confirmation": ACK,  # of events
 }
 
 
@@ -76,8 +76,7 @@ def test_worker_whose_broker_answers_again_is_back_at_once(
     link.lose(lost)
     link.cut()
     until(lambda: link.count >= 3, "the worker to ask again and again")
-    if lost != ACK:
-        assert "it has not been subscribed to its queues" in _reasons(worker)["consuming"]
+    assert "it has not been subscribed to its queues" in _reasons(worker)["consuming"]
     turn_id = fleet.client.enqueue(fleet.recorded(recording))
     link.lose(None)
     answering = time.monotonic()
@@ -85,6 +84,22 @@ def test_worker_whose_broker_answers_again_is_back_at_once(
     assert time.monotonic() - answering < BACK_S
     assert fleet.result(turn_id).status is Status.COMPLETED
     assert worker.process.poll() is None
+
+
+def test_worker_receives_turns_and_leaves_in_order_although_nothing_is_confirmed(
+    fleet: RabbitFleet, link: DeafLink, recording: Path
+) -> None:
+    """As while RabbitMQ is short of memory or disk."""
+    worker = fleet.start_worker()
+    until(lambda: not _reasons(worker), "a worker that is ready")
+    link.lose(ACK)
+    link.cut()
+    until(lambda: b"turns are received again" in worker.log.read_bytes(), "the worker to be back")
+    turn_id = fleet.client.enqueue(fleet.recorded(recording))
+    until(lambda: not fleet.vhost.messages(QUEUE), "the message to be acked")
+    assert fleet.result(turn_id).status is Status.COMPLETED
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(WAIT_S) == 0
 
 
 def test_dead_letter_queue_that_does_not_answer_holds_up_no_turn(

@@ -49,6 +49,7 @@ CELERY = {
         "Consumer.update_strategies",
         "Consumer.on_connection_error_after_connected",
         "Consumer.on_send_event_buffered",
+        "Consumer.connection_for_write(url, heartbeat)",
         "Consumer.ensure_connected(conn)",
         "Consumer.on_ready",
         "Consumer.on_close",
