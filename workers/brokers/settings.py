@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from amqp.exceptions import PreconditionFailed
 from celery import Celery
 from kombu import Consumer, Exchange, Queue
 
@@ -42,6 +43,11 @@ def connection_errors(broker: Any) -> tuple[type[Exception], ...]:
     our own bug, which must not be mistaken for the broker's.
     """
     return tuple(error for error in broker.connection_errors if error is not KeyError)
+
+
+def declared_otherwise(error: Exception) -> bool:
+    """Return whether RabbitMQ refused a declaration. It also closes a channel with 406 for other reasons."""
+    return isinstance(error, PreconditionFailed) and error.method_name == "Queue.declare"
 
 
 def transport_options(broker_url: str) -> dict[str, object]:

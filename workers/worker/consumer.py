@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import structlog
-from amqp.exceptions import PreconditionFailed
 from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer
@@ -20,7 +19,7 @@ from celery.worker.state import maybe_shutdown
 from kombu import Connection, Message
 
 from workers.brokers import redis_transport
-from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors
+from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors, declared_otherwise
 from workers.errors import MessageRefused
 from workers.tasks.celery_internals import prefetch_by_consumer, trace_tasks
 from workers.worker.consumption import Consumption
@@ -50,8 +49,8 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Reconnect, unless that cannot help."""
-        if isinstance(exc, PreconditionFailed) and exc.method_name == "Queue.declare":
-            log.error(OTHERWISE_DECLARED, error=exc.reply_text)
+        if declared_otherwise(exc):
+            log.error(OTHERWISE_DECLARED, error=str(exc))
             raise WorkerShutdown(_SETTING_TO_CHANGE)
         if self.event_dispatcher and self.event_dispatcher.connection:
             self.event_dispatcher.connection.collect()  # to close it, Celery would wait for the broker's answer

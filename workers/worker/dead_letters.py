@@ -197,7 +197,7 @@ def given_up(message: Message) -> str:
         "expired": "it expired in the queue before a worker took it",
         "rejected": "a worker rejected it",
     }
-    return known.get(why or "", f"RabbitMQ dead-lettered it: {why}")
+    return known.get(why if isinstance(why, str) else "", f"RabbitMQ dead-lettered it: {why}")
 
 
 def _headers(given: object) -> dict[str, Any]:
