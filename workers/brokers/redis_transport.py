@@ -292,10 +292,24 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         }
 
 
+class _Poller(kombu_redis.MultiChannelPoller):  # type: ignore[misc]  # as above
+    """Waits for the messages of a connection's channels."""
+
+    def maybe_restore_messages(self) -> None:
+        """Have each channel report what it holds: kombu asks one only, and another's would be redelivered."""
+        for channel in list(self._channels):
+            if channel.active_queues:
+                channel.qos.restore_visible(num=channel.unacked_restore_limit)
+
+
 class Transport(kombu_redis.Transport):  # type: ignore[misc]  # as above
     """kombu's Redis transport with the channel above."""
 
     Channel = Channel
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle = _Poller()
 
 
 def install() -> None:

@@ -198,6 +198,24 @@ def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroke
         holder.messages[0].ack()
 
 
+def test_nothing_is_delivered_twice_while_its_holder_lives_whichever_channel_holds_it(
+    broker: EmbeddedBroker, client: redis.Redis
+) -> None:
+    send(broker, "first")
+    send(broker, "second", routing_key="more", declare=[Queue("more")])
+    received: list[Any] = []
+    with Connection(broker.url, transport_options={"visibility_timeout": float(SILENT_S)}) as connection:
+        for queue in (QUEUE, "more"):
+            Consumer(connection.channel(), [Queue(queue)], on_message=received.append, prefetch_count=1).consume()
+        until(lambda: _drained(connection) and len(received) == 2, "both messages")
+        with consuming(broker.url) as other:
+            ends = time.monotonic() + 3 * SILENT_S
+            while time.monotonic() < ends:
+                _drained(connection)
+                other.drain(0.1)
+            assert (client.hlen(UNACKED), other.bodies, len(received)) == (2, [], 2)
+
+
 def test_consumer_whose_clock_is_ahead_takes_nothing_from_others(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

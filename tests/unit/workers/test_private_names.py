@@ -88,6 +88,8 @@ KOMBU = {
         "Channel.unacked_index_key",
         "Channel.unacked_mutex_key",
         "Channel.visibility_timeout",
+        "MultiChannelPoller._channels",
+        "MultiChannelPoller.maybe_restore_messages",
         "Mutex(client, name, expire)",
         "MutexHeld",
         "QoS._delivered",
