@@ -149,7 +149,6 @@ def send_again(app: Celery, letter: DeadLetter) -> None:
             delivery_mode="persistent",
             declare=[turn_queue(name)],
             retry=True,
-            retry_policy=app.conf.task_publish_retry_policy,
             **({"correlation_id": letter.row.task_id} if letter.row.task_id else {}),
             **publish_options(app.conf.broker_url),
         )
