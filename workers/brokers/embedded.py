@@ -35,6 +35,10 @@ class _State(Enum):
     UP = auto()
 
 
+class BrokerLoading(BrokerUnavailable):
+    """Raised while the embedded broker reads its data."""
+
+
 class _Unreachable(Exception):
     """Raised when no server answers: it has ended, unless its data is still locked."""
 
@@ -49,12 +53,19 @@ class EmbeddedBroker:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.socket = _socket_path(directory)
-        self.started = False  # by this object
+        self._pid: int | None = None  # of the server that this object started
 
     @property
     def url(self) -> str:
         """Return the URL for Celery and kombu."""
         return f"redis+socket://{quote(str(self.socket))}"
+
+    @property
+    def started(self) -> bool:
+        """Return whether this object started the last server, and has not stopped it."""
+        with contextlib.suppress(OSError):
+            return self._pid is not None and self._server_lock.read_text() == str(self._pid)
+        return False
 
     @property
     def told_to_stop(self) -> bool:
@@ -71,7 +82,7 @@ class EmbeddedBroker:
     def ensure(self) -> bool:
         """Start it unless it is running, and wait until it has read its data. Raises BrokerUnavailable.
 
-        Return whether this call started it.
+        Return whether this call started it. Raises BrokerLoading if reading takes longer than a command may wait.
         """
         until = time.monotonic() + _START_S
         if self._state() is _State.UP:
@@ -97,6 +108,7 @@ class EmbeddedBroker:
             contextlib.suppress(redis.TimeoutError),
         ):  # it is slow, but was asked to stop
             client.shutdown(nosave=True)  # the append-only file has everything
+        self._pid = None
         return True
 
     @property
@@ -112,10 +124,8 @@ class EmbeddedBroker:
         return self._directory / "valkey.log"
 
     def _client(self) -> redis.Redis:
-        # By default, redis-py tries for seconds to reach a missing server.
-        return redis.Redis(
-            unix_socket_path=str(self.socket), socket_timeout=_ANSWER_S, retry=Retry(NoBackoff(), 0)
-        )
+        once = Retry(NoBackoff(), 0)  # by default, redis-py tries for seconds to reach a missing server
+        return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=_ANSWER_S, retry=once)
 
     def _state(self) -> _State:
         """Return what it is doing. Raises BrokerUnavailable if it does not answer.
@@ -173,7 +183,7 @@ class EmbeddedBroker:
         return BrokerUnavailable(
             f"the embedded broker{which} accepts connections, but has not answered for {_ANSWER_S:.0f} s; "
             f"resume it if it is stopped (kill -CONT {pid}), or end it (kill -9 {pid}): "
-            "`runturn up` then starts it anew, with its data"
+            "`runturn up` then restarts it, with its data"
         )
 
     def _check_place(self) -> None:
@@ -202,7 +212,6 @@ class EmbeddedBroker:
         for name, value in arguments.items():
             command += [f"--{name}", value]
         self._stopped.unlink(missing_ok=True)
-        self.started = True
         with self._server_lock.open("a") as lock:
             while not _locked(lock.fileno()):
                 if time.monotonic() > until:
@@ -217,6 +226,7 @@ class EmbeddedBroker:
                 start_new_session=True,
                 pass_fds=(lock.fileno(),),
             )
+            self._pid = process.pid
             lock.truncate(0)
             lock.write(str(process.pid))
         try:
@@ -224,7 +234,9 @@ class EmbeddedBroker:
                 time.sleep(_PAUSE_S)
         except BaseException:  # we are told to stop
             process.terminate()
-            process.wait(_ANSWER_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_ANSWER_S)
+            process.kill()
             raise
         if _listener(self.socket) is None:
             process.kill()
@@ -234,7 +246,7 @@ class EmbeddedBroker:
         while (state := self._state()) is _State.LOADING and time.monotonic() < until:
             time.sleep(_PAUSE_S)
         if state is _State.LOADING:
-            raise BrokerUnavailable("the embedded broker is still reading its data; try again in a moment")
+            raise BrokerLoading("the embedded broker is still reading its data; try again in a moment")
         if state is _State.DOWN:
             raise BrokerUnavailable(f"the embedded broker ended at once; see {self._log}")
 
