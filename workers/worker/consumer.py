@@ -6,6 +6,7 @@ the worker.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +30,7 @@ from workers.worker.dead_letters import DeadLetters, fail_task, fault, unreadabl
 # Here, turns wait in the ledger instead.
 _UNWANTED = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 _RECONNECT_S = 3.0  # at most between attempts, so that a broker that returns is used at once
+_HEARTBEAT_S = 10.0  # of RabbitMQ: without two of them, a connection that was cut silently is given up
 _TOGETHER_S = 0.1  # so that events of a short turn are sent together
 _SETTING_TO_CHANGE = 2  # exit status
 
@@ -53,7 +55,9 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
             log.error(OTHERWISE_DECLARED, error=str(exc))
             raise WorkerShutdown(_SETTING_TO_CHANGE)
         if self.event_dispatcher and self.event_dispatcher.connection:
-            self.event_dispatcher.connection.collect()  # to close it, Celery would wait for the broker's answer
+            # To close it, Celery would wait for the broker's answer.
+            with contextlib.suppress(Exception):  # as Celery does with its own
+                self.event_dispatcher.connection.collect()
         super().on_connection_error_after_connected(exc)
 
     def connection_for_write(self, url: str | None = None, heartbeat: int | None = None) -> Connection:
@@ -79,7 +83,7 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
         )
 
     def on_ready(self) -> None:
-        """Record that the broker has confirmed all subscriptions. Called after each connection."""
+        """Record that the worker consumes its queues, as RabbitMQ has confirmed. Called after each connection."""
         away_s = self.consumption.begin()
         if self.restart_count:
             log.info("turns are received again", after_s=round(away_s, 1))
@@ -167,6 +171,7 @@ def _report_unreachable(error: Exception, pause_s: float) -> None:
 def install(app: Celery, dead_letters: DeadLetters, consumption: Consumption) -> None:
     """Make the application's workers receive messages this way."""
     redis_transport.install()
+    app.conf.broker_heartbeat = _HEARTBEAT_S
     prefetch_by_consumer()
     parts = {"dead_letters": dead_letters, "consumption": consumption}
     app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), parts)

@@ -25,7 +25,7 @@ from workers.brokers.settings import (
 from workers.worker.dead_letters import DeadLetters, fail_task, given_up
 
 _PREFETCH = 10
-_LOOK_S = 0.5  # between looks whether to leave
+_LOOK_S = 0.5  # how often to check for shutdown
 _RETRY_S = 5.0
 _HEARTBEAT_S = 30.0
 

@@ -77,7 +77,7 @@ def test_worker_whose_broker_answers_again_is_back_at_once(
     link.lose(lost)
     link.cut()
     until(lambda: link.count >= 3, "the worker to ask again and again")
-    assert "it has not been subscribed to its queues" in _reasons(worker)["consuming"]
+    assert "not subscribed to its queues" in _reasons(worker)["consuming"]
     turn_id = fleet.client.enqueue(fleet.recorded(recording))
     link.lose(None)
     answering = time.monotonic()
@@ -85,6 +85,17 @@ def test_worker_whose_broker_answers_again_is_back_at_once(
     assert time.monotonic() - answering < BACK_S
     assert fleet.result(turn_id).status is Status.COMPLETED
     assert worker.process.poll() is None
+
+
+def test_worker_whose_link_is_cut_silently_says_so_within_half_a_minute(
+    fleet: RabbitFleet, link: DeafLink
+) -> None:
+    worker = fleet.start_worker()
+    until(lambda: not _reasons(worker), "a worker that is ready")
+    link.mute = True
+    until(lambda: "consuming" in _reasons(worker), "the worker to notice", timeout_s=50)  # it was 60 and more
+    link.mute = False
+    until(lambda: not _reasons(worker), "the worker to be back")
 
 
 def test_worker_receives_turns_and_leaves_in_order_although_nothing_is_confirmed(
