@@ -8,6 +8,7 @@ from typing import Any
 
 from kombu import Connection
 
+from workers.brokers import amqp_transport
 from workers.brokers.settings import speaks_redis
 
 _LEAST = (6, 2)  # BLMOVE, see `redis_transport`
@@ -19,6 +20,7 @@ class BrokerProbe:
     """A probe with its own persistent connection. Belongs to one thread."""
 
     def __init__(self, broker_url: str) -> None:
+        amqp_transport.install()  # it connects before the worker does
         self._url = broker_url
         self._connection: Connection | None = None
 

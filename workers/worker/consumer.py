@@ -19,7 +19,7 @@ from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 from kombu import Connection, Message
 
-from workers.brokers import redis_transport
+from workers.brokers import amqp_transport, redis_transport
 from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors, declared_otherwise
 from workers.errors import MessageRefused
 from workers.tasks.celery_internals import prefetch_by_consumer, trace_tasks
@@ -171,6 +171,7 @@ def _report_unreachable(error: Exception, pause_s: float) -> None:
 def install(app: Celery, dead_letters: DeadLetters, consumption: Consumption) -> None:
     """Make the application's workers receive messages this way."""
     redis_transport.install()
+    amqp_transport.install()
     app.conf.broker_heartbeat = _HEARTBEAT_S
     prefetch_by_consumer()
     parts = {"dead_letters": dead_letters, "consumption": consumption}

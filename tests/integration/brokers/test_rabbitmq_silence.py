@@ -87,12 +87,13 @@ def test_worker_whose_broker_answers_again_is_back_at_once(
     assert worker.process.poll() is None
 
 
+@pytest.mark.parametrize("torn", [False, True], ids=["between frames", "within a frame"])
 def test_worker_whose_link_is_cut_silently_says_so_within_half_a_minute(
-    fleet: RabbitFleet, link: DeafLink
+    fleet: RabbitFleet, link: DeafLink, torn: bool
 ) -> None:
     worker = fleet.start_worker()
     until(lambda: not _reasons(worker), "a worker that is ready")
-    link.mute = True
+    link.torn, link.mute = torn, True
     until(lambda: "consuming" in _reasons(worker), "the worker to notice", timeout_s=50)  # it was 60 and more
     link.mute = False
     until(lambda: not _reasons(worker), "the worker to be back")

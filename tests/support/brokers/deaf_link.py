@@ -32,6 +32,7 @@ class DeafLink:
         self._lost: Method | None = None
         self._ends: set[socket.socket] = set()
         self.mute = False  # it loses all that the server says, heartbeats included
+        self.torn = False  # it does so in the middle of a frame
         self.count = 0  # of lost answers
 
     def __enter__(self) -> Self:
@@ -78,13 +79,16 @@ class DeafLink:
                         end.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        torn = False
         with server.makefile("rb") as frames:
             while header := frames.read(_HEADER.size):
                 kind, _, size = _HEADER.unpack(header)
                 rest = frames.read(size + 1)
                 if self.mute:
-                    continue
-                if kind == _METHOD_FRAME and struct.unpack(">HH", rest[:4]) == self._lost:
+                    if self.torn and not torn:
+                        client.sendall(header)
+                        torn = True
+                elif kind == _METHOD_FRAME and struct.unpack(">HH", rest[:4]) == self._lost:
                     self.count += 1
                 else:
                     client.sendall(header + rest)

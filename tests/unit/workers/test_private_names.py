@@ -101,7 +101,16 @@ KOMBU = {
 }
 if kombu.VERSION >= (5, 7):
     KOMBU["kombu.transport.redis"] += ["Channel._refresh_bindings(queues)", "Channel._brpop_sent_at"]
-NAMES = [(module, name) for table in (CELERY, KOMBU) for module, names in table.items() for name in names]
+AMQP = {
+    "amqp.transport": [
+        "TCPTransport._read(n, initial)",
+        "SSLTransport._read(n, initial)",
+        "TCPTransport.raise_on_initial_eintr",
+    ],
+    "amqp.connection": ["Connection.Transport"],
+    "kombu.transport.pyamqp": ["Connection", "SSLTransport.Connection", "Transport.Connection"],
+}
+NAMES = [(module, name) for table in (CELERY, KOMBU, AMQP) for module, names in table.items() for name in names]
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda value: value.partition("(")[0])
@@ -126,7 +135,13 @@ def _is_set_by(found: Any, attribute: str) -> bool:
 @pytest.mark.parametrize("file", sorted(WORKERS.rglob("*.py")), ids=lambda file: file.stem)
 def test_other_modules_use_no_private_name_of_celery_or_kombu(file: Path) -> None:
     """Their own begin with an underscore, too; these are the ones of classes that come from elsewhere."""
-    if file.name in ("celery_internals.py", "celery_request.py", "result_backend.py", "redis_transport.py"):
+    if file.name in (
+        "celery_internals.py",
+        "celery_request.py",
+        "result_backend.py",
+        "redis_transport.py",
+        "amqp_transport.py",
+    ):
         return
     private = {
         path.rpartition(".")[2]
