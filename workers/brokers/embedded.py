@@ -103,10 +103,8 @@ class EmbeddedBroker:
         if not self.running():
             return False
         self._stopped.touch()
-        with (
-            self._client() as client,
-            contextlib.suppress(redis.TimeoutError),
-        ):  # it is slow, but was asked to stop
+        # If it does not answer in time, it is slow, but was asked to stop.
+        with self._client() as client, contextlib.suppress(redis.TimeoutError):
             client.shutdown(nosave=True)  # the append-only file has everything
         self._pid = None
         return True
