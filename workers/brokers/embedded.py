@@ -35,18 +35,37 @@ class _State(Enum):
     UP = auto()
 
 
+class BrokerLoading(BrokerUnavailable):
+    """Raised while the embedded broker reads its data."""
+
+
+class _Unreachable(Exception):
+    """Raised when no server answers: it has ended, unless its data is still locked."""
+
+
 class EmbeddedBroker:
-    """The Valkey server of one directory. Its data survives it (append-only file)."""
+    """The Valkey server of one directory. Its data survives it (append-only file).
+
+    The server has a lock on its data for as long as it lives, whatever becomes of its socket: there is never a
+    second one.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.socket = _socket_path(directory)
-        self.started = False  # by this object
+        self._pid: int | None = None  # of the server that this object started
 
     @property
     def url(self) -> str:
         """Return the URL for Celery and kombu."""
         return f"redis+socket://{quote(str(self.socket))}"
+
+    @property
+    def started(self) -> bool:
+        """Return whether this object started the last server, and has not stopped it."""
+        with contextlib.suppress(OSError):
+            return self._pid is not None and self._server_lock.read_text() == str(self._pid)
+        return False
 
     @property
     def told_to_stop(self) -> bool:
@@ -63,7 +82,7 @@ class EmbeddedBroker:
     def ensure(self) -> bool:
         """Start it unless it is running, and wait until it has read its data. Raises BrokerUnavailable.
 
-        Return whether this call started it.
+        Return whether this call started it. Raises BrokerLoading if reading takes longer than a command may wait.
         """
         until = time.monotonic() + _START_S
         if self._state() is _State.UP:
@@ -84,11 +103,10 @@ class EmbeddedBroker:
         if not self.running():
             return False
         self._stopped.touch()
-        with (
-            self._client() as client,
-            contextlib.suppress(redis.TimeoutError),
-        ):  # it is slow, but was asked to stop
+        # If it does not answer in time, it is slow, but was asked to stop.
+        with self._client() as client, contextlib.suppress(redis.TimeoutError):
             client.shutdown(nosave=True)  # the append-only file has everything
+        self._pid = None
         return True
 
     @property
@@ -96,14 +114,16 @@ class EmbeddedBroker:
         return self._directory / "stopped"
 
     @property
+    def _server_lock(self) -> Path:
+        return self._directory / "server.lock"
+
+    @property
     def _log(self) -> Path:
         return self._directory / "valkey.log"
 
     def _client(self) -> redis.Redis:
-        # By default, redis-py tries for seconds to reach a missing server.
-        return redis.Redis(
-            unix_socket_path=str(self.socket), socket_timeout=_ANSWER_S, retry=Retry(NoBackoff(), 0)
-        )
+        once = Retry(NoBackoff(), 0)  # by default, redis-py tries for seconds to reach a missing server
+        return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=_ANSWER_S, retry=once)
 
     def _state(self) -> _State:
         """Return what it is doing. Raises BrokerUnavailable if it does not answer.
@@ -111,10 +131,23 @@ class EmbeddedBroker:
         A second server on its data would lose them: one that is frozen must not be taken for a dead one.
         """
         self._check_place()
+        until = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return self._answer()
+            except _Unreachable as error:
+                if not self._locked_data():
+                    return _State.DOWN
+                if time.monotonic() > until:  # it is neither starting nor ending
+                    raise self._cut_off(error) from error
+            time.sleep(_PAUSE_S)
+
+    def _answer(self) -> _State:
+        """Return what it says that it is doing. Raises BrokerUnavailable, and _Unreachable."""
         try:
             pid = _listener(self.socket)
             if pid is None:
-                return _State.DOWN
+                raise _Unreachable("nothing listens there")
             with self._client() as client:
                 client.ping()
         except redis.BusyLoadingError:
@@ -125,15 +158,30 @@ class EmbeddedBroker:
             raise self._silent("", "PID") from None
         except OSError as error:
             raise BrokerUnavailable(f"the embedded broker cannot be reached at {self.socket}: {error}") from error
-        except redis.ConnectionError:
-            return _State.DOWN  # it has ended since
+        except redis.ConnectionError as error:
+            raise _Unreachable(error) from error
         return _State.UP
+
+    def _locked_data(self) -> bool:
+        """Return whether a server has its data."""
+        try:
+            with self._server_lock.open() as lock:
+                return not _locked(lock.fileno(), fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return False
+
+    def _cut_off(self, error: _Unreachable) -> BrokerUnavailable:
+        pid = self._server_lock.read_text() or "PID"
+        return BrokerUnavailable(
+            f"the embedded broker (process {pid}) is running, but cannot be used at {self.socket}: {error}; "
+            f"end it (kill {pid}): `runturn up` then restarts it, with its data"
+        )
 
     def _silent(self, which: str, pid: str) -> BrokerUnavailable:
         return BrokerUnavailable(
             f"the embedded broker{which} accepts connections, but has not answered for {_ANSWER_S:.0f} s; "
             f"resume it if it is stopped (kill -CONT {pid}), or end it (kill -9 {pid}): "
-            "`runturn up` then starts it anew, with its data"
+            "`runturn up` then restarts it, with its data"
         )
 
     def _check_place(self) -> None:
@@ -152,6 +200,8 @@ class EmbeddedBroker:
             "unixsocketperm": "700",
             "dir": str(self._directory),
             "appendonly": "yes",
+            # With `everysec`, it answers while its writing waits for the disk: a kill loses what it answered.
+            "appendfsync": "always",
             "save": "",
             "logfile": str(self._log),
             "maxmemory-policy": "noeviction",
@@ -160,21 +210,31 @@ class EmbeddedBroker:
         for name, value in arguments.items():
             command += [f"--{name}", value]
         self._stopped.unlink(missing_ok=True)
-        self.started = True
-        # In its own session: Ctrl-C at the command that started it must not end it.
-        process = subprocess.Popen(  # noqa: S603  # our own binary, our own arguments
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with self._server_lock.open("a") as lock:
+            while not _locked(lock.fileno()):
+                if time.monotonic() > until:
+                    raise self._cut_off(_Unreachable("nothing listens there"))
+                time.sleep(_PAUSE_S)
+            # In its own session: Ctrl-C at the command that started it must not end it.
+            process = subprocess.Popen(  # noqa: S603  # our own binary, our own arguments
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(lock.fileno(),),
+            )
+            self._pid = process.pid
+            lock.truncate(0)
+            lock.write(str(process.pid))
         try:
             while process.poll() is None and _listener(self.socket) is None and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
         except BaseException:  # we are told to stop
             process.terminate()
-            process.wait(_ANSWER_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_ANSWER_S)
+            process.kill()
             raise
         if _listener(self.socket) is None:
             process.kill()
@@ -184,7 +244,7 @@ class EmbeddedBroker:
         while (state := self._state()) is _State.LOADING and time.monotonic() < until:
             time.sleep(_PAUSE_S)
         if state is _State.LOADING:
-            raise BrokerUnavailable("the embedded broker is still reading its data; try again in a moment")
+            raise BrokerLoading("the embedded broker is still reading its data; try again in a moment")
         if state is _State.DOWN:
             raise BrokerUnavailable(f"the embedded broker ended at once; see {self._log}")
 
@@ -203,10 +263,10 @@ class EmbeddedBroker:
             yield
 
 
-def _locked(descriptor: int) -> bool:
+def _locked(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Take a lock, unless another process has it; return whether it was taken."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

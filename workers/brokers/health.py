@@ -8,6 +8,7 @@ from typing import Any
 
 from kombu import Connection
 
+from workers.brokers import amqp_transport
 from workers.brokers.settings import speaks_redis
 
 _LEAST = (6, 2)  # BLMOVE, see `redis_transport`
@@ -19,6 +20,7 @@ class BrokerProbe:
     """A probe with its own persistent connection. Belongs to one thread."""
 
     def __init__(self, broker_url: str) -> None:
+        amqp_transport.install()  # it connects before the worker does
         self._url = broker_url
         self._connection: Connection | None = None
 
@@ -63,3 +65,11 @@ def fault_of_redis(info: Mapping[str, object]) -> tuple[str, str]:
     if not info.get("aof_enabled"):
         return "queued messages are lost when it restarts", "set appendonly yes"
     return "", ""
+
+
+def reservation_about_redis(configuration: Mapping[str, object]) -> tuple[str, str]:
+    """Return what a server with this configuration may lose, and what to do; both empty if nothing or unknown."""
+    fsync = configuration.get("appendfsync", "always")
+    if fsync == "always":
+        return "", ""
+    return f"with appendfsync {fsync}, it may lose its last messages when it is killed", "set appendfsync always"

@@ -1,4 +1,4 @@
-"""The keeper of `runturn up`'s embedded broker: it starts a broker that has died anew, with its data."""
+"""The keeper of `runturn up`'s embedded broker: it restarts a broker that has died, with its data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Protocol, Self
 
 import structlog
 
+from workers.brokers.embedded import BrokerLoading
 from workers.errors import BrokerUnavailable
 
 _LOOK_S = 1.0
-_MOST_S = 60.0  # between two tries
-_STABLE_S = 60.0  # after running for so long, its next death counts as the first
-_CLOSE_S = 5.0
+_FROZEN_S = 5.0  # between looks at a broker that does not answer
+_MAX_PAUSE_S = 60.0  # between two tries
+_STABLE_S = 120.0  # so long after the last try, a death counts as the first
+_CLOSE_S = 12.0  # a start takes 8 s at most, and an answer 4 s
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +25,9 @@ log = structlog.get_logger(__name__)
 class Broker(Protocol):
     """See `workers.brokers.embedded.EmbeddedBroker`."""
 
-    started: bool
+    @property
+    def started(self) -> bool:
+        """Whether this object started it."""
 
     @property
     def told_to_stop(self) -> bool:
@@ -33,7 +37,7 @@ class Broker(Protocol):
         """Return whether it runs. Raises BrokerUnavailable."""
 
     def ensure(self) -> bool:
-        """Start it. Raises BrokerUnavailable."""
+        """Start it. Raises BrokerUnavailable, and BrokerLoading while it reads its data."""
 
     def stop(self) -> bool:
         """Stop it. Raises BrokerUnavailable."""
@@ -47,13 +51,17 @@ class BrokerKeeper:
         self._monotonic = monotonic
         self._deaths = 0
         self._tried_at = 0.0
+        self._noted = ""  # what keeps the broker from being used, as it was logged
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="broker-keeper", daemon=True)
 
     def __enter__(self) -> Self:
         try:
-            self._broker.ensure()
+            while not self._started():
+                continue
             self._thread.start()
+        except BrokerUnavailable:  # it may only be slow: the next `up` finds it
+            raise
         except BaseException:
             self._stop()
             raise
@@ -67,17 +75,22 @@ class BrokerKeeper:
         self._stop()
 
     def look(self) -> float:
-        """Start the broker if it has died. Return the seconds until the next look: ever more if that fails."""
+        """Restart the broker if it has died. Return the seconds until the next look, more if that fails."""
         try:
-            if self._broker.running() or self._broker.told_to_stop:
+            if self._broker.running():
+                self._note("")
+                return _LOOK_S
+            if self._broker.told_to_stop:
+                self._note("it was stopped by `runturn down` or another `runturn up`; start it with: runturn up")
                 return _LOOK_S
         except BrokerUnavailable as error:  # frozen: only people know whether to end it
-            log.error("the embedded broker does not answer", error=str(error))  # noqa: TRY400  # no fault of ours
-            return self._later()
+            self._note(str(error))
+            return _FROZEN_S
         delay_s = self._later()
-        log.error("the embedded broker has died; it is started anew", next_try_s=delay_s)
+        log.error("the embedded broker has died and is restarted", next_try_s=delay_s)
         try:
-            self._broker.ensure()
+            if not self._started():
+                return _LOOK_S
         except BrokerUnavailable as error:
             log.error(  # noqa: TRY400  # likewise
                 "the embedded broker could not be started", error=str(error), next_try_s=delay_s
@@ -86,11 +99,28 @@ class BrokerKeeper:
             log.info("the embedded broker is running again, with its data")
         return delay_s
 
+    def _started(self) -> bool:
+        """Start the broker; return whether it has read its data. Raises BrokerUnavailable."""
+        try:
+            self._broker.ensure()
+        except BrokerLoading:
+            log.info("the embedded broker is reading its data")
+            return False
+        return True
+
+    def _note(self, problem: str) -> None:
+        """Log what keeps the broker from being used, once."""
+        if problem and problem != self._noted:
+            log.error("the embedded broker cannot be used", error=problem)
+        elif self._noted and not problem:
+            log.info("the embedded broker can be used again")
+        self._noted = problem
+
     def _later(self) -> float:
         now = self._monotonic()
-        self._deaths = 1 if now - self._tried_at > _STABLE_S + _MOST_S else self._deaths + 1
+        self._deaths = 1 if now - self._tried_at > _STABLE_S else self._deaths + 1
         self._tried_at = now
-        return min(_LOOK_S * 2.0 ** (self._deaths - 1), _MOST_S)
+        return min(_LOOK_S * 2.0 ** (self._deaths - 1), _MAX_PAUSE_S)
 
     def _run(self) -> None:
         delay_s = _LOOK_S

@@ -3,8 +3,8 @@
 kombu pops a message and records it as unacknowledged afterwards; a worker killed in between loses it. Here the
 message moves to a list of its consumer (BLMOVE, in one step), and from there to the unacknowledged ones (a script,
 in one step). Consumers regularly report that they are alive. If one stays silent for the visibility timeout, any
-other gives back what it had in transit. If it was only asleep, it finds its list empty when it wakes up, and drops
-its copy.
+other gives back what it had in transit. If it was only asleep, the message is delivered twice: that its list is
+empty does not prove another copy, since the server may have been killed before it wrote the message to disk.
 
 kombu records the unacknowledged messages of all applications of a database under the same keys, and each gives all
 of them back after its own visibility timeout. Ours is short, so we use our own keys.
@@ -28,6 +28,7 @@ from kombu import transport as kombu_transport
 from kombu.transport import redis as kombu_redis
 from kombu.utils.encoding import bytes_to_str
 
+from workers.brokers import redis_scripts
 from workers.brokers.settings import connection_errors
 from workers.brokers.shared_keys import recover_shared_keys
 
@@ -41,49 +42,7 @@ _WAIT_S = 1.0  # how long the server lets a consumer wait for a message
 _REPLY_EXPIRES_S = 60  # longer than any command waits for replies to remote control
 _UNREADABLE = "application/x-unreadable"
 
-# Reports the consumer as alive, and moves messages sent with a priority into the queue.
-_ARRIVE = """
-redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1])
-for i = 3, #KEYS do redis.call('LMOVE', KEYS[i], KEYS[2], 'RIGHT', 'LEFT') end
-"""
-# Records a message as unacknowledged, unless it was given back.
-_NOTE = """
-if not redis.call('RPOP', KEYS[1]) then return 0 end
-redis.call('ZADD', KEYS[2], redis.call('TIME')[1], ARGV[1])
-redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
-return 1
-"""
-# Reports unacknowledged messages as held, unless they were given back.
-_HOLD = """
-local now = redis.call('TIME')[1]
-for i = 1, #ARGV do redis.call('ZADD', KEYS[1], 'XX', now, ARGV[i]) end
-"""
-# Gives back the messages in one transit list.
-_LEAVE = """
-local queue = string.match(KEYS[2], '^(.*) [^ ]*$')
-while redis.call('LMOVE', KEYS[2], queue, 'LEFT', 'RIGHT') do end
-redis.call('ZREM', KEYS[1], KEYS[2])
-"""
-# Gives back what silent consumers had in transit. A list is called QUEUE, a space, and the consumer's id.
-_GIVE_BACK = """
-local silent = redis.call('TIME')[1] - ARGV[1]
-local given = 0
-for _, transit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. silent)) do
-    local queue = string.match(transit, '^(.*) [^ ]*$')
-    while redis.call('LMOVE', transit, queue, 'LEFT', 'RIGHT') do given = given + 1 end
-    redis.call('ZREM', KEYS[1], transit)
-end
-return given
-"""
-_STILL_HERE = """
-if redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('ZADD', KEYS[1], redis.call('TIME')[1], ARGV[1]) end
-"""
-
 log = structlog.get_logger(__name__)
-
-
-class GivenBack(Exception):
-    """Raised when a message was given back because its consumer was presumed dead."""
 
 
 class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
@@ -96,19 +55,29 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         self._recover_at = [0.0, time.monotonic() + 1.5 * self.visibility_timeout]
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Record a message that is being delivered. Raises GivenBack."""
-        if self.channel.in_transit is None:  # it did not come over a transit list
-            super().append(message, delivery_tag)
-            with self.channel.conn_or_acquire() as client:
-                client.eval(_HOLD, 1, self.unacked_index_key, delivery_tag)  # kombu notes our time
-            return
-        delivery = message.delivery_info
-        noted = [message._raw, delivery["exchange"], delivery["routing_key"]]
+        """Record a message that is being delivered."""
+        noted = kombu_redis.dumps([self.channel.queue_of(message), message._raw])
         with self.channel.conn_or_acquire() as client:
-            keys = (self.channel.in_transit, self.unacked_index_key, self.unacked_key)
-            if not client.eval(_NOTE, len(keys), *keys, delivery_tag, kombu_redis.dumps(noted)):
-                raise GivenBack
+            keys = (self.channel.in_transit or "", self.unacked_index_key, self.unacked_key)
+            client.eval(redis_scripts.NOTE, len(keys), *keys, delivery_tag, noted)
         kombu_redis.virtual.QoS.append(self, message, delivery_tag)
+
+    def restore_by_tag(self, tag: str, client: Any = None, leftmost: bool = False) -> None:
+        """Return an unacknowledged message to its queue, unless it was acknowledged in the meantime.
+
+        kombu looks up the queue in between, and drops the message if that fails.
+        """
+        with self.channel.conn_or_acquire(client) as server:
+            keys = (self.unacked_key, self.unacked_index_key)
+            noted = server.hget(self.unacked_key, tag)
+            if noted is None:
+                server.eval(redis_scripts.FORGET, len(keys), *keys, tag)
+                return
+            queue, message = kombu_redis.loads(bytes_to_str(noted))
+            message["properties"]["delivery_info"]["redelivered"] = True
+            push = "LPUSH" if leftmost else "RPUSH"
+            values = (tag, noted, kombu_redis.dumps(message), push)
+            server.eval(redis_scripts.RETURN, len(keys) + 1, *keys, queue, *values)
 
     def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
         """Refresh what this channel holds, and give back the messages of consumers silent for too long.
@@ -122,9 +91,9 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         with self.channel.conn_or_acquire() as client:
             held = [tag for tag in list(self._delivered) if tag not in self._dirty]
             if held:
-                client.eval(_HOLD, 1, self.unacked_index_key, *held)
+                client.eval(redis_scripts.HOLD, 1, self.unacked_index_key, *held)
             self.channel.stay(client)
-            if given := client.eval(_GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
+            if given := client.eval(redis_scripts.GIVE_BACK, 1, ALIVE, int(self.visibility_timeout)):
                 log.warning("messages in transit to a lost worker were returned to their queue", messages=given)
             silent_since = client.time()[0] - self.visibility_timeout
             while self._recover_at and now >= self._recover_at[0]:
@@ -163,7 +132,15 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
     def stay(self, client: Any) -> None:
         """Report that we are alive if we have something in transit; a list that was given back stays so."""
         if self._transit is not None:
-            client.eval(_STILL_HERE, 1, ALIVE, self._transit)
+            client.eval(redis_scripts.STILL_HERE, 1, ALIVE, self._transit)
+
+    def queue_of(self, message: Any) -> str:
+        """Return the queue that a message being received was in."""
+        if self.in_transit is not None:
+            return self.in_transit.rpartition(" ")[0]
+        delivery = message.delivery_info
+        queues: list[str] = self._lookup(delivery["exchange"], delivery["routing_key"])
+        return queues[0] if queues else str(delivery["routing_key"])
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         """Consume from a queue."""
@@ -245,7 +222,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         self._arrived = False
         lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps]
         keys = (ALIVE, *lists)
-        arrive = ("EVAL", _ARRIVE, len(keys), *keys, self._transit)
+        arrive = ("EVAL", redis_scripts.ARRIVE, len(keys), *keys, self._transit)
         wait = ("BLMOVE", queue, self._transit, "RIGHT", "LEFT", timeout or _WAIT_S)
         connection.send_packed_command(connection.pack_commands([arrive, wait]))
 
@@ -262,7 +239,8 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         self._in_poll = None
         if item is None:
             raise Empty
-        # If anything fails from here on, the list is left as it is, and given back as if we were dead.
+        # If anything fails from here on, the list is left as it is, and given back as if we were dead: 30 to 45 s
+        # later.
         transit, self._transit = self._transit, None
         self._receive_from(transit, item)
         self._transit = transit
@@ -276,16 +254,13 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         self.in_transit = transit
         try:
             self.connection._deliver(self._readable(item, queue), queue)
-        except GivenBack:
-            log.warning("a message was returned to its queue while this worker was frozen")
-            raise Empty from None
         finally:
             self.in_transit = None
 
     def _leave(self, transit: str) -> None:
         try:
             with self.conn_or_acquire() as client:
-                client.eval(_LEAVE, 2, ALIVE, transit)
+                client.eval(redis_scripts.LEAVE, 2, ALIVE, transit)
         except connection_errors(self):
             log.debug("the broker is down; messages in transit will be returned to their queue later")
 
@@ -318,10 +293,24 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # as above
         }
 
 
+class _Poller(kombu_redis.MultiChannelPoller):  # type: ignore[misc]  # as above
+    """Waits for the messages of a connection's channels."""
+
+    def maybe_restore_messages(self) -> None:
+        """Have each channel report what it holds: kombu asks one only, and another's would be redelivered."""
+        for channel in list(self._channels):
+            if channel.active_queues:
+                channel.qos.restore_visible(num=channel.unacked_restore_limit)
+
+
 class Transport(kombu_redis.Transport):  # type: ignore[misc]  # as above
     """kombu's Redis transport with the channel above."""
 
     Channel = Channel
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle = _Poller()
 
 
 def install() -> None:

@@ -9,18 +9,11 @@ import structlog
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
+from workers.brokers.redis_scripts import RETURN
+
 _UNACKED: Final = "unacked"
 _INDEX: Final = "unacked_index"
 _AT_ONCE = 500  # messages read with one command
-
-# Puts a message at the head of its queue, unless it was acknowledged or returned in the meantime.
-_MOVE = """
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
-redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('RPUSH', KEYS[3], ARGV[3])
-return 1
-"""
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +29,7 @@ def recover_shared_keys(client: Any, queues: Collection[str], silent_since: floa
         tags = abandoned[start : start + _AT_ONCE]
         for tag, noted in zip(tags, client.hmget(_UNACKED, tags), strict=True):
             if noted is not None and (ours := _redelivered(noted, queues)) is not None:
-                moved += client.eval(_MOVE, 3, _UNACKED, _INDEX, ours[0], tag, noted, ours[1])
+                moved += client.eval(RETURN, 3, _UNACKED, _INDEX, ours[0], tag, noted, ours[1])
     if moved:
         log.warning("messages held by an earlier version were returned to their queue", messages=moved)
 

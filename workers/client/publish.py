@@ -12,7 +12,14 @@ from kombu.exceptions import OperationalError
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.session_request import SessionRequest
 from workers.app import SESSION_TASK, TASK
-from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors, publish_options, queue_names
+from workers.brokers.settings import (
+    OTHERWISE_DECLARED,
+    RECONNECTION,
+    connection_errors,
+    declared_otherwise,
+    publish_options,
+    queue_names,
+)
 from workers.errors import BrokerUnavailable
 from workers.redacted_request import described
 
@@ -28,14 +35,18 @@ def send(app: Celery, requests: Sequence[Request]) -> None:
     with app.producer_or_acquire() as producer:
         faults = (OperationalError, OSError, MessageNacked, *connection_errors(producer.connection))
         options = publish_options(app.conf.broker_url) | {"queue": queue_names(app)[0]}
+        try:
+            producer.connection.ensure_connection(**RECONNECTION)
+        except faults as error:
+            raise BrokerUnavailable(_refused(_words(error), 0, len(requests))) from error
         for sent, request in enumerate(requests):
             try:
                 app.amqp.send_task_message(producer, task_of(request), _message(app, request), **options)
             except PreconditionFailed as error:
-                why = f"{OTHERWISE_DECLARED}: {error.reply_text}"
-                raise BrokerUnavailable(_explained(why, sent, len(requests))) from error
+                why = f"{OTHERWISE_DECLARED}: {error.reply_text}" if declared_otherwise(error) else str(error)
+                raise BrokerUnavailable(_refused(why, sent, len(requests))) from error
             except faults as error:
-                raise BrokerUnavailable(_explained(_words(error), sent, len(requests))) from error
+                raise BrokerUnavailable(_unknown(_words(error), sent, requests)) from error
 
 
 def task_of(request: Request) -> str:
@@ -73,9 +84,21 @@ def _words(error: Exception) -> str:
     return str(error) or repr(error)
 
 
-def _explained(why: str, sent: int, count: int) -> str:
+def _refused(why: str, sent: int, count: int) -> str:
     if count == 1:
         return f"the turn could not be queued: {why}"
     return (
         f"{sent} of {count} turns were queued before this failed: {why}; queue them all again: none will run twice"
+    )
+
+
+def _unknown(why: str, sent: int, requests: Sequence[Request]) -> str:
+    """Return what to do about a message that the broker may have stored: under another id, it would run twice."""
+    if len(requests) > 1:
+        return _refused(why, sent, len(requests))
+    (request,) = requests
+    what, option = ("session", "--run-id") if isinstance(request, SessionRequest) else ("turn", "--turn-id")
+    return (
+        f"{what} {id_of(request)} may have been queued: {why}; queue it again under the same id, "
+        f"and it will run once: {option} {id_of(request)}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ from ops.settings.state_dir import StateDir
 from ops.transcripts import Archive
 from remote.daemon_threads import DaemonExecutor
 from workers.brokers.embedded import EmbeddedBroker
-from workers.brokers.health import fault_of_redis
+from workers.brokers.health import fault_of_redis, reservation_about_redis
 from workers.brokers.ping import roll_call
 from workers.brokers.settings import queue_names, speaks_redis
 from workers.doctor.check import Begun, Check, bounded
@@ -181,8 +182,17 @@ def _broker(installation: Installation) -> Check:
         detail = connection.as_uri()
         if not speaks_redis(installation.app.conf.broker_url):
             return Check("broker", True, detail)
-        problem, remedy = fault_of_redis(connection.default_channel.client.info())
-    return Check("broker", not problem, f"{detail}: {problem}" if problem else detail, remedy)
+        client = connection.default_channel.client
+        problem, remedy = fault_of_redis(client.info())
+        if problem:
+            return Check("broker", False, f"{detail}: {problem}", remedy)
+        configuration: dict[str, object] = {}
+        with suppress(*connection.channel_errors):  # hosted servers have no CONFIG
+            configuration = client.config_get("appendfsync")
+    reservation, remedy = reservation_about_redis(configuration)
+    if reservation:
+        return Check("broker", True, f"{detail}: {reservation}", remedy, warning=True)
+    return Check("broker", True, detail)
 
 
 def _worker(installation: Installation, able: list[str]) -> Check:

@@ -6,21 +6,21 @@ the worker.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
 import structlog
-from amqp.exceptions import PreconditionFailed
 from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 from kombu import Connection, Message
 
-from workers.brokers import redis_transport
-from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors
+from workers.brokers import amqp_transport, redis_transport
+from workers.brokers.settings import OTHERWISE_DECLARED, connection_errors, declared_otherwise
 from workers.errors import MessageRefused
 from workers.tasks.celery_internals import prefetch_by_consumer, trace_tasks
 from workers.worker.consumption import Consumption
@@ -30,6 +30,7 @@ from workers.worker.dead_letters import DeadLetters, fail_task, fault, unreadabl
 # Here, turns wait in the ledger instead.
 _UNWANTED = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 _RECONNECT_S = 3.0  # at most between attempts, so that a broker that returns is used at once
+_HEARTBEAT_S = 10.0  # of RabbitMQ: without two of them, a connection that was cut silently is given up
 _TOGETHER_S = 0.1  # so that events of a short turn are sent together
 _SETTING_TO_CHANGE = 2  # exit status
 
@@ -50,12 +51,25 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Reconnect, unless that cannot help."""
-        if isinstance(exc, PreconditionFailed) and exc.method_name == "Queue.declare":
-            log.error(OTHERWISE_DECLARED, error=exc.reply_text)
+        if declared_otherwise(exc):
+            log.error(OTHERWISE_DECLARED, error=str(exc))
             raise WorkerShutdown(_SETTING_TO_CHANGE)
         if self.event_dispatcher and self.event_dispatcher.connection:
-            self.event_dispatcher.connection.collect()  # to close it, Celery would wait for the broker's answer
+            # To close it, Celery would wait for the broker's answer.
+            with contextlib.suppress(Exception):  # as Celery does with its own
+                self.event_dispatcher.connection.collect()
         super().on_connection_error_after_connected(exc)
+
+    def connection_for_write(self, url: str | None = None, heartbeat: int | None = None) -> Connection:
+        """Return the connection for events, connected. Their confirmations are not waited for.
+
+        Celery repeats a heartbeat until it is confirmed, and receives nothing meanwhile: RabbitMQ confirms nothing
+        while it is short of memory or disk.
+        """
+        options = {"confirm_publish": False}
+        return self.ensure_connected(
+            self.app.connection_for_write(url, heartbeat=heartbeat, transport_options=options)
+        )
 
     def ensure_connected(self, conn: Connection) -> Connection:
         """Connect, however long that takes. Celery's own pauses between attempts grow to half a minute."""
@@ -69,7 +83,7 @@ class TurnConsumer(Consumer):  # type: ignore[misc]  # Celery has no types
         )
 
     def on_ready(self) -> None:
-        """Record that the broker has confirmed all subscriptions. Called after each connection."""
+        """Record that the worker consumes its queues, as RabbitMQ has confirmed. Called after each connection."""
         away_s = self.consumption.begin()
         if self.restart_count:
             log.info("turns are received again", after_s=round(away_s, 1))
@@ -157,6 +171,8 @@ def _report_unreachable(error: Exception, pause_s: float) -> None:
 def install(app: Celery, dead_letters: DeadLetters, consumption: Consumption) -> None:
     """Make the application's workers receive messages this way."""
     redis_transport.install()
+    amqp_transport.install()
+    app.conf.broker_heartbeat = _HEARTBEAT_S
     prefetch_by_consumer()
     parts = {"dead_letters": dead_letters, "consumption": consumption}
     app.conf.worker_consumer = type("TurnConsumer", (TurnConsumer,), parts)

@@ -14,7 +14,7 @@ class Consumption:
         self._interrupted_at: float | None = clock()  # None: it receives turns
 
     def begin(self) -> float:
-        """Record that the broker has confirmed the subscription; return how long there was none, in seconds."""
+        """Record that the queues are consumed; return for how long they were not, in seconds."""
         interrupted_at, self._interrupted_at = self._interrupted_at, None
         return 0.0 if interrupted_at is None else self._clock() - interrupted_at
 
@@ -28,4 +28,4 @@ class Consumption:
         since = self._interrupted_at
         if since is None:
             return None
-        return f"it has not been subscribed to its queues for {self._clock() - since:.0f} s; it keeps trying"
+        return f"not subscribed to its queues for {self._clock() - since:.0f} s; retrying"

@@ -149,7 +149,6 @@ def send_again(app: Celery, letter: DeadLetter) -> None:
             delivery_mode="persistent",
             declare=[turn_queue(name)],
             retry=True,
-            retry_policy=app.conf.task_publish_retry_policy,
             **({"correlation_id": letter.row.task_id} if letter.row.task_id else {}),
             **publish_options(app.conf.broker_url),
         )
@@ -197,7 +196,7 @@ def given_up(message: Message) -> str:
         "expired": "it expired in the queue before a worker took it",
         "rejected": "a worker rejected it",
     }
-    return known.get(why or "", f"RabbitMQ dead-lettered it: {why}")
+    return known.get(why if isinstance(why, str) else "", f"RabbitMQ dead-lettered it: {why}")
 
 
 def _headers(given: object) -> dict[str, Any]:

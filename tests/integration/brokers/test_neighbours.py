@@ -71,7 +71,7 @@ def test_every_foreign_task_runs_once(tmp_path: Path, recording: Path) -> None:
 def _await_a_look(client: redis.Redis) -> None:
     """Until the worker has put what is overdue back into its queue."""
     message = {"headers": {}, "properties": {"delivery_info": {}}}
-    client.hset(UNACKED, "tag", dumps([message, "", "somewhere"]))
+    client.hset(UNACKED, "tag", dumps(["somewhere", message]))
     client.zadd(UNACKED_INDEX, {"tag": 0})
     until(lambda: client.llen("somewhere"), "the worker to look")
 

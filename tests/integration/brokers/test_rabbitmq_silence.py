@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.support.brokers.deaf_link import (
     Method,
 )
 from tests.support.brokers.node import Node, Vhost
-from tests.support.fleets.fleet import Worker
+from tests.support.fleets.fleet import WAIT_S, Worker
 from tests.support.fleets.rabbit_fleet import RabbitFleet
 from tests.support.pages import verdict
 from tests.support.waiting import until
@@ -34,6 +35,7 @@ from workers.client.publish import send
 from workers.errors import BrokerUnavailable
 
 DEAD = dead_queue(QUEUE)
+SILENT = "turn unanswered may have been queued: the broker did not answer in time"
 BACK_S = 15.0  # from the broker's return until turns are received
 
 ANSWERS = {
@@ -41,7 +43,6 @@ ANSWERS = {
     "declaration": DECLARE_OK,
     "prefetch count": QOS_OK,
     "subscription": CONSUME_OK,
-    "confirmation": ACK,  # of events
 }
 
 
@@ -76,8 +77,7 @@ def test_worker_whose_broker_answers_again_is_back_at_once(
     link.lose(lost)
     link.cut()
     until(lambda: link.count >= 3, "the worker to ask again and again")
-    if lost != ACK:
-        assert "it has not been subscribed to its queues" in _reasons(worker)["consuming"]
+    assert "not subscribed to its queues" in _reasons(worker)["consuming"]
     turn_id = fleet.client.enqueue(fleet.recorded(recording))
     link.lose(None)
     answering = time.monotonic()
@@ -85,6 +85,34 @@ def test_worker_whose_broker_answers_again_is_back_at_once(
     assert time.monotonic() - answering < BACK_S
     assert fleet.result(turn_id).status is Status.COMPLETED
     assert worker.process.poll() is None
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["between frames", "within a frame"])
+def test_worker_whose_link_is_cut_silently_says_so_within_half_a_minute(
+    fleet: RabbitFleet, link: DeafLink, torn: bool
+) -> None:
+    worker = fleet.start_worker()
+    until(lambda: not _reasons(worker), "a worker that is ready")
+    link.torn, link.mute = torn, True
+    until(lambda: "consuming" in _reasons(worker), "the worker to notice", timeout_s=50)  # it was 60 and more
+    link.mute = False
+    until(lambda: not _reasons(worker), "the worker to be back")
+
+
+def test_worker_receives_turns_and_leaves_in_order_although_nothing_is_confirmed(
+    fleet: RabbitFleet, link: DeafLink, recording: Path
+) -> None:
+    """As while RabbitMQ is short of memory or disk."""
+    worker = fleet.start_worker()
+    until(lambda: not _reasons(worker), "a worker that is ready")
+    link.lose(ACK)
+    link.cut()
+    until(lambda: b"turns are received again" in worker.log.read_bytes(), "the worker to be back")
+    turn_id = fleet.client.enqueue(fleet.recorded(recording))
+    until(lambda: not fleet.vhost.messages(QUEUE), "the message to be acked")
+    assert fleet.result(turn_id).status is Status.COMPLETED
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(WAIT_S) == 0
 
 
 def test_dead_letter_queue_that_does_not_answer_holds_up_no_turn(
@@ -116,11 +144,26 @@ def test_producer_that_is_not_answered_says_so_and_can_go_on(
     send(app, [fleet.request(turn_id="first")])
     link.lose(lost)
     link.cut()
-    with pytest.raises(BrokerUnavailable, match="could not be queued: the broker did not answer in time"):
+    with pytest.raises(BrokerUnavailable, match=SILENT):
         send(app, [fleet.request(turn_id="unanswered")])
     link.lose(None)
     send(app, [fleet.request(turn_id="last")])
     assert {"first", "last"} <= fleet.vhost.take_all(QUEUE)
+
+
+@pytest.mark.parametrize("lost", [OPEN_OK, DECLARE_OK, SELECT_OK, ACK])
+def test_command_that_is_not_answered_names_the_turn_after_ten_seconds(
+    fleet: RabbitFleet, link: DeafLink, lost: Method
+) -> None:
+    began = time.monotonic()
+    fleet.command("top", "--help")
+    busy_s = 3 * (time.monotonic() - began)  # what this machine takes for anything now
+    link.lose(lost)
+    began = time.monotonic()
+    said = fleet.command("enqueue", "do it", "--turn-id", "unanswered")
+    assert time.monotonic() - began < 10 + busy_s
+    assert (said.returncode, said.stdout) == (3, "")
+    assert SILENT in said.stderr and said.stderr.endswith("will run once: --turn-id unanswered\n")
 
 
 def test_plain_celery_with_a_read_timeout_does_not_wait_for_a_confirmation(vhost: Vhost, link: DeafLink) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,14 +16,14 @@ from typing import Any
 import psutil
 import pytest
 import redis
-from kombu import Connection, Consumer, Queue, pidbox
+from kombu import Connection, Consumer, Exchange, Queue, pidbox
 from kombu import transport as kombu_transport
 from kombu.exceptions import ContentDisallowed
 
 from tests.support.waiting import until
 from workers.brokers import redis_transport
 from workers.brokers.embedded import EmbeddedBroker
-from workers.brokers.redis_transport import ALIVE, UNACKED
+from workers.brokers.redis_transport import ALIVE, UNACKED, UNACKED_INDEX
 
 QUEUE = "jobs"
 SILENT_S = 3  # the visibility timeout
@@ -124,7 +125,7 @@ def caught(broker: EmbeddedBroker) -> Iterator[subprocess.Popen[str]]:
 
 def send(broker: EmbeddedBroker, body: str, **options: Any) -> None:
     with Connection(broker.url) as connection:
-        connection.Producer().publish(body, routing_key=QUEUE, declare=[Queue(QUEUE)], **options)
+        connection.Producer().publish(body, **{"routing_key": QUEUE, "declare": [Queue(QUEUE)]} | options)
 
 
 def _said(process: subprocess.Popen[str]) -> str:
@@ -161,19 +162,28 @@ def test_message_of_a_killed_consumer_comes_back_once(
     assert not transits(client)
 
 
-def test_sleeper_drops_what_was_given_back(
+def test_message_that_only_its_sleeping_consumer_has_is_delivered_and_noted(
+    client: redis.Redis, caught: subprocess.Popen[str]
+) -> None:
+    """A server that was killed before it wrote the message to disk has forgotten it."""
+    client.flushall()
+    caught.send_signal(signal.SIGCONT)
+    assert _said(caught) == "got precious"
+    assert caught.wait(60) == 0
+    assert client.llen(QUEUE) == 1, "it was given back, since it was not acknowledged"
+
+
+def test_sleeper_delivers_what_was_given_back_again(
     broker: EmbeddedBroker, client: redis.Redis, caught: subprocess.Popen[str]
 ) -> None:
     with consuming(broker.url) as other:
         other.drain(60)
         assert other.bodies == ["precious"]
-        send(broker, "next")
         caught.send_signal(signal.SIGCONT)
-        _popped(caught)  # the next one: the first was dropped
-        caught.send_signal(signal.SIGCONT)
-        assert _said(caught) == "got next"
-        assert caught.wait(60) == 0
+        assert _said(caught) == "got precious"
+        caught.kill()
         other.messages[0].ack()
+    assert not client.hlen(UNACKED) + client.llen(QUEUE)
 
 
 def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroker) -> None:
@@ -186,6 +196,24 @@ def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroke
             other.drain(0.1)
         assert (holder.bodies, other.bodies) == (["held"], [])
         holder.messages[0].ack()
+
+
+def test_nothing_is_delivered_twice_while_its_holder_lives_whichever_channel_holds_it(
+    broker: EmbeddedBroker, client: redis.Redis
+) -> None:
+    send(broker, "first")
+    send(broker, "second", routing_key="more", declare=[Queue("more")])
+    received: list[Any] = []
+    with Connection(broker.url, transport_options={"visibility_timeout": float(SILENT_S)}) as connection:
+        for queue in (QUEUE, "more"):
+            Consumer(connection.channel(), [Queue(queue)], on_message=received.append, prefetch_count=1).consume()
+        until(lambda: _drained(connection) and len(received) == 2, "both messages")
+        with consuming(broker.url) as other:
+            ends = time.monotonic() + 3 * SILENT_S
+            while time.monotonic() < ends:
+                _drained(connection)
+                other.drain(0.1)
+            assert (client.hlen(UNACKED), other.bodies, len(received)) == (2, [], 2)
 
 
 def test_consumer_whose_clock_is_ahead_takes_nothing_from_others(
@@ -304,6 +332,40 @@ def test_consumer_that_leaves_gives_back_at_once(broker: EmbeddedBroker, client:
         assert set(consumer.bodies) == {"first", "second"}
         for message in consumer.messages:
             message.ack()
+
+
+@pytest.mark.parametrize("holder", ["leaves", "lost"])
+def test_message_is_given_back_whatever_has_become_of_its_exchange(
+    broker: EmbeddedBroker, client: redis.Redis, holder: str
+) -> None:
+    send(broker, "precious", exchange=Exchange("market"), declare=[Queue(QUEUE, Exchange("market"), QUEUE)])
+    with consuming(broker.url) as consumer:
+        consumer.drain(60)
+        client.set("_kombu.binding.market", "cannot be read as a set")
+        if holder == "lost":
+            with consuming(broker.url) as other:
+                client.zadd(UNACKED_INDEX, dict.fromkeys(client.hkeys(UNACKED), 0))
+                other.drain(60)
+                assert other.messages[0].delivery_info["redelivered"]
+    assert (client.llen(QUEUE), client.hlen(UNACKED), client.zcard(UNACKED_INDEX)) == (1, 0, 0)
+
+
+def test_message_of_a_channel_with_several_queues_is_given_back_to_its_own(
+    broker: EmbeddedBroker, client: redis.Redis
+) -> None:
+    send(broker, "precious")
+    with Connection(broker.url) as connection:
+        received: list[Any] = []
+        Consumer(connection.channel(), [Queue("another"), Queue(QUEUE)], on_message=received.append).consume()
+        until(lambda: _drained(connection) and received, "the message")
+        assert client.hlen(UNACKED) == 1
+    assert (client.llen(QUEUE), client.hlen(UNACKED), client.zcard(UNACKED_INDEX)) == (1, 0, 0)
+
+
+def _drained(connection: Connection) -> bool:
+    with contextlib.suppress(TimeoutError):
+        connection.drain_events(timeout=0.1)
+    return True
 
 
 def test_message_that_is_on_its_way_over_a_connection_that_is_given_up_comes_again(

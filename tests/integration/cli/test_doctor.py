@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from adapters.registry import BUILT_IN
 from ops.ledger import DeadLetter, Ledger
 from tests.integration.cli.conftest import Cli
 from tests.integration.cli.test_dead import ROW
+from tests.support.fleets.fleet import Fleet
 from workers.brokers.embedded import EmbeddedBroker
 from workers.doctor.check import Check, bounded, unanswered
 
@@ -66,6 +68,17 @@ def test_worker_of_other_queues_is_told(fleet_cli: Cli, monkeypatch: pytest.Monk
     check = _checks(fleet_cli("doctor", "--json").document)["worker"]
     assert not check["ok"]
     assert re.fullmatch(r"no answering worker consumes turns: runturn@\S+ consumes runturn", check["detail"])
+
+
+def test_broker_that_may_lose_its_last_messages_is_a_warning(crew: Fleet, fleet_cli: Cli) -> None:
+    with redis.Redis(unix_socket_path=str(crew.broker.socket)) as client:
+        client.config_set("appendfsync", "everysec")
+        said = fleet_cli("doctor", "--json")
+        client.config_set("appendfsync", "always")
+    check = _checks(said.document)["broker"]
+    assert (said.status, check["ok"], check["warning"]) == (0, True, True)
+    assert "it may lose its last messages when it is killed" in check["detail"]
+    assert check["remedy"] == "set appendfsync always"
 
 
 def test_missing_agent_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,15 +83,24 @@ def _server(fleet: Fleet) -> int:
         return int(client.info("server")["process_id"])
 
 
-def test_killed_broker_is_started_anew_and_a_queued_turn_goes_on(fleet: Fleet, up: Up, recording: Path) -> None:
-    first = _server(fleet)
-    up.process.send_signal(signal.SIGSTOP)  # so that the message is nowhere but in the broker
-    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
-        until(lambda: not client.info("clients")["blocked_clients"], "the worker's last request to be answered")
+@pytest.mark.parametrize("sent", [False, True], ids=["in its queue", "on its way to the worker"])
+def test_killed_broker_is_started_anew_and_a_queued_turn_goes_on(
+    fleet: Fleet, up: Up, recording: Path, sent: bool
+) -> None:
+    first, app = _server(fleet), create_app(fleet.broker.url)
     request = fleet.recorded(recording)
     document = request.model_dump(mode="json", exclude_defaults=True) | {"agent": request.agent}
-    create_app(fleet.broker.url).send_task(TASK, args=[document], task_id=request.turn_id)
-    os.kill(first, signal.SIGKILL)
+    with redis.Redis(unix_socket_path=str(fleet.broker.socket)) as client:
+
+        def asked() -> bool:
+            return bool(client.info("clients")["blocked_clients"])
+
+        until(asked, "the worker to ask for a message")
+        up.process.send_signal(signal.SIGSTOP)
+        if not sent:
+            until(lambda: not asked(), "the worker's last request to be answered")
+        app.send_task(TASK, args=[document], task_id=request.turn_id)  # a frozen worker cannot have recorded it
+        os.kill(first, signal.SIGKILL)
     up.process.send_signal(signal.SIGCONT)
     until(lambda: fleet.broker.running() and _server(fleet) != first, "another broker")
     until(lambda: fleet.ledger.reports.starting_with(request.turn_id, 1), "the turn to be known")

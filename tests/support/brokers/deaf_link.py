@@ -1,4 +1,4 @@
-"""A link to a RabbitMQ that can lose the server's answers, as a queue without a leader does."""
+"""A link to a RabbitMQ that can lose the server's answers, as a queue without a leader does, or all it says."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class DeafLink:
         self.port: int = self._listener.getsockname()[1]
         self._lost: Method | None = None
         self._ends: set[socket.socket] = set()
+        self.mute = False  # it loses all that the server says, heartbeats included
+        self.torn = False  # it does so in the middle of a frame
         self.count = 0  # of lost answers
 
     def __enter__(self) -> Self:
@@ -77,11 +79,16 @@ class DeafLink:
                         end.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        torn = False
         with server.makefile("rb") as frames:
             while header := frames.read(_HEADER.size):
                 kind, _, size = _HEADER.unpack(header)
                 rest = frames.read(size + 1)
-                if kind == _METHOD_FRAME and struct.unpack(">HH", rest[:4]) == self._lost:
+                if self.mute:
+                    if self.torn and not torn:
+                        client.sendall(header)
+                        torn = True
+                elif kind == _METHOD_FRAME and struct.unpack(">HH", rest[:4]) == self._lost:
                     self.count += 1
                 else:
                     client.sendall(header + rest)

@@ -49,6 +49,7 @@ CELERY = {
         "Consumer.update_strategies",
         "Consumer.on_connection_error_after_connected",
         "Consumer.on_send_event_buffered",
+        "Consumer.connection_for_write(url, heartbeat)",
         "Consumer.ensure_connected(conn)",
         "Consumer.on_ready",
         "Consumer.on_close",
@@ -77,6 +78,7 @@ KOMBU = {
         "Channel._brpop_start(timeout)",
         "Channel._brpop_read",
         "Channel._q_for_pri(queue, pri)",
+        "Channel._lookup(exchange, routing_key)",
         "Channel._in_poll",
         "Channel._create_client(asynchronous)",
         "Channel.pool",
@@ -86,18 +88,29 @@ KOMBU = {
         "Channel.unacked_index_key",
         "Channel.unacked_mutex_key",
         "Channel.visibility_timeout",
+        "MultiChannelPoller._channels",
+        "MultiChannelPoller.maybe_restore_messages",
         "Mutex(client, name, expire)",
         "MutexHeld",
         "QoS._delivered",
         "QoS._dirty",
-        "QoS.restore_by_tag(tag, client)",
+        "QoS.restore_by_tag(tag, client, leftmost)",
         "QoS.restore_visible(start, num, interval)",
     ],
     "kombu.transport.virtual": ["Transport._callbacks", "Transport._deliver(message, queue)"],
 }
 if kombu.VERSION >= (5, 7):
     KOMBU["kombu.transport.redis"] += ["Channel._refresh_bindings(queues)", "Channel._brpop_sent_at"]
-NAMES = [(module, name) for table in (CELERY, KOMBU) for module, names in table.items() for name in names]
+AMQP = {
+    "amqp.transport": [
+        "TCPTransport._read(n, initial)",
+        "SSLTransport._read(n, initial)",
+        "TCPTransport.raise_on_initial_eintr",
+    ],
+    "amqp.connection": ["Connection.Transport"],
+    "kombu.transport.pyamqp": ["Connection", "SSLTransport.Connection", "Transport.Connection"],
+}
+NAMES = [(module, name) for table in (CELERY, KOMBU, AMQP) for module, names in table.items() for name in names]
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda value: value.partition("(")[0])
@@ -122,7 +135,13 @@ def _is_set_by(found: Any, attribute: str) -> bool:
 @pytest.mark.parametrize("file", sorted(WORKERS.rglob("*.py")), ids=lambda file: file.stem)
 def test_other_modules_use_no_private_name_of_celery_or_kombu(file: Path) -> None:
     """Their own begin with an underscore, too; these are the ones of classes that come from elsewhere."""
-    if file.name in ("celery_internals.py", "celery_request.py", "result_backend.py", "redis_transport.py"):
+    if file.name in (
+        "celery_internals.py",
+        "celery_request.py",
+        "result_backend.py",
+        "redis_transport.py",
+        "amqp_transport.py",
+    ):
         return
     private = {
         path.rpartition(".")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.brokers.health import fault_of_redis
+from workers.brokers.health import fault_of_redis, reservation_about_redis
 
 GOOD = {"redis_version": "7.2.4", "maxmemory": 0, "maxmemory_policy": "allkeys-lru", "aof_enabled": 1}
 
@@ -23,3 +23,18 @@ def test_redis_that_may_lose_messages_is_found(said: dict[str, object], problem:
     found, advice = fault_of_redis(GOOD | said)
     assert problem in found and remedy in advice
     assert bool(found) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "words"),
+    [
+        ({"appendfsync": "always"}, ""),
+        ({}, ""),  # the server does not tell
+        ({"appendfsync": "everysec"}, "everysec, it may lose its last messages"),
+        ({"appendfsync": "no"}, "no, it may lose its last messages"),
+    ],
+)
+def test_redis_that_answers_before_it_has_written_is_named(configuration: dict[str, object], words: str) -> None:
+    reservation, advice = reservation_about_redis(configuration)
+    assert words in reservation
+    assert bool(reservation) == bool(words) == (advice == "set appendfsync always")

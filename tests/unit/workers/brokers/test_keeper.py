@@ -1,4 +1,4 @@
-"""The keeper of the embedded broker: it starts a dead one anew, ever more rarely, and never a frozen one."""
+"""The keeper of the embedded broker: it restarts a dead one, with growing pauses, and never a frozen one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import pytest
 from structlog.testing import capture_logs
 
+from workers.brokers.embedded import BrokerLoading
 from workers.brokers.keeper import BrokerKeeper
 from workers.errors import BrokerUnavailable
 
@@ -18,6 +19,7 @@ class Broker:
         self.up = False
         self.frozen = False
         self.broken = False
+        self.loads = 0  # it reads its data for so many calls
         self.told_to_stop = False
         self.started = False
         self.starts = 0
@@ -32,6 +34,9 @@ class Broker:
         if self.broken:
             raise BrokerUnavailable("it cannot start")
         self.up = self.started = True
+        if self.loads:
+            self.loads -= 1
+            raise BrokerLoading("it reads its data")
         return True
 
     def stop(self) -> bool:
@@ -73,17 +78,53 @@ def test_after_two_quiet_minutes_the_next_death_is_the_first_again(broker: Broke
 
 def test_one_that_was_stopped_on_purpose_stays_down(broker: Broker) -> None:
     broker.told_to_stop = True
-    assert BrokerKeeper(broker).look() == 1.0
+    keeper = BrokerKeeper(broker)
+    with capture_logs() as logs:
+        assert [keeper.look(), keeper.look()] == [1, 1]
     assert broker.starts == 0
+    (entry,) = logs
+    assert "it was stopped by `runturn down` or another `runturn up`" in entry["error"]
 
 
 def test_frozen_one_is_named_and_left_alone(broker: Broker) -> None:
     broker.frozen = True
     keeper = BrokerKeeper(broker, lambda: 1000.0)
     with capture_logs() as logs:
-        assert [keeper.look(), keeper.look()] == [1, 2]
+        assert [keeper.look() for _ in range(3)] == [5, 5, 5]
+        broker.frozen, broker.up = False, True
+        assert keeper.look() == 1
     assert broker.starts == 0
-    assert {entry["error"] for entry in logs} == {"it does not answer"}
+    assert [(entry["event"], entry.get("error")) for entry in logs] == [
+        ("the embedded broker cannot be used", "it does not answer"),
+        ("the embedded broker can be used again", None),
+    ]
+
+
+def test_frozen_one_that_is_killed_is_restarted_at_once(broker: Broker) -> None:
+    broker.frozen = True
+    keeper = BrokerKeeper(broker, lambda: 1000.0)
+    for _ in range(9):
+        keeper.look()
+    broker.frozen = False
+    assert keeper.look() == 1.0
+    assert broker.up
+
+
+def test_one_that_reads_its_data_is_waited_for_and_not_stopped(broker: Broker) -> None:
+    broker.loads = 3
+    with BrokerKeeper(broker):
+        assert (broker.up, broker.starts) == (True, 4)
+    broker.loads, broker.up = 1, False
+    keeper = BrokerKeeper(broker, lambda: 1000.0)
+    assert [keeper.look(), keeper.look()] == [1, 1]
+    assert broker.up
+
+
+def test_one_that_does_not_answer_in_time_is_not_stopped_by_who_has_started_it(broker: Broker) -> None:
+    broker.broken, broker.up, broker.started = True, True, True
+    with pytest.raises(BrokerUnavailable), BrokerKeeper(broker):
+        pass
+    assert broker.up
 
 
 def test_only_one_that_was_started_here_is_stopped_at_the_end(broker: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 from celery.worker.consumer import Consumer
@@ -36,6 +37,16 @@ def monitored() -> TurnConsumer:
     made = TurnConsumer.__new__(TurnConsumer)
     made.hub, made.event_dispatcher = Hub(), Dispatcher()
     return made
+
+
+def test_connection_for_events_that_cannot_be_collected_keeps_no_worker_from_reconnecting(
+    monitored: TurnConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Exception] = []
+    monkeypatch.setattr(Consumer, "on_connection_error_after_connected", lambda _, exc: seen.append(exc))
+    monitored.event_dispatcher.connection = Mock(collect=Mock(side_effect=OSError))
+    monitored.on_connection_error_after_connected(ConnectionResetError())
+    assert [type(each) for each in seen] == [ConnectionResetError]
 
 
 def test_events_of_a_tenth_of_a_second_are_sent_together(

@@ -17,13 +17,13 @@ def test_worker_says_how_long_it_has_received_no_turns() -> None:
     now = 100.0
     consumption = Consumption(lambda: now)
     now = 103.0
-    assert consumption.problem() == "it has not been subscribed to its queues for 3 s; it keeps trying"
+    assert consumption.problem() == "not subscribed to its queues for 3 s; retrying"
     assert consumption.begin() == 3.0
     assert consumption.problem() is None
     consumption.interrupt()
     now = 104.0
     consumption.interrupt()
-    assert consumption.problem() == "it has not been subscribed to its queues for 1 s; it keeps trying"
+    assert consumption.problem() == "not subscribed to its queues for 1 s; retrying"
     assert (consumption.begin(), consumption.begin()) == (1.0, 0.0)
 
 
