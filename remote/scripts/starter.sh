@@ -97,16 +97,17 @@ receive_prompt() {
     [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ]
 }
 
-# claim: rename is atomic. If another start was faster, mv fails, or puts the draft inside the other's spool.
+# claim: rename is atomic. If another start was faster, mv fails, or puts the draft inside the other's spool. It also
+# fails if the turn was given up, see `undo_drafts`.
 claim() {
-    mv "$draft" "$spool" 2>/dev/null
     second=$spool/${draft##*/}
-    if [ -d "$draft" ] || [ -d "$second" ]; then
-        rm -rf "$draft" "$second"
+    if mv "$draft" "$spool" 2>/dev/null && [ ! -d "$second" ]; then
         draft=
-        return 1
+        return
     fi
+    rm -rf "$draft" "$second"
     draft=
+    return 1
 }
 
 # start_supervisor ARGV...: the first setsid leads a session, so the second must fork to lead one, and so returns.

@@ -111,10 +111,22 @@ remove_drafts() {
     done
 }
 
-# end_processes ROOT ID: terminate everything that a turn has left, also without its spool.
+# end_processes ROOT ID: terminate everything that a turn without a spool has left, and prevent its starts: one that
+# waits for the word to go has nothing that a sweep finds. Refuses if one was faster.
 end_processes() {
     place "$1" "$2"
-    sweep
+    undo_drafts "$2"
+    sweep || return
+    [ ! -d "$spool" ] || refuse spool_exists "$spool"
+}
+
+# undo_drafts ID: either this rename succeeds or that of `claim`. What is left if this is cut off looks like a draft.
+undo_drafts() {
+    for draft in "$root/.$1".??????; do
+        [ -d "$draft" ] || continue
+        mv "$draft" "$draft.undone" 2>/dev/null && rm -rf "$draft.undone"
+        [ ! -d "$draft" ] || refuse spool_unwritable "$draft"
+    done
 }
 
 # remove_spool ROOT ID SEAL
