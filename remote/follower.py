@@ -220,7 +220,6 @@ class Follower(InputSender):
             if self._command and not self._lease.may_start():
                 await self._pause(_PERMIT_S)
                 continue
-            asked = self.asked
             try:
                 await self._unless_detached(self._open())
             except StartWithheld:
@@ -228,7 +227,6 @@ class Follower(InputSender):
             except SpawnRefused as refusal:
                 if refusal.code != "spool_full" or self._cancelled or not self._lease.waits_for_room():
                     raise
-                self.asked = asked  # this request started nothing
                 await self._pause(min(_ROOM_S, self._patience.longest_delay_s))
             except HostUnreachable as loss:
                 if self._lost_at is None:

@@ -50,8 +50,8 @@ async def read_whole_session_files(host: Host, command: Command, files: SessionF
 async def end_processes(host: Host, spool: Spool) -> None:
     """Terminate everything that a turn whose spool is missing has left, and prevent its starts that are under way.
 
-    Raise HostUnreachable, SpawnRefused (spool_exists) if such a start was faster: the turn is to be followed again,
-    or HostError if a process cannot be terminated.
+    Raise HostUnreachable, SpawnRefused (spool_exists) if such a start was faster and the turn is to be followed
+    again, or HostError if a process cannot be terminated.
     """
     await _ask(host, "end_processes", spool.root, spool.id)
 

@@ -5,9 +5,13 @@
 # Only what `said` counts is passed on. A line that was cut short while being written does not count, and the next
 # attachment drops it; a line that is sent again after a lost connection is recognized by its number.
 
-# prepare_input: create the input's files in the draft of a live turn.
+# make_pipes: in the draft of a live turn. Not every file system can.
+make_pipes() {
+    mkfifo "$draft/input" "$draft/wake"
+}
+
+# prepare_input: create the input's other files.
 prepare_input() {
-    mkfifo "$draft/input" "$draft/wake" || return
     put closed "" && put writer 0 || return
     put said "$prompt_lines $prompt_bytes"
 }

@@ -205,7 +205,13 @@ watch_over() {
     if [ ! -d "$spool" ] || ! alive $tail; then leave; fi
     get watcher
     works $value && return
+    detach watch_again "$spool" >/dev/null 2>&1
+}
+
+# detach FUNCTION ARGS...: run it in a shell that outlives this one, and knows the seal. The first setsid leads a
+# session, so the second must fork to lead one, and so returns.
+detach() {
     export RUNTURN_SCRIPT
-    echo "$seal" | setsid setsid sh -c 'read -r seal; exec </dev/null; eval "$RUNTURN_SCRIPT"; watch_again "$@"' \
-        runturn "$spool" >/dev/null 2>&1
+    echo "$seal" | setsid setsid sh -c \
+        'read -r seal || exit; exec </dev/null >/dev/null 2>&1; eval "$RUNTURN_SCRIPT"; "$@"' runturn "$@"
 }
