@@ -73,8 +73,8 @@ end_checks() {
 
 # spared PID: true if it belongs to a command of a higher epoch.
 spared() {
-    mark=$(tr '\0' '\n' <"/proc/$1/environ" | grep -x 'RUNTURN_CHECK=[0-9]*')
-    [ "${mark#RUNTURN_CHECK=}" -gt "$epoch" ]
+    theirs=$(tr '\0' '\n' <"/proc/$1/environ" | grep -x 'RUNTURN_CHECK=[0-9]*')
+    [ "${theirs#RUNTURN_CHECK=}" -gt "$epoch" ]
 } 2>/dev/null
 
 # end_checks_of ROOT ID EPOCH

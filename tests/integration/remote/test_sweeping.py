@@ -161,7 +161,8 @@ async def test_process_that_sheds_both_marks_ends_with_its_parent_or_the_leader_
 async def test_process_without_its_environment_ends_with_a_test_command(any_lab: Lab, pipe: Pipe) -> None:
     spool = any_lab.spool()
     await any_lab.run(any_lab.sh("echo over"), spool)
-    command = f"set -- {pipe.path}; {LEAVING.format(TOOL.format('setsid'), 'exit 4')}"
+    # One that carries both marks is found first.
+    command = f"set -- {pipe.path}; sleep 600 & {LEAVING.format(TOOL.format('setsid'), 'exit 4')}"
     where = str(any_lab.workspace)
     checked = await run_check(any_lab.host, spool, 1, where, command, env={}, timeout_s=60, tail=99)
     assert (checked.exit, checked.stdout) == (4, b"ready\n")
