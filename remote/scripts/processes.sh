@@ -11,9 +11,7 @@ learn_limit() {
     mark=
     get supervisor
     set -- $value
-    case $1:$2 in
-    *[!0-9:]* | :* | *:) return ;;
-    esac
+    are_numbers "$1" "$2" || return
     limit=$((4503599627370496 + $1 * 1073741824 + $2 % 1073741824))
     mark=$((limit * 1024))
     if [ "${#mark}" != 19 ]; then mark=; fi

@@ -55,11 +55,12 @@ get() {
 }
 
 # are_numbers WORD...: to be asked before arithmetic with what stands in a file: some shells evaluate it, and would run
-# commands of whoever wrote it.
+# commands of whoever wrote it. A leading zero makes an octal number, and "08" ends a shell; 64 bits have 18 digits.
 are_numbers() {
+    [ "$1" ] || return
     for word in "$@"; do
         case $word in
-        "" | *[!0-9]*) return 1 ;;
+        "" | *[!0-9]* | 0?* | ???????????????????*) return 1 ;;
         esac
     done
 }
@@ -109,8 +110,17 @@ sign() {
 
 # alive PID START: the pid alone could have been reused by another process.
 alive() {
-    [ "$1" ] && start_time "$1" && [ "$started_at" = "$2" ]
+    are_numbers "$1" "$2" && start_time "$1" && [ "$started_at" = "$2" ]
 }
+
+# ours PID START: true for a living shell that guards this turn: its command line names the spool. What a tool has
+# signed in its place may be anybody. Remembers the last one.
+ours() {
+    alive "$@" || return
+    if [ "$*" = "$known" ]; then return 0; fi
+    tr '\0' '\n' <"/proc/$1/cmdline" | grep -qxF -e "$spool" || return
+    known=$*
+} 2>/dev/null
 
 # start_time PID: sets `started_at`, in clock ticks since boot, and `activity`, T for a process that was stopped;
 # fails for one that has exited, or a zombie.

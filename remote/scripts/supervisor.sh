@@ -6,7 +6,7 @@ supervise() {
     spool=$1
     shift
     # Caught, not ignored: the supervisor survives these, and programs that it executes get their default action.
-    trap : HUP INT TERM
+    trap : HUP INT TERM USR1
     load_turn
     shed_limit
     sign supervisor
@@ -77,6 +77,5 @@ conclude() {
 # The first watcher may not have signed yet, or another one may have replaced it.
 dismiss_watchers() {
     dismiss $first_watcher
-    get watcher
-    dismiss $value
+    dismiss_watcher
 }
