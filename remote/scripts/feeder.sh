@@ -78,7 +78,9 @@ take_over_input() {
     are_numbers $value || exit
     said_lines=${value%% *}
     said_bytes=${value#* }
+    [ -f "$spool/prompt" ] || exit
     [ "$started_here$superseded" ] || [ "$(($(wc -c <"$spool/prompt")))" -eq "$said_bytes" ] && return
+    clear_way prompt.new
     head -c "$said_bytes" "$spool/prompt" >"$spool/prompt.new" && mv "$spool/prompt.new" "$spool/prompt"
 }
 
@@ -86,7 +88,7 @@ take_over_input() {
 say() {
     may_say && get said && are_numbers $value || return 0
     [ "$1" -eq "$((${value%% *} + 1))" ] || return 0
-    printf '%s\n' "$3" >>"$spool/prompt" || leave
+    [ -f "$spool/prompt" ] && printf '%s\n' "$3" >>"$spool/prompt" || leave
     put said "$1 $((${value#* } + $2))"
     wake_feeder
 }

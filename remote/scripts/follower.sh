@@ -32,7 +32,9 @@ follow() {
     umask 077
     load_turn || miss_spool
     size=0
-    if [ -z "$started_here" ]; then size=$(wc -c <"$spool/events") && size=$((size)) || exit; fi
+    if [ -z "$started_here" ]; then
+        [ -f "$spool/events" ] && size=$(wc -c <"$spool/events") && size=$((size)) || exit
+    fi
     [ "$offset" -le "$size" ] || refuse spool_missing "$spool has $size bytes of output, not $offset"
     replace_predecessor
     tail=
@@ -160,6 +162,7 @@ hear() {
 
 # ask_to_end TEXT: for the agent's next check, which finds all of it or nothing.
 ask_to_end() {
+    clear_way stop.new
     printf '%s\n' "$1" >"$spool/stop.new" && mv "$spool/stop.new" "$spool/stop"
 }
 

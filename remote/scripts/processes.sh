@@ -251,17 +251,25 @@ await_agent() {
     while [ "$waited" -lt "$1" ] && running agent; do pause; done
 }
 
-# sweep: terminate what the agent left behind.
-sweep() {
-    press TERM 20 || press KILL 50
+# within SECONDS SINCE: true if no more have passed, or nobody can tell.
+within() {
+    if [ -z "$2" ] || ! uptime; then return 0; fi
+    [ "$((now - $2))" -lt "$1" ]
 }
 
-# press SIGNAL TENTHS: signal until no process of the turn is left. New ones may appear, so KILL is repeated, and
-# finds all of them frozen. A process that is executing another program briefly shows no environment: two searches
-# in a row must find nothing.
+# sweep: terminate what the agent left behind.
+sweep() {
+    press TERM 20 10 || press KILL 50 30
+}
+
+# press SIGNAL TENTHS SECONDS: signal until no process of the turn is left, for so many tenths of a second of waiting,
+# or for so many seconds in all: on a large host, most of them go into searches, and the watcher gives a supervisor one
+# minute. New processes may appear, so KILL is repeated, and finds all of them frozen. A process that is executing
+# another program briefly shows no environment: two searches in a row must find nothing.
 press() {
-    waited=0 looks=0
-    while [ "$waited" -lt "$2" ]; do
+    waited=0 looks=0 pressed_at=
+    if uptime; then pressed_at=$now; fi
+    while [ "$waited" -lt "$2" ] && within "$3" "$pressed_at"; do
         if [ "$1" = KILL ]; then freeze; else find_members; fi
         if [ -z "$members" ]; then
             looks=$((looks + 1))

@@ -36,8 +36,14 @@ place() {
     spool=$root/$2
 }
 
+# clear_way NAME: remove what is no regular file. A FIFO would block whoever opens it, and /dev/zero never ends.
+clear_way() {
+    [ -f "$spool/$1" ] || [ ! -e "$spool/$1" ] || rm -rf "$spool/$1"
+}
+
 # put NAME VALUE: overwrite in place and at full width, which needs no new block. A full disk cannot prevent it.
 put() {
+    clear_way "$1"
     printf '%-80s\n' "$2" 1<>"$spool/$1"
 }
 
@@ -45,7 +51,7 @@ put() {
 # another process may be writing: a mixture of old and new is not read twice.
 get() {
     value=
-    read -r value 2>/dev/null <"$spool/$1" || return
+    [ -f "$spool/$1" ] && read -r value 2>/dev/null <"$spool/$1" || return
     while [ "$value" ]; do
         glance=$value
         value=
@@ -65,13 +71,22 @@ are_numbers() {
     done
 }
 
-# load_turn: fails without a turn, as in a spool that is being removed. What cannot be a start's gets the usual values.
+# load_turn: fails without a turn, as in a spool that is being removed. Fields that no start can have written get the
+# defaults.
 load_turn() {
-    read -r lease turn_boot ladder 2>/dev/null <"$spool/turn" || return
-    if ! are_numbers "$lease"; then lease=120; fi
+    read_turn
+    turn_read=$?
+    are_numbers "$lease" || lease=120 ladder="INT:50 TERM:50"
     for rung in $ladder; do are_numbers "${rung#*:}" || ladder="INT:50 TERM:50"; done
+    [ "$turn_read" = 0 ] || return
     boot_id
     if [ "$boot" != "$turn_boot" ]; then forget_former_boot; fi
+}
+
+# read_turn: sets `lease`, `turn_boot` and `ladder`.
+read_turn() {
+    lease=
+    [ -f "$spool/turn" ] && read -r lease turn_boot ladder 2>/dev/null <"$spool/turn"
 }
 
 # No process that signed before a reboot is alive, and start times count from a boot.
@@ -186,6 +201,7 @@ want_end() {
 finish() {
     ended && return
     marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+    clear_way events
     if printf '\n%s\n' "$marker" >>"$spool/events"; then marked=marked; else marked=unmarked; fi
     put end "$1 $2 $marked $seal"
 }

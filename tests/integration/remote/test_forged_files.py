@@ -14,6 +14,7 @@ import pytest
 
 from adapters.command import Command
 from remote.follower import Lease
+from remote.host_queries import list_spools, remove_spool
 from remote.shell import library
 from remote.spool import Exit, Spool
 from tests.support.needs import need
@@ -142,6 +143,29 @@ async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
         assert turn.exit is not None
     assert not (any_lab.folder / "run").exists()
     await any_lab.nothing_left(spool)
+
+
+@pytest.mark.parametrize(
+    ("blow", "file"),
+    [
+        *[("mkfifo", file) for file in ("events", "end", "reason", "heartbeat", "supervisor", "agent", "turn")],
+        ("ln -s /dev/zero", "events"),
+        ("mkdir", "reason"),
+    ],
+)
+async def test_what_is_no_file_blocks_no_shell(any_lab: Lab, blow: str, file: str) -> None:
+    spool = any_lab.spool()
+    script = f'cd "$RUNTURN_SPOOL" && rm -f {file} && {blow} {file}; echo ready; sleep 300'
+    async with any_lab.follow(spool, any_lab.sh(script), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        await turn.cancel()
+        async with asyncio.timeout(120):
+            await drain(turn)
+        assert turn.exit is not None
+        await any_lab.nothing_left(spool)
+        assert not any(state.alive for state in await list_spools(any_lab.host, spool.root))
+        await remove_spool(any_lab.host, spool)
+    assert not Path(spool.path).exists()
 
 
 # Signs again and again as the watcher.
