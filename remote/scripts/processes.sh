@@ -22,7 +22,7 @@ carry_limit() {
     if [ "$mark" ]; then ulimit -S -m "$limit"; fi
 } 2>/dev/null
 
-# shed_limit: this shell keeps a turn of its own, though the worker that started it is part of another one.
+# shed_limit: drop the limit inherited from an outer turn, of which the worker that started this shell is part.
 shed_limit() {
     ulimit -S -m unlimited
 } 2>/dev/null
@@ -237,7 +237,7 @@ end_agent() {
         KILL:*) freeze && strays=$members ;;
         *) find_strays "$group" ;;
         esac
-        # It signs just before it leads its group.
+        # The agent signs just before it becomes a group leader.
         if ! kill -0 "-$group"; then strays="$strays $group"; fi
         kill "-${rung%:*}" "-$group" $strays
         kill -CONT "-$group" $strays

@@ -24,8 +24,13 @@
 # guard it, which receive it on their input and keep it in memory. It is written nowhere, and in no environment,
 # until nothing of the turn is left to read it.
 #
-# Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Everything is
-# POSIX sh, which has no local variables: any function may change `value`, `stat` and `waited`.
+# Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Those that call
+# `works` or `ours` set `stopped` and `known` to blank first.
+#
+# Everything is POSIX sh, which has no local variables. Any function may change these of state.sh: `value`, `glance`,
+# `word`, `row`, `rung`, `name`, `stat`, `started_at`, `activity`, `signature`, `now`, `waited`; and these of
+# processes.sh: `members`, `led`, `found`, `file`, `member`, `newest`, `limit`, `mark`. The last two identify the turn:
+# nobody else may set them.
 
 # place ROOT ID: sets `root` and `spool`. A leading ~ is our home directory on this host.
 place() {
@@ -157,8 +162,8 @@ read_stat() {
     [ "$stat" ]
 }
 
-# works PID START: true if the process is alive. One that was stopped is continued; if it is stopped again, or held
-# by a debugger, the next look kills it.
+# works PID START: true if the process is alive, and not killed here. One that was stopped is continued; if it is
+# stopped again, or held by a debugger, the next look kills it.
 works() {
     alive "$@" || return
     case $activity in
@@ -197,7 +202,7 @@ want_end() {
     if [ -z "$value" ]; then put reason "$1"; fi
 }
 
-# finish CODE REASON: record, once, that nothing of the agent is running.
+# finish CODE REASON: record, once, that the turn is over. What a sweep could not terminate may still run.
 finish() {
     ended && return
     marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"

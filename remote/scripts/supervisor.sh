@@ -25,7 +25,8 @@ supervise() {
 # not fork, and the agent's pid and exit are ours. The environment comes last: it may contain any name.
 launch() {
     sign agent
-    # Others write the reason before they check for the agent; we sign before we read it: one sees the other.
+    # Others write the reason before they check for the agent; we sign before we read it: so at least one of the two
+    # notices.
     get reason
     if [ "$value" ]; then exit 143; fi
     if is_live; then exec <"$spool/input" || exit 126; fi
