@@ -25,7 +25,7 @@
 # until nothing of the turn is left to read it.
 #
 # Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Those that call
-# `works` or `ours` set `stopped` and `known` to blank first.
+# `works` set `stopped` to blank first.
 #
 # Everything is POSIX sh, which has no local variables. Any function may change these of state.sh: `value`, `glance`,
 # `word`, `row`, `rung`, `name`, `stat`, `started_at`, `activity`, `signature`, `now`, `waited`; and these of
