@@ -12,7 +12,7 @@ from remote.errors import HostUnreachable, LineTooLong, SpawnRefused
 from remote.framing import LineOverflow
 from remote.host import Channel, Host
 from remote.input_buffer import InputBuffer
-from remote.programs import Request
+from remote.programs import Attach, Request
 from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused, Removing, StderrTail, Wanted
 
@@ -33,34 +33,31 @@ class Heartbeats:
 async def attach(
     host: Host,
     channel: Channel,
+    terms: Attach,
     request: Request,
-    nonce: str,
-    seal: str,
-    offset: int,
     *,
     may_start: Callable[[], Awaitable[bool]],
     answer_s: float,
     beats: Heartbeats,
     max_line: int,
 ) -> Attachment:
-    """Send `request` and return the attachment once the host confirms it. Close the channel otherwise.
+    """Send the request for `terms`; return the attachment once the host confirms it. Close the channel otherwise.
 
-    `seal` proves the end of the turn. `may_start` is called once, when the host is about to start the request's
-    command; from then on it may run.
+    `may_start` is called once, when the host is about to start the request's command; from then on it may run.
     Raise StartWithheld if that returns False, SpawnRefused, or HostUnreachable if the host does not answer within
     `answer_s` seconds.
     """
     try:
         async with asyncio.timeout(answer_s):
-            ready, rest = await _handshake(host, channel, request, nonce, may_start)
+            ready, rest = await _handshake(host, channel, request, terms.nonce, may_start)
     except TimeoutError as error:
         await channel.close()
         raise HostUnreachable(host.name, f"no answer for {answer_s} s") from error
     except BaseException:
         await channel.close()
         raise
-    stream = EventStream(offset, ready.size, seal, max_line)
-    return Attachment(host, channel, nonce, ready.said, stream, rest, beats, answer_s)
+    stream = EventStream(terms.offset, ready.size, terms.spool.seal, max_line)
+    return Attachment(host, channel, terms.nonce, ready.said, stream, rest, beats, answer_s)
 
 
 class StartWithheld(Exception):

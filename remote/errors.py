@@ -36,8 +36,8 @@ class SpawnRefused(HostError):
     """The host refused, for the reason in `code`. Retrying does not help until something changes.
 
     Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, workspace_not_allowed,
-    agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_in_use, tool_missing,
-    start_failed, git_missing, repository_missing, ref_missing, workspace_full, workspace_unwritable,
+    agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_exists, spool_in_use,
+    tool_missing, start_failed, git_missing, repository_missing, ref_missing, workspace_full, workspace_unwritable,
     not_collected.
     """
 
@@ -66,6 +66,7 @@ _SENTENCES = {
     "spool_full": "the disk that holds the spool is full",
     "spool_unwritable": "the spool cannot be written",
     "spool_missing": "there is no such spool",
+    "spool_exists": "the turn has a spool after all: its start was delayed",
     "spool_in_use": "the turn in this spool has not finished",
     "tool_missing": "a program that every host needs is missing",
     "git_missing": "git is not installed",

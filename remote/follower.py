@@ -220,7 +220,6 @@ class Follower(InputSender):
             if self._command and not self._lease.may_start():
                 await self._pause(_PERMIT_S)
                 continue
-            asked = self.asked
             try:
                 await self._unless_detached(self._open())
             except StartWithheld:
@@ -228,7 +227,6 @@ class Follower(InputSender):
             except SpawnRefused as refusal:
                 if refusal.code != "spool_full" or self._cancelled or not self._lease.waits_for_room():
                     raise
-                self.asked = asked  # this request started nothing
                 await self._pause(min(_ROOM_S, self._patience.longest_delay_s))
             except HostUnreachable as loss:
                 if self._lost_at is None:
@@ -242,18 +240,16 @@ class Follower(InputSender):
         self._start_telling()
 
     async def _open(self) -> None:
-        nonce = secrets.token_hex(16)
-        stale_s = math.ceil(self._patience.answer_s)
-        request = self._request(Attach(self._spool, self._name, nonce, self._offset, stale_s, self._lease.epoch))
+        nonce, stale_s = secrets.token_hex(16), math.ceil(self._patience.answer_s)
+        terms = Attach(self._spool, self._name, nonce, self._offset, stale_s, self._lease.epoch)
+        request = self._request(terms)
         channel = await self._host.open_channel()
         # Assign at once: the caller may be cancelled at the same moment.
         self._attachment = await attach(
             self._host,
             channel,
+            terms,
             request,
-            nonce,
-            self._spool.seal,
-            self._offset,
             may_start=self._may_start,
             answer_s=self._patience.answer_s,
             beats=Heartbeats(self._lease.beat_s, self._lease.may_hold, self._clock),

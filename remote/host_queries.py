@@ -32,8 +32,7 @@ async def read_session_files(host: Host, spool: Spool, files: SessionFiles) -> b
     Each ends in a newline. The root is the one that the turn was started with. Raise HostUnreachable, or
     SpawnRefused if the spool is missing.
     """
-    output = await _ask(host, "read_session_files", spool.root, spool.id, *files.patterns, timeout_s=120.0)
-    return b"".join(line + b"\n" for line in output.split(b"\n") if line)
+    return _lines(await _ask(host, "read_session_files", spool.root, spool.id, *files.patterns, timeout_s=120.0))
 
 
 async def read_whole_session_files(host: Host, command: Command, files: SessionFiles) -> bytes:
@@ -43,14 +42,14 @@ async def read_whole_session_files(host: Host, command: Command, files: SessionF
     """
     known = session_variables(command, files)
     root = (known["session_root"], known["session_env"], known["session_default"])
-    output = await _ask(host, "read_whole_session_files", *root, *files.patterns, timeout_s=120.0)
-    return b"".join(line + b"\n" for line in output.split(b"\n") if line)
+    return _lines(await _ask(host, "read_whole_session_files", *root, *files.patterns, timeout_s=120.0))
 
 
 async def end_processes(host: Host, spool: Spool) -> None:
-    """Terminate everything that a turn has left, also if its spool is missing.
+    """Terminate everything that a turn whose spool is missing has left, and prevent its starts that are under way.
 
-    Raise HostUnreachable, or HostError if a process cannot be terminated.
+    Raise HostUnreachable, SpawnRefused (spool_exists) if such a start was faster and the turn is to be followed
+    again, or HostError if a process cannot be terminated.
     """
     await _ask(host, "end_processes", spool.root, spool.id)
 
@@ -137,6 +136,11 @@ async def _ask(host: Host, function: str, *args: str, timeout_s: float = 30.0) -
     return await ask(
         host, ("state", "processes", "checks", "sessions", "upkeep"), function, *args, timeout_s=timeout_s
     )
+
+
+def _lines(output: bytes) -> bytes:
+    """Return the lines that are not empty, each with its newline."""
+    return b"".join(line + b"\n" for line in output.split(b"\n") if line)
 
 
 def _parse_state(line: str) -> SpoolState:

@@ -12,6 +12,7 @@ from remote.host import Channel, Host
 from remote.shell import library, program
 
 _STDERR_BYTES = 65_536
+_LARGEST_OUTPUT = 256 * 2**20  # bytes; a sparse file of a terabyte must not fill the worker's memory
 _REFUSED = 90  # exit status of scripts that refuse
 
 
@@ -28,7 +29,8 @@ async def run_script(host: Host, script: str, args: Sequence[str] = (), *, timeo
     """Run a POSIX sh script with `args` in "$@" and no input, and return its output.
 
     The script must exit by itself: after `timeout_s` seconds, only its channel is closed.
-    Raise HostUnreachable if that happens, or if the channel ends before the script does.
+    Raise HostUnreachable if that happens, or if the channel ends before the script does, and HostError for more
+    than 256 MiB of output.
     """
     nonce = secrets.token_hex(16)
     variables = {"nonce": nonce, "script": script}
@@ -36,7 +38,7 @@ async def run_script(host: Host, script: str, args: Sequence[str] = (), *, timeo
     channel = await host.open_channel()
     try:
         async with asyncio.timeout(timeout_s):
-            printed = await _converse(channel, request)
+            printed = await _converse(host, channel, request)
     except TimeoutError as error:
         raise HostUnreachable(host.name, f"a command did not finish within {timeout_s} s") from error
     finally:
@@ -64,12 +66,15 @@ def answered(host: Host, function: str, output: Output) -> bytes:
     raise HostError(host.name, f"{function} failed with exit {output.exit}: {said}")
 
 
-async def _converse(channel: Channel, request: bytes) -> bytes:
+async def _converse(host: Host, channel: Channel, request: bytes) -> bytes:
     sending = asyncio.create_task(channel.write(request))
-    chunks = []
+    chunks, size = [], 0
     try:
         while chunk := await channel.read():
             chunks.append(chunk)
+            size += len(chunk)
+            if size > _LARGEST_OUTPUT:
+                raise HostError(host.name, f"a command printed more than {_LARGEST_OUTPUT // 2**20} MiB")
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)

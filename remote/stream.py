@@ -9,6 +9,7 @@ from remote.framing import MAX_LINE_BYTES, LineFramer
 from remote.spool import Batch, Exit
 
 _LONGEST_ANSWER = 16_384
+_READY = re.compile(r"([0-9]{1,18})(?: ([0-9]{1,18}))?")
 _END = re.compile(rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost)"}')
 
 
@@ -54,9 +55,8 @@ class Answer:
     def feed(self, chunk: bytes) -> Ready | Refused | Wanted | Removing | None:
         """Return an answer once it is complete. After Wanted, the actual answer is still to come."""
         self._seen = self._seen[-_LONGEST_ANSWER:] + chunk
-        if words := self._after(self._ready):
-            size, *said = words.split(" ")
-            return Ready(int(size), int(said[0]) if said else None)
+        if ready := _READY.fullmatch(self._after(self._ready) or ""):
+            return Ready(int(ready[1]), int(ready[2]) if ready[2] else None)
         if words := self._after(self._refused):
             code, _, detail = words.partition(" ")
             return Refused(code, detail.strip())

@@ -12,15 +12,19 @@ check() {
     place "$1" "$2"
     epoch=$3
     shift
+    clear_way "checker.$epoch"
     : >"$spool/checker.$epoch" || exit 90
     end_checks
     superseded && return 143
-    begun=$spool/check.${#6}.$(printf %s "$6" | LC_ALL=C tr -c 'A-Za-z0-9' _ | tail -c 100)
+    begun=check.${#6}.$(printf %s "$6" | LC_ALL=C tr -c 'A-Za-z0-9' _ | tail -c 100)
+    clear_way "$begun"
+    begun=$spool/$begun
     if [ -e "$begun" ] && [ "$(($(wc -c <"$begun")))" -ge 5 ]; then
         echo "It was started 5 times, and each time killed its runner or the connection: it is not tried again."
         return 137
     fi
     printf . >>"$begun"
+    clear_way "command.$epoch"
     (umask 077 && printf '%s\n' "$6" >"$spool/command.$epoch" && mkfifo "$spool/printed.$epoch") || exit 90
     tail -c "$5" <"$spool/printed.$epoch" 4>&- &
     reader=$!
@@ -73,8 +77,8 @@ end_checks() {
 
 # spared PID: true if it belongs to a command of a higher epoch.
 spared() {
-    mark=$(tr '\0' '\n' <"/proc/$1/environ" | grep -x 'RUNTURN_CHECK=[0-9]*')
-    [ "${mark#RUNTURN_CHECK=}" -gt "$epoch" ]
+    theirs=$(tr '\0' '\n' <"/proc/$1/environ" | grep -x 'RUNTURN_CHECK=[0-9]*')
+    [ "${theirs#RUNTURN_CHECK=}" -gt "$epoch" ]
 } 2>/dev/null
 
 # end_checks_of ROOT ID EPOCH

@@ -5,9 +5,13 @@
 # Only what `said` counts is passed on. A line that was cut short while being written does not count, and the next
 # attachment drops it; a line that is sent again after a lost connection is recognized by its number.
 
-# prepare_input: create the input's files in the draft of a live turn.
+# make_pipes: in the draft of a live turn. Not every file system can.
+make_pipes() {
+    mkfifo "$draft/input" "$draft/wake"
+}
+
+# prepare_input: create the input's other files.
 prepare_input() {
-    mkfifo "$draft/input" "$draft/wake" || return
     put closed "" && put writer 0 || return
     put said "$prompt_lines $prompt_bytes"
 }
@@ -74,7 +78,9 @@ take_over_input() {
     are_numbers $value || exit
     said_lines=${value%% *}
     said_bytes=${value#* }
+    [ -f "$spool/prompt" ] || exit
     [ "$started_here$superseded" ] || [ "$(($(wc -c <"$spool/prompt")))" -eq "$said_bytes" ] && return
+    clear_way prompt.new
     head -c "$said_bytes" "$spool/prompt" >"$spool/prompt.new" && mv "$spool/prompt.new" "$spool/prompt"
 }
 
@@ -82,7 +88,7 @@ take_over_input() {
 say() {
     may_say && get said && are_numbers $value || return 0
     [ "$1" -eq "$((${value%% *} + 1))" ] || return 0
-    printf '%s\n' "$3" >>"$spool/prompt" || leave
+    [ -f "$spool/prompt" ] && printf '%s\n' "$3" >>"$spool/prompt" || leave
     put said "$1 $((${value#* } + $2))"
     wake_feeder
 }

@@ -32,7 +32,9 @@ follow() {
     umask 077
     load_turn || miss_spool
     size=0
-    if [ -z "$started_here" ]; then size=$(wc -c <"$spool/events") && size=$((size)) || exit; fi
+    if [ -z "$started_here" ]; then
+        [ -f "$spool/events" ] && size=$(wc -c <"$spool/events") && size=$((size)) || exit
+    fi
     [ "$offset" -le "$size" ] || refuse spool_missing "$spool has $size bytes of output, not $offset"
     replace_predecessor
     tail=
@@ -41,8 +43,10 @@ follow() {
     take_over_input || exit
     ready_at=
     ended_at=
+    cancelled_at=
     stopped=
     if uptime; then ready_at=$now; fi
+    launched_at=$ready_at
     answer "RT-READY $nonce $size${said_lines:+ $said_lines}"
     if ended; then replay; else stream; fi
     listen
@@ -82,7 +86,10 @@ replay() {
     tail -c "+$((offset + 1))" "$spool/events" </dev/null &
     start_time $!
     tail="$! $started_at"
+    # Killed, it has not printed all of it. Without the file, there is nothing to print.
     wait "${tail%% *}"
+    [ "$?" -lt 128 ] || leave
+    tail=
     get end
     set -- $value
     answer "{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"
@@ -121,14 +128,14 @@ listen() {
         *[!0-9]*) ;;
         ?*) if fresh "$line"; then beat; fi ;;
         esac
-        if ended; then leave_unmarked; elif settled_in; then watch_over; fi
+        if ended; then leave_without_marker; elif settled_in; then watch_over; fi
     done
 }
 
 # settled_in: true once a process that was just started has had time to sign.
 settled_in() {
-    if [ -z "$ready_at" ] || ! uptime; then return; fi
-    [ "$((now - ready_at))" -ge 2 ]
+    if [ -z "$launched_at" ] || ! uptime; then return; fi
+    [ "$((now - launched_at))" -ge 2 ]
 }
 
 fresh() {
@@ -155,12 +162,23 @@ hear() {
 
 # ask_to_end TEXT: for the agent's next check, which finds all of it or nothing.
 ask_to_end() {
+    clear_way stop.new
     printf '%s\n' "$1" >"$spool/stop.new" && mv "$spool/stop.new" "$spool/stop"
 }
 
 cancel() {
     want_end cancel
-    if running watcher; then kill -USR1 "${value%% *}"; fi
+    if uptime; then cancelled_at=$now; fi
+    get watcher
+    if ours $value; then kill -USR1 "${value%% *}"; fi
+}
+
+# unheeded: true if the turn should have ended long ago by a cancel. A watcher waits a minute for the supervisor.
+unheeded() {
+    [ "$cancelled_at" ] && uptime || return
+    measure_ladder
+    [ "$((now - cancelled_at))" -ge "$((climb + 90))" ] || return
+    cancelled_at=$now
 }
 
 # tell_stderr: print its last 64 KiB, between two marks.
@@ -188,13 +206,16 @@ remove() {
     exec rm -rf "$spool" "$root/.$id".??????
 }
 
-# leave_unmarked: if the marker will not arrive through `events`, since the disk was full or a tool has removed the
-# file, the next attachment gets it from replay. A worker that has it asks for the next thing soon.
-leave_unmarked() {
+# leave_without_marker: if the marker will not arrive through `events`, since the disk was full, or a tool has removed
+# the file or killed `tail`, the next attachment gets it from replay. A worker that has the marker sends its next
+# request within seconds.
+leave_without_marker() {
+    [ "$tail" ] || return 0
     case $value in
     *" unmarked "*) leave ;;
     esac
-    uptime && alive $tail || return 0
+    alive $tail || leave
+    uptime || return 0
     if [ -z "$ended_at" ]; then ended_at=$now; fi
     if [ "$((now - ended_at))" -ge 10 ]; then leave; fi
 }
@@ -204,8 +225,15 @@ leave_unmarked() {
 watch_over() {
     if [ ! -d "$spool" ] || ! alive $tail; then leave; fi
     get watcher
-    works $value && return
+    ours $value && works $value && ! unheeded && return
+    if uptime; then launched_at=$now; fi
+    detach watch_again "$spool" >/dev/null 2>&1
+}
+
+# detach FUNCTION ARGS...: run it in a shell that outlives this one, and knows the seal. The first setsid leads a
+# session, so the second must fork to lead one, and so returns.
+detach() {
     export RUNTURN_SCRIPT
-    echo "$seal" | setsid setsid sh -c 'read -r seal; exec </dev/null; eval "$RUNTURN_SCRIPT"; watch_again "$@"' \
-        runturn "$spool" >/dev/null 2>&1
+    echo "$seal" | setsid setsid sh -c \
+        'read -r seal || exit; exec </dev/null >/dev/null 2>&1; eval "$RUNTURN_SCRIPT"; "$@"' runturn "$@"
 }

@@ -57,7 +57,8 @@ make_workspace() {
 # check_repository: sets `common`, its git directory shared by all worktrees, and `commit`.
 check_repository() {
     [ -d "$repository" ] || refuse repository_missing "$repository"
-    said=$(cd -- "$repository" && plain_git rev-parse --git-common-dir 2>&1) || refuse repository_missing "$repository: $said"
+    said=$(cd -- "$repository" && plain_git rev-parse --git-common-dir 2>&1) ||
+        refuse repository_missing "$repository: $said"
     common=$(cd -- "$repository" && real_path "$said") || refuse repository_missing "$repository: $said"
     if [ "$workspace_roots" ]; then
         check_roots "$repository" "$workspace_roots"

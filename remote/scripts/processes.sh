@@ -11,9 +11,7 @@ learn_limit() {
     mark=
     get supervisor
     set -- $value
-    case $1:$2 in
-    *[!0-9:]* | :* | *:) return ;;
-    esac
+    are_numbers "$1" "$2" || return
     limit=$((4503599627370496 + $1 * 1073741824 + $2 % 1073741824))
     mark=$((limit * 1024))
     if [ "${#mark}" != 19 ]; then mark=; fi
@@ -24,7 +22,7 @@ carry_limit() {
     if [ "$mark" ]; then ulimit -S -m "$limit"; fi
 } 2>/dev/null
 
-# shed_limit: this shell keeps a turn of its own, though the worker that started it is part of another one.
+# shed_limit: drop the limit inherited from an outer turn, of which the worker that started this shell is part.
 shed_limit() {
     ulimit -S -m unlimited
 } 2>/dev/null
@@ -239,7 +237,7 @@ end_agent() {
         KILL:*) freeze && strays=$members ;;
         *) find_strays "$group" ;;
         esac
-        # It signs just before it leads its group.
+        # The agent signs just before it becomes a group leader.
         if ! kill -0 "-$group"; then strays="$strays $group"; fi
         kill "-${rung%:*}" "-$group" $strays
         kill -CONT "-$group" $strays
@@ -253,17 +251,25 @@ await_agent() {
     while [ "$waited" -lt "$1" ] && running agent; do pause; done
 }
 
-# sweep: terminate what the agent left behind.
-sweep() {
-    press TERM 20 || press KILL 50
+# within SECONDS SINCE: true if no more have passed, or nobody can tell.
+within() {
+    if [ -z "$2" ] || ! uptime; then return 0; fi
+    [ "$((now - $2))" -lt "$1" ]
 }
 
-# press SIGNAL TENTHS: signal until no process of the turn is left. New ones may appear, so KILL is repeated, and
-# finds all of them frozen. A process that is executing another program briefly shows no environment: two searches
-# in a row must find nothing.
+# sweep: terminate what the agent left behind.
+sweep() {
+    press TERM 20 10 || press KILL 50 30
+}
+
+# press SIGNAL TENTHS SECONDS: signal until no process of the turn is left, for so many tenths of a second of waiting,
+# or for so many seconds in all: on a large host, most of them go into searches, and the watcher gives a supervisor one
+# minute. New processes may appear, so KILL is repeated, and finds all of them frozen. A process that is executing
+# another program briefly shows no environment: two searches in a row must find nothing.
 press() {
-    waited=0 looks=0
-    while [ "$waited" -lt "$2" ]; do
+    waited=0 looks=0 pressed_at=
+    if uptime; then pressed_at=$now; fi
+    while [ "$waited" -lt "$2" ] && within "$3" "$pressed_at"; do
         if [ "$1" = KILL ]; then freeze; else find_members; fi
         if [ -z "$members" ]; then
             looks=$((looks + 1))

@@ -26,17 +26,22 @@ read_session_files() {
     place "$1" "$2"
     shift 2
     [ -d "$spool" ] || refuse spool_missing "$spool"
-    [ -e "$spool/session_root" ] || refuse spool_missing "$spool"
+    [ -f "$spool/session_root" ] || refuse spool_missing "$spool"
     IFS= read -r session_root <"$spool/session_root"
     [ -d "$session_root" ] && cd -- "$session_root" || return 0
     for file in $*; do
         if [ -f "$file" ]; then read_appended "$file"; fi
     done
-    # If the spool is being removed, its sizes are missing, and old parts would pass for new ones.
-    [ -e "$spool/session_sizes" ] || refuse spool_missing "$spool"
+    check_sizes
+}
+
+# check_sizes: if the spool is being removed, they are missing, and old parts would pass for new ones.
+check_sizes() {
+    [ -f "$spool/session_sizes" ] || refuse spool_missing "$spool"
 }
 
 read_appended() {
+    check_sizes
     from=0
     while read -r size name; do
         if [ "$name" = "$1" ] && are_numbers "$size"; then from=$size; fi

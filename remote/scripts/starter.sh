@@ -27,14 +27,15 @@ draft_spool() {
     fi
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
-    if [ "$prompt" ] || [ "$prompt_bytes" -eq 0 ]; then ask go; else ask prompt; fi
+    if [ "$prompt_lines" ]; then said=$(umask 077 && LC_ALL=C make_pipes 2>&1) || blame "$said"; fi
+    if [ -z "$prompt" ] && [ "$prompt_bytes" -gt 0 ]; then ask prompt; fi
     said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
-    if [ "$asked" = prompt ]; then ask go; fi
+    # Not before there is room: from now on, the worker counts the attempt as started.
+    ask go
 }
 
 # ask WHAT: request it from the worker.
 ask() {
-    asked=$1
     asked_at=
     if uptime; then asked_at=$now; fi
     answer "RT-SEND $nonce $1"
@@ -56,7 +57,7 @@ blame() {
     refuse spool_unwritable "$1"
 }
 
-# fill: in a new directory, writing fails only for lack of space. A truncated prompt must start no agent.
+# fill: writing plain files in a new directory fails only for lack of space. A truncated prompt must start no agent.
 fill() {
     spool=$draft
     for name in events err; do
@@ -97,24 +98,24 @@ receive_prompt() {
     [ "$(($(wc -c <"$draft/prompt")))" -eq "$prompt_bytes" ]
 }
 
-# claim: rename is atomic. If another start was faster, mv fails, or puts the draft inside the other's spool.
+# claim: rename is atomic. If another start was faster, mv fails, or puts the draft inside the other's spool. It also
+# fails if the turn was given up, see `undo_drafts`.
 claim() {
-    mv "$draft" "$spool" 2>/dev/null
     second=$spool/${draft##*/}
-    if [ -d "$draft" ] || [ -d "$second" ]; then
-        rm -rf "$draft" "$second"
+    if mv "$draft" "$spool" 2>/dev/null && [ ! -d "$second" ]; then
         draft=
-        return 1
+        return
     fi
+    rm -rf "$draft" "$second"
     draft=
+    return 1
 }
 
-# start_supervisor ARGV...: the first setsid leads a session, so the second must fork to lead one, and so returns.
+# start_supervisor ARGV...
 start_supervisor() {
     said=$(
-        export RUNTURN_SCRIPT RUNTURN_ENVIRONMENT="$agent_environment"
-        echo "$seal" | setsid setsid sh -c 'read -r seal; exec </dev/null 2>/dev/null; eval "$RUNTURN_SCRIPT"; supervise "$@"' \
-            runturn "$spool" "$cwd" "$@" 2>&1 >/dev/null
+        export RUNTURN_ENVIRONMENT="$agent_environment"
+        detach supervise "$spool" "$cwd" "$@" 2>&1 >/dev/null
     ) && return
     rm -rf "$spool"
     refuse start_failed "$said"

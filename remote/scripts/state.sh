@@ -24,8 +24,13 @@
 # guard it, which receive it on their input and keep it in memory. It is written nowhere, and in no environment,
 # until nothing of the turn is left to read it.
 #
-# Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Everything is
-# POSIX sh, which has no local variables: any function may change `value`, `stat` and `waited`.
+# Callers set `spool`, see `place`, and `seal`; where that is blank, any end is taken for the turn's. Those that call
+# `works` set `stopped` to blank first.
+#
+# Everything is POSIX sh, which has no local variables. Any function may change these of state.sh: `value`, `glance`,
+# `word`, `row`, `rung`, `name`, `stat`, `started_at`, `activity`, `signature`, `now`, `waited`; and these of
+# processes.sh: `members`, `led`, `found`, `file`, `member`, `newest`, `limit`, `mark`. The last two identify the turn:
+# nobody else may set them.
 
 # place ROOT ID: sets `root` and `spool`. A leading ~ is our home directory on this host.
 place() {
@@ -36,8 +41,14 @@ place() {
     spool=$root/$2
 }
 
+# clear_way NAME: remove what is no regular file. A FIFO would block whoever opens it, and /dev/zero never ends.
+clear_way() {
+    [ -f "$spool/$1" ] || [ ! -e "$spool/$1" ] || rm -rf "$spool/$1"
+}
+
 # put NAME VALUE: overwrite in place and at full width, which needs no new block. A full disk cannot prevent it.
 put() {
+    clear_way "$1"
     printf '%-80s\n' "$2" 1<>"$spool/$1"
 }
 
@@ -45,7 +56,7 @@ put() {
 # another process may be writing: a mixture of old and new is not read twice.
 get() {
     value=
-    read -r value 2>/dev/null <"$spool/$1" || return
+    [ -f "$spool/$1" ] && read -r value 2>/dev/null <"$spool/$1" || return
     while [ "$value" ]; do
         glance=$value
         value=
@@ -55,22 +66,32 @@ get() {
 }
 
 # are_numbers WORD...: to be asked before arithmetic with what stands in a file: some shells evaluate it, and would run
-# commands of whoever wrote it.
+# commands of whoever wrote it. A leading zero makes an octal number, and "08" ends a shell; 64 bits have 18 digits.
 are_numbers() {
+    [ "$1" ] || return
     for word in "$@"; do
         case $word in
-        "" | *[!0-9]*) return 1 ;;
+        "" | *[!0-9]* | 0?* | ???????????????????*) return 1 ;;
         esac
     done
 }
 
-# load_turn: fails without a turn, as in a spool that is being removed. What cannot be a start's gets the usual values.
+# load_turn: fails without a turn, as in a spool that is being removed. Fields that no start can have written get the
+# defaults.
 load_turn() {
-    read -r lease turn_boot ladder 2>/dev/null <"$spool/turn" || return
-    if ! are_numbers "$lease"; then lease=120; fi
+    read_turn
+    turn_read=$?
+    are_numbers "$lease" || lease=120 ladder="INT:50 TERM:50"
     for rung in $ladder; do are_numbers "${rung#*:}" || ladder="INT:50 TERM:50"; done
+    [ "$turn_read" = 0 ] || return
     boot_id
     if [ "$boot" != "$turn_boot" ]; then forget_former_boot; fi
+}
+
+# read_turn: sets `lease`, `turn_boot` and `ladder`.
+read_turn() {
+    lease=
+    [ -f "$spool/turn" ] && read -r lease turn_boot ladder 2>/dev/null <"$spool/turn"
 }
 
 # No process that signed before a reboot is alive, and start times count from a boot.
@@ -109,8 +130,17 @@ sign() {
 
 # alive PID START: the pid alone could have been reused by another process.
 alive() {
-    [ "$1" ] && start_time "$1" && [ "$started_at" = "$2" ]
+    are_numbers "$1" "$2" && start_time "$1" && [ "$started_at" = "$2" ]
 }
+
+# ours PID START: true for a living shell that guards this turn: its command line names the spool. What a tool has
+# signed in its place may be anybody. Remembers the last one.
+ours() {
+    alive "$@" || return
+    if [ "$*" = "$known" ]; then return 0; fi
+    tr '\0' '\n' <"/proc/$1/cmdline" | grep -qxF -e "$spool" || return
+    known=$*
+} 2>/dev/null
 
 # start_time PID: sets `started_at`, in clock ticks since boot, and `activity`, T for a process that was stopped;
 # fails for one that has exited, or a zombie.
@@ -132,8 +162,8 @@ read_stat() {
     [ "$stat" ]
 }
 
-# works PID START: true if the process is alive. One that was stopped is continued; if it is stopped again, or held
-# by a debugger, the next look kills it.
+# works PID START: true if the process is alive, and not killed here. One that was stopped is continued; if it is
+# stopped again, or held by a debugger, the next look kills it.
 works() {
     alive "$@" || return
     case $activity in
@@ -172,10 +202,11 @@ want_end() {
     if [ -z "$value" ]; then put reason "$1"; fi
 }
 
-# finish CODE REASON: record, once, that nothing of the agent is running.
+# finish CODE REASON: record, once, that the turn is over. What a sweep could not terminate may still run.
 finish() {
     ended && return
     marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+    clear_way events
     if printf '\n%s\n' "$marker" >>"$spool/events"; then marked=marked; else marked=unmarked; fi
     put end "$1 $2 $marked $seal"
 }

@@ -6,7 +6,7 @@ supervise() {
     spool=$1
     shift
     # Caught, not ignored: the supervisor survives these, and programs that it executes get their default action.
-    trap : HUP INT TERM
+    trap : HUP INT TERM USR1
     load_turn
     shed_limit
     sign supervisor
@@ -25,7 +25,8 @@ supervise() {
 # not fork, and the agent's pid and exit are ours. The environment comes last: it may contain any name.
 launch() {
     sign agent
-    # Others write the reason before they check for the agent; we sign before we read it: one sees the other.
+    # Others write the reason before they check for the agent; we sign before we read it: so at least one of the two
+    # notices.
     get reason
     if [ "$value" ]; then exit 143; fi
     if is_live; then exec <"$spool/input" || exit 126; fi
@@ -77,6 +78,5 @@ conclude() {
 # The first watcher may not have signed yet, or another one may have replaced it.
 dismiss_watchers() {
     dismiss $first_watcher
-    get watcher
-    dismiss $value
+    dismiss_watcher
 }

@@ -10,7 +10,7 @@ refuse() {
 read_stderr_tail() {
     place "$1" "$2"
     [ -d "$spool" ] || refuse spool_missing "$spool"
-    if [ -e "$spool/err" ]; then tail -c "$3" "$spool/err"; fi
+    if [ -f "$spool/err" ]; then tail -c "$3" "$spool/err"; fi
 }
 
 # read_input ROOT ID: print what is counted; the beginning of another line may follow it.
@@ -18,6 +18,7 @@ read_input() {
     place "$1" "$2"
     [ -d "$spool" ] || refuse spool_missing "$spool"
     get said
+    are_numbers $value && [ -f "$spool/prompt" ] || refuse spool_missing "$spool/prompt"
     head -c "${value#* }" "$spool/prompt"
 }
 
@@ -82,7 +83,7 @@ list_spools() {
         case ${spool##*/} in
         *[!A-Za-z0-9._-]*) continue ;;
         esac
-        read -r lease turn_boot ladder 2>/dev/null <"$spool/turn" || continue
+        read_turn || continue
         life=dead
         if [ "$turn_boot" = "$boot" ] && running supervisor; then life=alive; fi
         age_of "$spool/heartbeat"
@@ -111,10 +112,22 @@ remove_drafts() {
     done
 }
 
-# end_processes ROOT ID: terminate everything that a turn has left, also without its spool.
+# end_processes ROOT ID: terminate everything that a turn without a spool has left, and prevent its starts: one that
+# waits for the word to go has nothing that a sweep finds. Refuses if one was faster.
 end_processes() {
     place "$1" "$2"
-    sweep
+    undo_drafts "$2"
+    sweep || return
+    [ ! -d "$spool" ] || refuse spool_exists "$spool"
+}
+
+# undo_drafts ID: either this rename succeeds or that of `claim`. What is left if this is cut off looks like a draft.
+undo_drafts() {
+    for draft in "$root/.$1".??????; do
+        [ -d "$draft" ] || continue
+        mv "$draft" "$draft.undone" 2>/dev/null && rm -rf "$draft.undone"
+        [ ! -d "$draft" ] || refuse spool_unwritable "$draft"
+    done
 }
 
 # remove_spool ROOT ID SEAL

@@ -1,7 +1,8 @@
 # The watcher: the shell that guards the lease of a turn. It terminates the agent when the turn is no longer
 # followed, on request, and when the supervisor has died or stands still. It sleeps for seconds at a time (a host
 # may have a thousand watchers), and USR1 wakes it. If the watcher itself dies or is stopped, a follower starts the
-# next one; the last to sign is the watcher. Where there is no follower, its guard takes its place.
+# next one. Where there is no follower, its guard takes its place. Whoever takes the watch dismisses the former watcher;
+# none leaves because of what the file says, which a tool could have written.
 
 watch() {
     idle=0
@@ -20,17 +21,25 @@ take_watch() {
     stopped=
     trap 'woken=yes; wake' USR1
     trap 'wake; dismiss $guard; exit' TERM
+    dismiss_watcher
     sign watcher
     watcher_signature=$signature
     set_times
     while still_needed; do
         get reason
-        if [ "$value" ]; then end_agent; fi
+        # The lease, too: a tool could remove what was written.
+        if [ "$value" ] || [ "$idle" -ge "$lease" ]; then end_agent; fi
         works $guard || start_guard
         nap "$tick"
         renew_lease
     done
     dismiss $guard
+}
+
+# dismiss_watcher: the one that signed last.
+dismiss_watcher() {
+    get watcher
+    if ours $value; then dismiss $value; fi
 }
 
 start_guard() {
@@ -54,50 +63,42 @@ stand_guard() {
             if [ "$idle" -ge "$lease" ]; then kill -USR1 "${watcher_signature%% *}"; fi
             continue
         fi
-        on_guard || exit
-        kill -KILL "${watcher_signature%% *}"
+        on_guard || break
+        if alive $watcher_signature; then kill -KILL "${watcher_signature%% *}"; fi
         take_watch
         exit
     done
+    [ -d "$spool" ] || sweep
 } 2>/dev/null
 
-# on_guard: false once the turn is over, or another one watches.
+# on_guard: false once the turn is over.
 on_guard() {
-    [ -d "$spool" ] && ! ended || return
-    get watcher
-    [ -z "$value" ] || [ "$value" = "$watcher_signature" ] || ! alive $value
+    [ -d "$spool" ] && ! ended
 }
 
-# watch_again SPOOL: replace a watcher that died. Of several at once, the last to sign stays.
+# watch_again SPOOL: replace a watcher that died.
 watch_again() {
     spool=$1
     load_turn
     shed_limit
     learn_limit
-    # It may be woken as soon as it has signed, and checks for requests once it watches.
-    trap : USR1
-    sign watcher
-    watcher_signature=$signature
-    waited=0
-    while [ "$waited" -lt 10 ]; do pause; done
-    get watcher
-    if [ "$value" = "$watcher_signature" ] && ! ended; then watch; fi
+    ended || watch
 }
 
-# still_needed: false once another one watches, or the turn is over.
+# still_needed: false once the turn is over.
 still_needed() {
     if [ ! -d "$spool" ]; then
         sweep
         return 1
     fi
     get watcher
-    # Blank: it cannot be read right now.
+    # Blank: it cannot be read right now. Otherwise another one took the watch at the same moment, or a tool wrote this.
     if [ "$value" ] && [ "$value" != "$watcher_signature" ]; then
-        if alive $value; then return 1; fi
-        # A dead one has left its signature, or a tool has written something.
+        dismiss_watcher
         sign watcher
     fi
     supervised && urge_supervisor && return
+    ended && return 1
     # An agent that has not signed yet cannot be terminated: once it signs, it finds the reason and does not start.
     want_end lost
     end_agent
@@ -142,8 +143,14 @@ set_times() {
     tick=$((lease / 6))
     if [ "$tick" -gt 10 ]; then tick=10; fi
     if [ "$tick" -lt 1 ]; then tick=1; fi
-    overdue=$((lease + 60))
-    for rung in $ladder; do overdue=$((overdue + ${rung#*:} / 10)); done
+    measure_ladder
+    overdue=$((lease + climb + 60))
+}
+
+# measure_ladder: sets `climb`, the seconds that the stop ladder takes.
+measure_ladder() {
+    climb=0
+    for rung in $ladder; do climb=$((climb + ${rung#*:} / 10)); done
 }
 
 # nap SECONDS: or until USR1. A signal before the wait shows in `woken`; one after it kills the sleeper.

@@ -14,6 +14,7 @@ import pytest
 from remote.errors import SpawnRefused
 from remote.follower import Lease
 from remote.host_queries import remove_spool
+from remote.local import LocalHost
 from remote.spool import Exit
 from tests.support.needs import need
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
@@ -146,3 +147,31 @@ async def test_a_full_disk_stops_neither_heartbeats_nor_a_cancel(small_disk: Lab
         assert turn.exit is not None
         assert turn.exit.reason == "cancel"
     await small_disk.nothing_left(spool)
+
+
+@pytest.mark.parametrize("stdin", [b"", b"prompt", b"p" * 100_000], ids=["none", "small", "large"])
+async def test_a_start_that_waits_for_room_does_not_count_as_started(small_disk: Lab, stdin: bytes) -> None:
+    fill(small_disk.root / "hog")
+    begun: list[bool] = []
+
+    async def starting() -> None:
+        begun.append(True)
+
+    turn = small_disk.follow(
+        small_disk.spool(), small_disk.sh("cat", stdin=stdin), lease=Lease(30, 0.2, starting=starting)
+    )
+    with pytest.raises(SpawnRefused) as refusal:
+        await turn.__aenter__()
+    assert (refusal.value.code, begun, turn.asked) == ("spool_full", [], False)
+
+
+async def test_a_disk_that_can_hold_no_pipes_is_not_full(any_lab: Lab) -> None:
+    tools = any_lab.folder / "tools"
+    tools.mkdir()
+    (tools / "mkfifo").write_text('#!/bin/sh\necho "mkfifo: $1: Operation not permitted" >&2\nexit 1\n')
+    (tools / "mkfifo").chmod(0o755)
+    host = LocalHost({"PATH": f"{tools}:{any_lab.path}", "HOME": str(any_lab.home)})
+    with pytest.raises(SpawnRefused, match="not permitted") as refusal:
+        await any_lab.run(any_lab.sh("cat", live=True), host=host)
+    assert refusal.value.code == "spool_unwritable"
+    assert list(any_lab.root.iterdir()) == []

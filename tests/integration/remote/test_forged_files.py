@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from adapters.command import Command
 from remote.follower import Lease
+from remote.host_queries import list_spools, remove_spool
 from remote.shell import library
 from remote.spool import Exit, Spool
 from tests.support.needs import need
@@ -117,7 +120,7 @@ def test_forged_agent_ends_no_process_outside_its_turn(tmp_path: Path, agent: st
     assert (tmp_path / "end").read_text().split()[0] == "3"
 
 
-@pytest.mark.parametrize("words", ["a[$(touch${IFS}RUN)]", "- - -", "", "9" * 30])
+@pytest.mark.parametrize("words", ["a[$(touch${IFS}RUN)]", "- - -", "", "9" * 30, "08"])
 @pytest.mark.parametrize("file", ["turn", "said", "writer", "watcher", "heartbeat", "supervisor"])
 async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
     any_lab: Lab, file: str, words: str
@@ -140,6 +143,122 @@ async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
         assert turn.exit is not None
     assert not (any_lab.folder / "run").exists()
     await any_lab.nothing_left(spool)
+
+
+@pytest.mark.parametrize(
+    ("blow", "file"),
+    [
+        *[("mkfifo", file) for file in ("events", "end", "reason", "heartbeat", "supervisor", "agent", "turn")],
+        ("ln -s /dev/zero", "events"),
+        ("mkdir", "reason"),
+    ],
+)
+async def test_what_is_no_file_blocks_no_shell(any_lab: Lab, blow: str, file: str) -> None:
+    spool = any_lab.spool()
+    script = f'cd "$RUNTURN_SPOOL" && rm -f {file} && {blow} {file}; echo ready; sleep 300'
+    async with any_lab.follow(spool, any_lab.sh(script), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        await turn.cancel()
+        async with asyncio.timeout(120):
+            await drain(turn)
+        assert turn.exit is not None
+        await any_lab.nothing_left(spool)
+        assert not any(state.alive for state in await list_spools(any_lab.host, spool.root))
+        await remove_spool(any_lab.host, spool)
+    assert not Path(spool.path).exists()
+
+
+# Signs again and again as the watcher.
+FORGE_WATCHER = """
+echo ready
+while [ ! -e go ]; do sleep 0.1; done
+while :; do eval "$1"; sleep 0.1; done
+"""
+FORGERIES = {
+    "bystander": 'echo BYSTANDER >"$RUNTURN_SPOOL/watcher"',
+    "supervisor": 'cat "$RUNTURN_SPOOL/supervisor" >"$RUNTURN_SPOOL/watcher"',
+    "path": 'echo ../FOLDER/process 123 >"$RUNTURN_SPOOL/watcher"',
+}
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["/bin/sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def forging(lab: Lab, forgery: str, bystander: subprocess.Popen[bytes]) -> Command:
+    process = lab.folder / "process"
+    process.mkdir()
+    (process / "stat").write_text(f"1 (x) S {'0 ' * 18}123 0 0\n")
+    words = FORGERIES[forgery].replace("FOLDER", str(lab.folder)).replace("BYSTANDER", _signature(bystander.pid))
+    return lab.sh(FORGE_WATCHER, words)
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+async def test_forged_watcher_keeps_no_turn_from_its_lease(
+    any_lab: Lab, bystander: subprocess.Popen[bytes], forgery: str
+) -> None:
+    spool = any_lab.spool()
+    async with any_lab.follow(spool, forging(any_lab, forgery, bystander), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        any_lab.pid(spool, "watcher")
+        (any_lab.workspace / "go").touch()
+    await eventually(lambda: any_lab.state(spool, "end"))
+    assert any_lab.state(spool, "end")[1] == "lease"
+    await any_lab.nothing_left(spool)
+    assert bystander.poll() is None
+
+
+@pytest.mark.parametrize("forgery", ["bystander", "path"])
+async def test_forged_watcher_keeps_no_follower_from_starting_one(
+    any_lab: Lab, bystander: subprocess.Popen[bytes], forgery: str
+) -> None:
+    spool = any_lab.spool()
+    async with any_lab.follow(spool, forging(any_lab, forgery, bystander), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        watcher = psutil.Process(any_lab.pid(spool, "watcher"))
+        (any_lab.workspace / "go").touch()
+        await eventually(lambda: any_lab.state(spool, "watcher")[:1] != [str(watcher.pid)])
+        for shell in [watcher, *watcher.children()]:
+            os.kill(shell.pid, signal.SIGKILL)
+        await turn.cancel()
+        await drain(turn)
+        assert turn.exit is not None
+        assert turn.exit.reason == "cancel"
+    await any_lab.nothing_left(spool)
+    assert bystander.poll() is None
+
+
+# A follower whose turn does not end, though it was cancelled and its watcher seems to work.
+UNHEEDED = """
+spool=$1 ladder="INT:10 TERM:50" cancelled_at= clock=1000
+alive() { true; }
+ours() { true; }
+works() { true; }
+uptime() { now=$clock; }
+detach() { echo "$clock $1" >&3; }
+watch_over
+cancel
+for clock in 1095 1096 1100; do watch_over; done
+"""
+
+
+def test_cancel_that_does_not_lead_to_an_end_starts_another_watcher(any_lab: Lab, tmp_path: Path) -> None:
+    script = library("state", "watcher", "follower") + f"exec 3>&1\n{UNHEEDED}"
+    said = subprocess.run(
+        ["sh", "-c", script, "sh", tmp_path],
+        env={"PATH": any_lab.path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.stdout == "1096 watch_again\n", said.stderr
+
+
+def _signature(pid: int) -> str:
+    return f"{pid} {Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
 
 
 def _watched(lab: Lab, spool: Spool, former: int) -> bool:

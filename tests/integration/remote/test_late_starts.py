@@ -14,9 +14,10 @@ import pytest
 from adapters.command import Command
 from remote import follower as follower_module
 from remote.attachment import Attachment
-from remote.errors import HostUnreachable
+from remote.errors import HostUnreachable, SpawnRefused
 from remote.follower import Lease
 from remote.host import Channel
+from remote.host_queries import end_processes
 from remote.local import LocalHost
 from remote.programs import Attach, Request, start_request
 from remote.run import Output, run_script
@@ -48,8 +49,15 @@ class Starter:
 
     async def asked_for(self, channel: Channel, what: str) -> None:
         """Read until the host asks for it."""
+        await self._told(channel, f"SEND {self._nonce} {what}\n")
+
+    async def refused(self, channel: Channel, code: str) -> None:
+        """Read until the host refuses the start."""
+        await self._told(channel, f"REFUSED {self._nonce} {code} ")
+
+    async def _told(self, channel: Channel, what: str) -> None:
         async with asyncio.timeout(120):
-            while f"\nRT-SEND {self._nonce} {what}\n".encode() not in self._said:
+            while f"\nRT-{what}".encode() not in self._said:
                 chunk = await channel.read()
                 assert chunk, self._said
                 self._said += chunk
@@ -260,3 +268,26 @@ async def test_a_short_command_that_was_cut_off_anywhere_has_not_ended() -> None
 
 def test_a_program_is_one_compound_command() -> None:
     assert frame(b"echo hi") == b"11\n{\necho hi\n}"
+
+
+async def test_word_to_go_that_comes_after_its_turn_was_given_up_starts_nothing(any_lab: Lab) -> None:
+    start = Starter(any_lab)
+    channel = await start.begin()
+    await start.asked_for(channel, "go")
+    await end_processes(any_lab.host, start.spool)
+    await channel.write(b"go\n")
+    await start.refused(channel, "spool_missing")
+    await channel.close()
+    await start.nothing_started()
+
+
+async def test_turn_whose_delayed_start_was_faster_is_not_given_up(any_lab: Lab) -> None:
+    start = Starter(any_lab)
+    channel = await start.begin()
+    await start.asked_for(channel, "go")
+    await channel.write(b"go\n")
+    await eventually(Path(start.spool.path).exists)
+    with pytest.raises(SpawnRefused, match="its start was delayed") as refusal:
+        await end_processes(any_lab.host, start.spool)
+    assert refusal.value.code == "spool_exists"
+    await channel.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 
@@ -10,7 +13,9 @@ import psutil
 import pytest
 
 from remote.follower import Lease
+from remote.local import LocalHost
 from remote.spool import Exit, Spool
+from tests.support.needs import need
 from tests.support.processes import gone_pid
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
 from tests.support.waiting import until
@@ -104,6 +109,43 @@ async def test_watcher_replaces_a_guard_that_does_not_work(
     await any_lab.nothing_left(spool)
 
 
+async def test_guard_ends_what_is_left_of_a_spool_that_was_removed(any_lab: Lab, spool: Spool) -> None:
+    async with any_lab.follow(spool, any_lab.sh(WORKING), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        guard(any_lab, spool)
+    os.kill(any_lab.pid(spool, "watcher"), signal.SIGKILL)
+    shutil.rmtree(spool.path)
+    await any_lab.nothing_left(spool)
+
+
+async def test_killed_tail_does_not_hide_the_end(any_lab: Lab, spool: Spool) -> None:
+    script = "echo ready; while [ ! -e go ]; do sleep 0.1; done; exit 7"
+    async with any_lab.follow(spool, any_lab.sh(script), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        follower = psutil.Process(any_lab.host.shell)
+        os.kill(follower.pid, signal.SIGSTOP)
+        for child in follower.children():
+            os.kill(child.pid, signal.SIGKILL)
+        (any_lab.workspace / "go").touch()
+        await eventually(lambda: any_lab.state(spool, "end"))
+        os.kill(follower.pid, signal.SIGCONT)
+        async with asyncio.timeout(120):
+            await drain(turn)
+        assert turn.exit == Exit(7, "exit")
+
+
+async def test_killed_tail_is_not_the_end_of_a_finished_turn(any_lab: Lab, spool: Spool) -> None:
+    output = await any_lab.run(any_lab.sh("echo one; echo two"), spool)
+    tools = any_lab.folder / "tools"
+    tools.mkdir()
+    strike = f"if mkdir {tools}/struck 2>/dev/null; then printf on; kill -KILL $$; fi"
+    (tools / "tail").write_text(f'#!/bin/sh\n{strike}\nexec {need("tail")} "$@"\n')
+    (tools / "tail").chmod(0o755)
+    host = LocalHost({"PATH": f"{tools}:{any_lab.path}", "HOME": str(any_lab.home)})
+    assert await any_lab.run(None, spool, host=host) == output
+    assert (tools / "struck").exists()
+
+
 async def test_stopped_sleep_of_the_watcher_does_not_prolong_a_lease(any_lab: Lab, spool: Spool) -> None:
     async with any_lab.follow(spool, any_lab.sh(WORKING), lease=SHORT) as turn:
         await read_until(turn, b"ready")
@@ -119,7 +161,8 @@ async def test_stopped_sleep_of_the_watcher_does_not_prolong_a_lease(any_lab: La
 
 def _struck(pid: int, blow: signal.Signals) -> None:
     if not gone_pid(pid):
-        os.kill(pid, blow)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, blow)
 
 
 def _sleeper(watcher: psutil.Process) -> int | None:

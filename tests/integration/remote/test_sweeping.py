@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from remote.follower import Lease
+from remote.shell import library
 from remote.spool import Exit
 from remote.test_command import run_check
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
@@ -161,7 +163,8 @@ async def test_process_that_sheds_both_marks_ends_with_its_parent_or_the_leader_
 async def test_process_without_its_environment_ends_with_a_test_command(any_lab: Lab, pipe: Pipe) -> None:
     spool = any_lab.spool()
     await any_lab.run(any_lab.sh("echo over"), spool)
-    command = f"set -- {pipe.path}; {LEAVING.format(TOOL.format('setsid'), 'exit 4')}"
+    # One that carries both marks is found first.
+    command = f"set -- {pipe.path}; sleep 600 & {LEAVING.format(TOOL.format('setsid'), 'exit 4')}"
     where = str(any_lab.workspace)
     checked = await run_check(any_lab.host, spool, 1, where, command, env={}, timeout_s=60, tail=99)
     assert (checked.exit, checked.stdout) == (4, b"ready\n")
@@ -223,6 +226,30 @@ async def test_turn_that_an_agent_has_started_through_a_worker_of_its_own_is_ano
     assert (output, end) == (b"ready\n", Exit(0, "exit"))
     (any_lab.workspace / "go").touch()
     assert await any_lab.run(None, inner) == (b"begun\nend\n", Exit(0, "exit"))
+
+
+# A turn whose process cannot be killed, on a host where each search takes three seconds.
+IMMORTAL = """
+clock=0
+uptime() { now=$clock; }
+find_members() { clock=$((clock + 3)) members=7; }
+kill() { :; }
+pause() { waited=$((waited + 1)); }
+sweep
+echo "$? $clock"
+"""
+
+
+def test_sweep_takes_less_than_the_minute_that_a_supervisor_has(any_lab: Lab) -> None:
+    said = subprocess.run(
+        ["sh", "-c", library("state", "processes") + IMMORTAL],
+        env={"PATH": any_lab.path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    status, seconds = map(int, said.stdout.split())
+    assert (status, seconds < 60) == (1, True)
 
 
 async def test_over_ssh_neither_a_bare_process_nor_a_chain_survives(lab: Lab, site: SshLab, sshd: Sshd) -> None:

@@ -216,6 +216,24 @@ async def test_a_channel_that_ends_in_the_middle_of_a_script_is_unreachable(lab:
         await run_script(lab.host, "echo some; kill -KILL $$")
 
 
+async def test_output_without_an_end_does_not_fill_the_workers_memory(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remote.run._LARGEST_OUTPUT", 2**20)
+    home, spool = lab.home / ".agent", lab.spool()
+    lay_out(home)
+    await lab.run(lab.sh("true", session_files=FILES), spool)
+    os.truncate(home / "projects" / "p" / "s1.jsonl", 2**40)
+    command = lab.sh("true", session_files=FILES)
+    for question in (
+        read_session_files(lab.host, spool, FILES),
+        read_whole_session_files(lab.host, command, FILES),
+    ):
+        with pytest.raises(HostError, match="more than 1 MiB") as failure:
+            await question
+        assert type(failure.value) is HostError
+
+
 async def test_an_upkeep_that_fails_says_why(lab: Lab) -> None:
     for tool in ("sh", "head"):
         (lab.folder / tool).symlink_to(f"/usr/bin/{tool}")

@@ -91,6 +91,11 @@ def test_what_start_up_files_print_is_skipped(cuts: list[int]) -> None:
     assert rest == b"first\nsecond"
 
 
+@pytest.mark.parametrize("words", ["", "x", "1 x", "1 2 3", "9" * 5000, f"1 {'9' * 5000}"])
+def test_answer_without_proper_numbers_is_none(words: str) -> None:
+    assert Answer("mine").feed(f"\nRT-READY mine {words}\n".encode()) is None
+
+
 def test_much_noise_before_the_answer_is_skipped() -> None:
     answer = Answer("mine")
     assert all(answer.feed(b"noise\n" * 10_000) is None for _ in range(100))
