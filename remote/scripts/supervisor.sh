@@ -62,8 +62,10 @@ conclude() {
     end_feeder
     get reason
     case $value in
-    cancel | lease | lost) reason=$value ;;
-    *) reason=exit ;;
+    "") reason=exit ;;
+    cancel | lease) reason=$value ;;
+    # Or a tool has written something, for which the watcher has terminated the agent.
+    *) reason=lost ;;
     esac
     agent_group
     # The number is not reused while any process is left in the agent's group.

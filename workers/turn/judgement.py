@@ -179,7 +179,9 @@ def _why(error: TurnError | None, ended: Ended, end: Exit) -> TurnError | None:
     if ended.exit.reason == "lease":
         return errors.HostLost("no worker followed the turn for the length of its lease; the agent was terminated")
     if ended.exit.reason == "lost":
-        return errors.HostLost("the turn's supervisor on the host was killed; the agent was terminated")
+        return errors.HostLost(
+            "the turn's supervisor on the host was killed, or its spool was changed; the agent was terminated"
+        )
     if end.signalled and isinstance(error, errors.TurnCancelled):
         # Killed by something else: out of memory, a reboot, a manual kill. The turn must not be lost to that.
         return error.with_retry(Retry.BACKOFF)

@@ -69,11 +69,11 @@ async def test_seal_is_nowhere_while_the_turn_runs(any_lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("reason", ['no"', "exit", "a b c", "\\"])
-async def test_forged_reason_ends_the_turn_like_an_exit(any_lab: Lab, reason: str) -> None:
+async def test_forged_reason_loses_the_attempt(any_lab: Lab, reason: str) -> None:
     spool = any_lab.spool()
     agent = "import os, sys, time; open(os.environ['RUNTURN_SPOOL'] + '/reason', 'w').write(sys.argv[1] + '\\n')\n"
     _, end = await any_lab.run(any_lab.python(agent + "time.sleep(300)", reason), spool, lease=SHORT)
-    assert end.reason == "exit"
+    assert end.reason == "lost"
     await any_lab.nothing_left(spool)
 
 

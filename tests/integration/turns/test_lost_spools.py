@@ -26,6 +26,7 @@ from tests.support.waiting import remove_spools, until
 
 REMOVE = replies.bash('rm -rf "$RUNTURN_SPOOL"; sleep 300')
 SLEEP = replies.bash("echo up; sleep 300")
+FORGE = replies.bash('echo junk >"$RUNTURN_SPOOL/reason"; sleep 300')
 
 
 def _went_on(text: str = "went on") -> Reply:
@@ -49,6 +50,7 @@ SCRIPTS = (
     ),
     Script("root", (_first(), Reply((SLEEP,), Usage(310, 53, 54, 9)), _went_on())),
     Script("worker", (_first(), Reply((SLEEP,), Usage(320, 55, 56, 10)), _went_on())),
+    Script("forged", (_first(), Reply((FORGE,), Usage(340, 59, 60, 12)), _went_on())),
     Script("later", (_went_on("first"), _first(), Reply((SLEEP,), Usage(330, 57, 58, 11)), _went_on())),
 )
 SETTINGS = {"agent__lease_ms": "10000"}  # a heartbeat each second, which notices the loss
@@ -126,6 +128,12 @@ def test_spool_that_is_lost_while_no_worker_looks_costs_no_token(place: Place) -
     result = fleet.result(turn_id)
     assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2), result.error
     _assert_booked(place, "worker", turn_id)
+
+
+def test_forged_reason_to_end_an_agent_costs_neither_the_turn_nor_a_token(place: Place) -> None:
+    result = place.fleet.run(place.request("forged"))
+    assert (result.status, result.text, result.attempts) == (Status.COMPLETED, "went on", 2), result.error
+    _assert_booked(place, "forged", result.turn_id)
 
 
 def test_session_of_an_earlier_turn_is_booked_as_far_as_the_agent_printed_it(place: Place) -> None:
