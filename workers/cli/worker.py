@@ -56,7 +56,7 @@ def _bounds(_: click.Context, __: click.Parameter, value: str | None) -> tuple[i
 def up(context: Context, concurrency: int | None) -> int:
     """Run a broker and a worker here, until Ctrl-C.
 
-    Starts an embedded broker unless one is configured or running, and starts it anew if it dies. Leaves a running
+    Starts an embedded broker unless one is configured or running, and restarts it if it dies. Leaves a running
     broker alone. On exit, running turns continue under the next worker if it starts before their leases expire.
     """
     _log_to_stderr(context.settings)
