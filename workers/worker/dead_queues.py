@@ -8,6 +8,7 @@ that.
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -50,8 +51,9 @@ class DeadQueues:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving.set()
+        until = time.monotonic() + 2 * _LOOK_S  # for all of them together: the worker has to leave in time
         for thread in self._threads:
-            thread.join(timeout=2 * _LOOK_S)
+            thread.join(timeout=max(0.0, until - time.monotonic()))
 
 
 class _Drain:
