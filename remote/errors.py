@@ -36,9 +36,9 @@ class SpawnRefused(HostError):
     """The host refused, for the reason in `code`. Retrying does not help until something changes.
 
     Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, workspace_not_allowed,
-    agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_exists, spool_in_use,
-    tool_missing, start_failed, git_missing, repository_missing, ref_missing, workspace_full, workspace_unwritable,
-    not_collected.
+    agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_shortened,
+    spool_exists, spool_in_use, tool_missing, start_failed, git_missing, repository_missing, ref_missing,
+    workspace_full, workspace_unwritable, not_collected.
     """
 
     def __init__(self, host: str, code: str, detail: str) -> None:
@@ -66,6 +66,7 @@ _SENTENCES = {
     "spool_full": "the disk that holds the spool is full",
     "spool_unwritable": "the spool cannot be written",
     "spool_missing": "there is no such spool",
+    "spool_shortened": "the turn's output is shorter than what was read of it",
     "spool_exists": "the turn has a spool after all: its start was delayed",
     "spool_in_use": "the turn in this spool has not finished",
     "tool_missing": "a program that every host needs is missing",

@@ -35,7 +35,7 @@ follow() {
     if [ -z "$started_here" ]; then
         [ -f "$spool/events" ] && size=$(wc -c <"$spool/events") && size=$((size)) || exit
     fi
-    [ "$offset" -le "$size" ] || refuse spool_missing "$spool has $size bytes of output, not $offset"
+    [ "$offset" -le "$size" ] || refuse spool_shortened "$spool has $size bytes of output, not $offset"
     replace_predecessor
     tail=
     beats=0

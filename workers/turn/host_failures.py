@@ -22,6 +22,8 @@ from workers.turn.termination import NotEnded
 
 FAULT_PAUSE_S = 30.0  # shorter than any sensible lease, so that the agent stays alive
 
+_LOST = ("spool_missing", "spool_shortened")  # codes of a host that cannot show what the agent has printed
+
 log = structlog.get_logger(__name__)
 
 
@@ -40,7 +42,7 @@ class HostFailures:
             return await self._not_ended(run, attempt, fault)
         if not _is_final(fault, run, attempt):
             return await self._out_of_reach(run, attempt, fault)
-        if not isinstance(fault, SpawnRefused) or fault.code != "spool_missing":
+        if not isinstance(fault, SpawnRefused) or fault.code not in _LOST:
             why, started = run.ending.why or turn_error(fault), not isinstance(fault, SpawnRefused)
             return await self._conclusion.of_unread(attempt, why, started=started, dropped=run.dropped_events)
         try:
@@ -48,11 +50,12 @@ class HostFailures:
         except HostError as loss:
             return await self._out_of_reach(run, attempt, loss)
 
-    async def _lost(self, run: AttemptRun, attempt: Attempt, fault: HostError) -> TurnResult | Parked:
-        """Book an attempt whose spool is lost. Raises HostError while its agent may be running."""
+    async def _lost(self, run: AttemptRun, attempt: Attempt, fault: SpawnRefused) -> TurnResult | Parked:
+        """Book an attempt whose output is lost. Raises HostError while its agent may be running."""
         why = run.ending.why or turn_error(fault)
-        read, dropped = self._salvage.of_lost_spool, run.dropped_events
-        return await self._conclusion.of_unread(attempt, why, read=read, dropped=dropped)
+        salvage = self._salvage
+        read = salvage.of_lost_spool if fault.code == "spool_missing" else salvage.of_stuck_turn
+        return await self._conclusion.of_unread(attempt, why, read=read, dropped=run.dropped_events)
 
     async def _not_ended(self, run: AttemptRun, attempt: Attempt, fault: NotEnded) -> TurnResult | Parked:
         """Book an attempt whose shells do not end it. Another may not follow: its agent may still be running."""
@@ -97,7 +100,7 @@ class HostFailures:
 def _is_final(fault: HostError, run: AttemptRun, attempt: Attempt) -> bool:
     """Return whether a host fault ends the attempt. If it only keeps us out, the agent keeps running."""
     if isinstance(fault, SpawnRefused):
-        return not attempt.start_sent or fault.code == "spool_missing"
+        return not attempt.start_sent or fault.code in _LOST
     if isinstance(fault, LineTooLong):
         return True
     # A host that reported the exit and then could not return the usage may never be able to.

@@ -58,7 +58,7 @@ class Salvage:
         return at_least(remainder(usage, booked) if usage.source.observed else usage)
 
     async def of_stuck_turn(self, state: TurnState) -> Usage:
-        """Return at least what an attempt used whose shells do not work; its agent is then gone.
+        """Return at least what an attempt used whose shells or output are of no use; its agent is then gone.
 
         Raises HostError if its agent may still be running.
         """

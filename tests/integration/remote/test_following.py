@@ -242,7 +242,7 @@ async def test_a_spool_shorter_than_the_offset_is_refused(lab: Lab) -> None:
     await lab.run(lab.sh("echo hi"), spool)
     with pytest.raises(SpawnRefused) as refusal:
         await lab.run(None, spool, offset=1_000_000)
-    assert refusal.value.code == "spool_missing"
+    assert refusal.value.code == "spool_shortened"
 
 
 async def test_a_spool_removed_under_its_follower_is_missing(lab: Lab) -> None:

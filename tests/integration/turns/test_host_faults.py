@@ -245,6 +245,7 @@ def test_spool_shorter_than_what_was_read_is_kept(
         result = await working
         assert isinstance(result, TurnResult)
         assert (kind(result), result.usage_complete) == ("host_lost", False)
+        assert not of_turns(site.spool)
 
     asyncio.run(lose_output())
     assert not removed
