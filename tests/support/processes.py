@@ -85,7 +85,7 @@ def gone_pid(pid: int) -> bool:
 
 def describe(processes: list[psutil.Process]) -> str:
     """Describe processes for an assertion's message."""
-    return "; ".join(f"{process.pid} {_command(process)}" for process in processes)
+    return "; ".join(f"{process.pid} {command_of(process)[:80] or 'gone'}" for process in processes)
 
 
 def _found(wanted: Callable[[Seen], bool]) -> list[psutil.Process]:
@@ -101,8 +101,9 @@ def _read(pid: int, name: str) -> str:
         return file.read().decode(errors="replace")
 
 
-def _command(process: psutil.Process) -> str:
+def command_of(process: psutil.Process) -> str:
+    """Return the command line of a process; blank if it has ended."""
     try:
-        return " ".join(process.cmdline())[:80]
+        return " ".join(process.cmdline())
     except psutil.Error:
-        return "gone"
+        return ""

@@ -19,7 +19,7 @@ from tests.fakes.openai_api import OpenAiApi, codex_environment, shell
 from tests.integration.turns.test_bills import booked, in_ledger
 from tests.support.fleets.fleet import Fleet
 from tests.support.npm import npm_agent
-from tests.support.processes import of_turn
+from tests.support.processes import command_of, of_turn
 from tests.support.waiting import remove_spools, until
 
 pytestmark = pytest.mark.timeout(300)
@@ -92,7 +92,7 @@ def test_answer_before_the_kill_is_booked_to_the_token(place: Place) -> None:
 
 def test_answer_before_the_loss_of_the_spool_is_booked_to_the_token(place: Place) -> None:
     spool = place.fleet.state.spool / f"{place.turns['lost']}.1"
-    until(lambda: any("sleep 300" in " ".join(each.cmdline()) for each in of_turn(spool)), "the tool")
+    until(lambda: any("sleep 300" in command_of(each) for each in of_turn(spool)), "the tool")
     remove_spools(spool)
     _assert_booked(place, "lost")
 

@@ -10,6 +10,7 @@ import redis
 
 from tests.fakes.model_api import Hold, Reply, Script, Text, Usage, replies
 from tests.integration.conftest import claude_fleet
+from tests.support.processes import command_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("unforked")  # what /proc shows of workers counts, too
@@ -61,9 +62,6 @@ def test_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
 
 def _assert_not_in_any_command_line() -> None:
     for process in psutil.process_iter():
-        try:
-            line = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
+        line = command_of(process)
         assert ASKED_FOR not in line
         assert NOT_ASKED_FOR not in line

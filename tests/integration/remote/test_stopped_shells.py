@@ -16,7 +16,7 @@ from remote.follower import Lease
 from remote.local import LocalHost
 from remote.spool import Exit, Spool
 from tests.support.needs import need
-from tests.support.processes import gone_pid
+from tests.support.processes import command_of, gone_pid
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
 from tests.support.waiting import until
 
@@ -39,7 +39,7 @@ def guard(lab: Lab, spool: Spool) -> int:
     watcher = psutil.Process(lab.pid(spool, "watcher"))
 
     def only_shell() -> int | None:
-        shells = [child.pid for child in watcher.children() if spool.path in _command(child)]
+        shells = [child.pid for child in watcher.children() if spool.path in command_of(child)]
         return shells[0] if len(shells) == 1 else None  # one that is about to become `sleep` still looks like it
 
     return until(only_shell, "the watcher to have one guard")
@@ -166,12 +166,5 @@ def _struck(pid: int, blow: signal.Signals) -> None:
 
 
 def _sleeper(watcher: psutil.Process) -> int | None:
-    naps = [child.pid for child in watcher.children() if _command(child).partition(" ")[0].endswith("sleep")]
+    naps = [child.pid for child in watcher.children() if command_of(child).partition(" ")[0].endswith("sleep")]
     return naps[0] if naps else None
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""

@@ -19,7 +19,7 @@ from tests.integration.conftest import claude_fleet
 from tests.integration.turns.test_bills import SONNET, billed, booked, in_ledger
 from tests.support.fleets.fleet import Fleet
 from tests.support.needs import need
-from tests.support.processes import of_turns
+from tests.support.processes import command_of, of_turns
 from tests.support.ssh.ssh_logins import Login, logins
 from tests.support.ssh.sshd import Sshd
 from tests.support.waiting import remove_spools, until
@@ -75,7 +75,7 @@ class Place:
         )
 
     def asleep(self) -> bool:
-        return any("sleep 300" in " ".join(process.cmdline()) for process in of_turns(self.spools))
+        return any("sleep 300" in command_of(process) for process in of_turns(self.spools))
 
 
 @contextmanager
