@@ -15,8 +15,7 @@ def on_clocks(stage: Stage, rng: random.Random) -> list[Blow]:
     """Return the blows that set clocks."""
     steps_s = rng.sample(_STEPS_S, len(_STEPS_S))
     return [
-        _blow(stage, steps_s[n % len(steps_s)], random.Random(rng.random()))
-        for n in range(stage.form.clock_blows)
+        _blow(stage, steps_s[n % len(steps_s)], random.Random(rng.random())) for n in range(stage.form.clock_blows)
     ]
 
 
