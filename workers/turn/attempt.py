@@ -118,6 +118,11 @@ class AttemptRun:
         return self._follower is not None and self._follower.exit is not None
 
     @property
+    def reached(self) -> bool:
+        """True if the host has been attached to."""
+        return self._reached
+
+    @property
     def heard(self) -> bool:
         """True if the host has been attached to, or may have received the command to start the agent."""
         return self._reached or (self._follower is not None and self._follower.asked)

@@ -100,7 +100,8 @@ class HostFailures:
 def _is_final(fault: HostError, run: AttemptRun, attempt: Attempt) -> bool:
     """Return whether a host fault ends the attempt. If it only keeps us out, the agent keeps running."""
     if isinstance(fault, SpawnRefused):
-        return not attempt.start_sent or fault.code in _LOST
+        began = attempt.start_sent or run.reached
+        return not began or fault.code in _LOST
     if isinstance(fault, LineTooLong):
         return True
     # A host that reported the exit and then could not return the usage may never be able to.

@@ -291,6 +291,20 @@ def test_host_that_refuses_to_show_a_started_agent_only_keeps_us_out(
     assert site.ledger.hosts.open_attempts() == {"local": 1}
 
 
+def test_host_that_refuses_to_show_our_agent_again_only_keeps_us_out(site: Site, tmp_path: Path) -> None:
+    turn_id = site.queue(options={"recording": str(hanging(tmp_path / "r.jsonl", 2))})
+
+    async def come_back() -> None:
+        worker, host = on_unsteady_host(site)
+        working = asyncio.create_task(RunTurn(worker, site.claim(turn_id)).drive())
+        await asyncio.to_thread(until, lambda: len(site.events(turn_id)) > 2, "the turn to be under way")
+        await host.fail(SpawnRefused("local", "tool_missing", "tail"))
+        assert isinstance(await working, Parked)
+        assert site.ledger.hosts.open_attempts() == {"local": 1}
+
+    asyncio.run(come_back())
+
+
 def test_attempt_whose_processes_cannot_be_ended_is_not_repeated(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
