@@ -40,7 +40,7 @@ demo: $(INSTALLED)
 
 # Run all tests. In CI (CI=true) a missing program is a failure; elsewhere its tests are skipped.
 test: $(INSTALLED) test-tools
-	$(BIN)/python -m pytest -n 8 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 # Run the tests that start no process and open no port: under a minute on two cores.
 test-unit: $(INSTALLED)
