@@ -22,6 +22,7 @@ TYPE_CHECKING = False  # importing `typing` takes longer than everything else he
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+    from typing import NoReturn
 
 SERVICES = ("up", "worker", "exporter", "flower")  # commands that run until they are told to stop
 
@@ -59,7 +60,19 @@ def run(command: Callable[[], int], name: str | None) -> int:
     if stop.told and not service:  # as a shell expects
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
+    if stop.threaded:
+        _leave(status)
     return status
+
+
+def _leave(status: int) -> NoReturn:
+    """Exit without the interpreter's own end, which crashes if a thread starts amid it (CPython 3.11.2)."""
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105  # no import for this
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads it any more
+    os._exit(status)
 
 
 class _Stop:
@@ -68,23 +81,28 @@ class _Stop:
     def __init__(self, status: int) -> None:
         self.status = status
         self.told = False
+        self.threaded = False  # a thread of ours may be running
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not self.told:
             self.told = True
-            # Not a `threading.Timer`: the signal may have interrupted a thread's start, which holds a lock.
-            _thread.start_new_thread(self._insist, ())
+            self._start(self._insist)
             raise Told
 
     def ignored(self, ignored: sys.UnraisableHookArgs) -> None:
         """Repeat a signal that Python ignored: it came in a finalizer, or a callback, such as those of imports."""
         if ignored.exc_type is Told:
             self.told = False
-            _thread.start_new_thread(_repeat, (signal.SIGTERM,))
+            self._start(_repeat, signal.SIGTERM)
         elif ignored.exc_type is KeyboardInterrupt:
-            _thread.start_new_thread(_repeat, (signal.SIGINT,))
+            self._start(_repeat, signal.SIGINT)
         else:
             sys.__unraisablehook__(ignored)
+
+    def _start(self, function: Callable[..., None], *args: object) -> None:
+        """Start a thread. Not a `threading.Thread`: the start of another holds a lock, and may be interrupted."""
+        self.threaded = True
+        _thread.start_new_thread(function, args)
 
     def _insist(self) -> None:
         """End the process although it hangs on its way out, or something has caught Told. No turn is lost."""

@@ -123,6 +123,28 @@ def test_cleanup_that_fails_on_the_way_out_changes_no_status() -> None:
     assert (said.returncode, said.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("program", ["os.kill(os.getpid(), signal.SIGTERM)", "Fussy() and None; time.sleep(30)"])
+def test_interpreter_of_a_service_that_was_told_does_not_end_by_itself(program: str) -> None:
+    # It frees what its threads need. One that had not begun by then crashed Python 3.11.2: exit status -11.
+    program = f"""if True:
+        import atexit, os, signal, time
+        from workers import stopping
+
+        class Fussy:  # ignores what is raised in its finalizer
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def command():
+            print("told", end="")
+            {program}
+
+        atexit.register(print, "the interpreter ends")
+        raise SystemExit(stopping.run(command, "worker"))
+    """
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "told", "")
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_worker_that_is_told_at_any_moment_leaves_with_0(fleet: Fleet, seed: int) -> None:
     log = fleet.state.logs / "worker.log"
