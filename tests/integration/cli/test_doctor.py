@@ -64,7 +64,7 @@ def test_fresh_machine_is_told_what_to_do_and_nothing_is_started(cli: Cli, tmp_p
 
 def test_worker_of_other_queues_is_told(fleet_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNTURN_QUEUES", '["turns"]')
-    monkeypatch.setattr("workers.doctor.installation._PING_S", 2.0)
+    monkeypatch.setattr("workers.doctor.installation._PING_S", 4.0)
     check = _checks(fleet_cli("doctor", "--json").document)["worker"]
     assert not check["ok"]
     assert re.fullmatch(r"no answering worker consumes turns: runturn@\S+ consumes runturn", check["detail"])

@@ -250,7 +250,7 @@ async def test_filter_that_never_ends_is_ended(
     git(repository, "config", "filter.endless.clean", f"echo $$ >>'{tmp_path}/pids'; sleep 600")
     (made / ".gitattributes").write_text("* filter=endless\n")
     (made / "changed").write_text("after\n")
-    monkeypatch.setattr("remote.workspaces._PATCH_S", 1.0)
+    monkeypatch.setattr("remote.workspaces._PATCH_S", 3.0)
     with pytest.raises(HostError, match="read_patch took longer than") as error:
         await read_patch(lab.host, place, 10**6)
     assert not isinstance(error.value, HostUnreachable)
