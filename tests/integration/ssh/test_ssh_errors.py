@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         hosts += _misconfigured(up)
         many = {"agent__max_concurrent_agents": "20", "agent__command": "no-such-agent"}
         fleet = stack.enter_context(
-            Fleet(root, ssh_hosts=ssh_hosts(*hosts), ssh__connect_timeout_ms="1500", **many)
+            Fleet(root, ssh_hosts=ssh_hosts(*hosts), ssh__connect_timeout_ms="6000", **many)
         )
         failing["refusing"].sshd.stop()
         failing["silent"].sshd.freeze()
