@@ -138,11 +138,16 @@ def test_interpreter_of_a_service_that_was_told_does_not_end_by_itself(program: 
             print("told", end="")
             {program}
 
-        atexit.register(print, "the interpreter ends")
+        class Last:  # outlives the exit functions
+            def __del__(self):
+                os.write(1, b", and the interpreter ended")
+
+        last = Last()
+        atexit.register(print, ", then left", end="")
         raise SystemExit(stopping.run(command, "worker"))
     """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stdout, said.stderr) == (0, "told", "")
+    assert (said.returncode, said.stdout, said.stderr) == (0, "told, then left", "")
 
 
 @pytest.mark.parametrize("seed", range(6))
