@@ -1,103 +1,18 @@
-"""compose.yaml and the Dockerfile, as far as they can be checked without a Docker daemon; CI has none."""
+"""What programs make of the files behind compose.yaml, as far as that needs no Docker daemon; CI has none."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import re
 import stat
 import subprocess
-import tomllib
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 
 from ops.settings import PREFIX, Settings, load_settings, secret_files
-from tests.support.needs import missing, need
+from tests.support.needs import need
 from tests.support.places import ROOT
-
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-OURS = {"runturn": "runturn", "runturn-host": "host"}  # images that are built here, and their targets
-
-each_service = pytest.mark.parametrize("name", SERVICES)
-
-
-def test_it_follows_the_compose_specification() -> None:
-    spec = importlib.util.find_spec("check_jsonschema")
-    if spec is None or spec.origin is None:
-        missing("the schema is in the package check-jsonschema, which is not installed")
-    schema = Path(spec.origin).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
-    jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
-
-
-@each_service
-def test_every_image_is_pinned(name: str) -> None:
-    image, _, tag = SERVICES[name]["image"].partition(":")
-    assert re.fullmatch(r"v?\d+\.\d+(\.\d+)?(-\w+)?", tag), "no exact version"
-    assert image.count("/") <= 1, "an image of the default registry has no host in its name"
-    if "build" in SERVICES[name]:
-        assert tag == VERSION
-        assert SERVICES[name]["build"] == {"context": ".", "target": OURS[image]}
-        assert SERVICES[name]["pull_policy"] == "build"
-
-
-@each_service
-def test_no_service_has_more_rights_than_it_needs(name: str) -> None:
-    service = SERVICES[name]
-    user, _, group = service["user"].partition(":")
-    assert user.isdigit() and group.isdigit() and int(user) > 0
-    assert service["read_only"] is True
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    assert not {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices", "extra_hosts"} & service.keys()
-    assert not any("docker.sock" in volume for volume in service.get("volumes", ()))
-
-
-@each_service
-def test_every_service_is_watched_limited_and_started_again(name: str) -> None:
-    service = SERVICES[name]
-    assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
-    assert {"interval", "timeout", "retries", "start_period"} <= service["healthcheck"].keys()
-    assert service["restart"] == "unless-stopped"
-    assert service["stop_grace_period"]
-    assert {"cpus", "memory", "pids"} == service["deploy"]["resources"]["limits"].keys()
-    for other, condition in service.get("depends_on", {}).items():
-        assert condition == {"condition": "service_healthy"} and other in SERVICES
-
-
-@each_service
-def test_ports_are_published_on_loopback_only(name: str) -> None:
-    ports = SERVICES[name].get("ports", [])
-    assert all(port.startswith("127.0.0.1:") for port in ports)
-    # Docker publishes no port of a container that is in internal networks only.
-    internal = {network for network, settings in COMPOSE["networks"].items() if (settings or {}).get("internal")}
-    assert not ports or set(SERVICES[name]["networks"]) - internal
-
-
-def test_agents_reach_neither_broker_nor_ledger() -> None:
-    assert not set(SERVICES["host1"]["networks"]) & set(SERVICES["valkey"]["networks"])
-    assert not set(SERVICES["host1"]["networks"]) & set(SERVICES["postgres"]["networks"])
-    assert _secrets("host1") == {"ssh_client_key.pub"}
-
-
-def test_every_file_that_is_mounted_is_in_the_repository() -> None:
-    mounted = [volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())]
-    files = [path for path in mounted if path.startswith(".")]
-    files += [config["file"] for config in COMPOSE["configs"].values()]
-    assert files
-    for file in files:
-        assert (ROOT / file).exists(), file
-    named = {path for path in mounted if not path.startswith(".")}
-    assert named == COMPOSE["volumes"].keys()
-    used = {config["source"] for service in SERVICES.values() for config in service.get("configs", ())}
-    assert used == COMPOSE["configs"].keys()
+from tests.unit.deployment.test_compose import COMPOSE, SERVICES, secrets
 
 
 def test_secrets_come_from_files_which_one_command_makes(tmp_path: Path) -> None:
@@ -106,7 +21,7 @@ def test_secrets_come_from_files_which_one_command_makes(tmp_path: Path) -> None
     assert {f"./secrets/{name}" for name in COMPOSE["secrets"]} == {
         secret["file"] for secret in COMPOSE["secrets"].values()
     }
-    assert set().union(*map(_secrets, SERVICES)) == COMPOSE["secrets"].keys()
+    assert set().union(*map(secrets, SERVICES)) == COMPOSE["secrets"].keys()
     assert (made / "anthropic_api_key").read_text() == "sk-ant-of-a-test"
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in made.iterdir()} == {0o644}
@@ -115,19 +30,6 @@ def test_secrets_come_from_files_which_one_command_makes(tmp_path: Path) -> None
     assert all(before.values())
     _make_secrets(tmp_path)
     assert before == {file: file.read_bytes() for file in made.iterdir()}, "a second run changes nothing"
-
-
-def test_secrets_never_get_into_the_repository() -> None:
-    ignored = (ROOT / ".gitignore").read_text().splitlines()
-    assert "/secrets/" in ignored
-
-
-def test_no_variable_of_a_service_holds_a_secret() -> None:
-    for service in SERVICES.values():
-        for name, value in service.get("environment", {}).items():
-            if re.search(r"PASSWORD|SECRET|TOKEN|KEY", name):
-                assert str(value).startswith("/run/secrets"), name
-            assert "@" not in str(value), "a URL with a login belongs into a file"
 
 
 def test_workers_read_their_settings_and_secrets_from_what_is_mounted(
@@ -154,21 +56,6 @@ def test_workers_read_their_settings_and_secrets_from_what_is_mounted(
     assert secret_files.variables(os.environ)["ANTHROPIC_API_KEY"] == "sk-ant-of-a-test"
 
 
-def test_prometheus_asks_the_services_that_there_are() -> None:
-    document = yaml.safe_load((ROOT / "ops/prometheus/prometheus.yml").read_text())
-    jobs = {job["job_name"]: job for job in document["scrape_configs"]}
-    assert {"runturn-worker", "runturn-exporter", "flower"} <= jobs.keys()
-    targets = {
-        name: [target.split(":")[0] for group in job["static_configs"] for target in group["targets"]]
-        for name, job in jobs.items()
-    }
-    workers = [name for name, service in SERVICES.items() if service.get("command") == ["worker"]]
-    assert targets["runturn-worker"] == workers
-    assert (targets["runturn-exporter"], targets["flower"]) == (["exporter"], ["flower"])
-    assert jobs["flower"]["basic_auth"]["password_file"] == "/run/secrets/flower_password"
-    assert "flower_password" in _secrets("prometheus")
-
-
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     for file in ("prometheus.yml", "rules.yml"):
         (tmp_path / file).write_text((ROOT / "ops/prometheus" / file).read_text())
@@ -177,57 +64,11 @@ def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_images_run_as_nobody_special_and_hold_no_compiler() -> None:
-    for stage in (stage for stage in _stages() if stage.startswith(("runturn", "worker", "host"))):
-        users = re.findall(r"^USER (\S+)$", _stages()[stage], re.MULTILINE)
-        assert users and users[-1] not in ("0:0", "root"), stage
-    assert not re.search(r"\b(gcc|build-essential|make|curl|ADD)\b", DOCKERFILE)
-    assert set(OURS.values()) <= _stages().keys()
-
-
-def test_image_without_agents_leaves_out_the_program_in_the_sdk() -> None:
-    assert "rm -rf /opt/runturn/lib/python3.*/site-packages/claude_agent_sdk/_bundled" in _stages()["built"]
-
-
-def test_every_package_in_the_images_is_locked_by_its_hash() -> None:
-    installs = re.findall(r"pip (?:--python \S+ )?install (.*?)(?=&&|\n[A-Z]|\Z)", DOCKERFILE, re.DOTALL)
-    assert len(installs) == 4
-    ours = [install for install in installs if "dist/runturn" in install]
-    assert all(
-        "--require-hashes" in install and "--only-binary" in install for install in installs if install not in ours
-    )
-    assert len(ours) == 1 and "--no-deps" in ours[0]
-    for name in re.findall(r"\(([\w|-]+)\)==|/\^([\w-]+)==/", DOCKERFILE):
-        for package in "".join(name).split("|"):
-            assert re.search(rf"^{package}==", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE), package
-
-
-def test_what_the_images_copy_is_let_into_the_build() -> None:
-    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = {
-        word.split("/")[0]
-        for line in re.findall(r"^COPY (?!--from)(?:--\S+ )?(.*) \S+$", DOCKERFILE, re.MULTILINE)
-        for word in line.split()
-    }
-    assert copied == let_in
-    assert all((ROOT / name).exists() for name in copied)
-
-
 def test_shell_scripts_are_sound() -> None:
     for script in ("make-secrets", "ssh-host"):
         path = ROOT / "ops/compose" / script
         assert os.access(path, os.X_OK)
         subprocess.run(["sh", "-n", str(path)], check=True)
-
-
-def _secrets(service: str) -> set[str]:
-    given = SERVICES[service].get("secrets", ())
-    return {secret if isinstance(secret, str) else secret["source"] for secret in given}
-
-
-def _stages() -> dict[str, str]:
-    parts = re.split(r"^FROM .* AS (\w+)$", DOCKERFILE, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _public(key: Path) -> list[str]:
