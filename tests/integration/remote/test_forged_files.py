@@ -155,8 +155,11 @@ async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
 )
 async def test_what_is_no_file_blocks_no_shell(any_lab: Lab, blow: str, file: str) -> None:
     spool = any_lab.spool()
-    script = f'cd "$RUNTURN_SPOOL" && rm -f {file} && {blow} {file}; : >struck; sleep 300'
-    async with any_lab.follow(spool, any_lab.sh(script), lease=SHORT) as turn:
+    wait = "echo ready; until [ -e go ]; do sleep 0.05; done"
+    strike = f'cd "$RUNTURN_SPOOL" && rm -f {file} && {blow} {file}; : >struck; sleep 300'
+    async with any_lab.follow(spool, any_lab.sh(f"{wait}; {strike}"), lease=SHORT) as turn:
+        await read_until(turn, b"ready")  # the output is being read
+        (any_lab.workspace / "go").touch()
         await eventually(Path(spool.path, "struck").exists)  # its output may be what was struck
         await turn.cancel()
         async with asyncio.timeout(120):
