@@ -24,6 +24,10 @@ class Seen:
     def __str__(self) -> str:
         return f"{self.pid} {self.command.replace(chr(0), ' ')[:100]}"
 
+    def carries(self, mark: str) -> bool:
+        """Whether a variable begins like this; a host's search for the processes of a turn has its mark, too."""
+        return f"\0{mark}" in f"\0{self.variables}" and not self.command.startswith("grep\0-ls")
+
 
 def look() -> Iterator[Seen]:
     """Yield all processes that this one may inspect, except itself, zombies and kernel threads."""
@@ -37,7 +41,7 @@ def look() -> Iterator[Seen]:
 
 def of_turns(spool_root: Path) -> list[psutil.Process]:
     """Return all processes of turns below this spool root: agents and their descendants."""
-    return _found(lambda each: f"\0RUNTURN_SPOOL={spool_root}/" in f"\0{each.variables}")
+    return _found(lambda each: each.carries(f"RUNTURN_SPOOL={spool_root}/"))
 
 
 def keepers(spool_root: Path) -> list[psutil.Process]:
@@ -54,7 +58,7 @@ def end_turns(spool_root: Path) -> None:
 
 def of_turn(spool: Path) -> list[psutil.Process]:
     """Return the processes of one attempt."""
-    return _found(lambda each: f"\0RUNTURN_SPOOL={spool}\0" in f"\0{each.variables}")
+    return _found(lambda each: each.carries(f"RUNTURN_SPOOL={spool}\0"))
 
 
 def agents(spool_root: Path) -> set[int]:

@@ -151,8 +151,7 @@ class Lab:
 
     def marked(self, spool: Spool) -> list[int]:
         """All processes that carry the mark of the turn."""
-        variable = f"\0RUNTURN_SPOOL={spool.path}\0"
-        return [each.pid for each in look() if variable in f"\0{each.variables}"]
+        return [each.pid for each in look() if each.carries(f"RUNTURN_SPOOL={spool.path}\0")]
 
     def everything(self, spool: Spool) -> list[str]:
         """All processes of a turn: the agent's, and the shells that keep it."""
