@@ -9,12 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.fakes.model_api import ModelApi, Reply, Script, Text, Usage, replies
+from tests.fakes.model_api import Hold, ModelApi, Reply, Script, Text, Usage, replies
 from tests.fakes.model_api.cli import claude_environment
 from tests.support.places import ROOT
 from tests.support.waiting import until
@@ -74,8 +75,20 @@ def test_interrupted_demo_leaves_nothing_behind(bare: dict[str, str], number: si
     demo.send_signal(number)
     said = demo.stdout.read()
     assert demo.wait() == 130
-    assert "✗ cancelled" in said
     assert said.endswith("interrupted; everything that was started has been stopped\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_turn_of_an_interrupted_demo_is_cancelled(
+    bare: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    with ModelApi(Script("1", (replace(PLAIN, hold=Hold("the answer")),), keyword="greeting")) as api:
+        demo = _demo({**claude_environment(api.base_url, tmp_path), "TMPDIR": bare["TMPDIR"]}, "--live")
+        api.gate("the answer").wait_until_reached(120)
+        demo.send_signal(number)
+        said, _ = demo.communicate()
+    assert demo.returncode == 130
+    assert "✗ cancelled" in said
 
 
 def test_live_demo_uses_the_callers_login(bare: dict[str, str], tmp_path: Path) -> None:
