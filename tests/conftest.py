@@ -13,6 +13,7 @@ import structlog
 import tests.support.parsing  # takes the place of Python's own
 import tests.support.transports  # noqa: F401  # likewise
 from tests.support.skips import pytest_terminal_summary  # noqa: F401  # pytest looks for it here
+from workers.brokers import embedded
 
 _LONGEST_FIRST = (
     "system/test_chaos.py",
@@ -40,9 +41,12 @@ _LONGEST_FIRST = (
 
 
 def pytest_configure() -> None:
-    """Keep loggers changeable: a command that a test runs in this process would fix them, as in its own."""
+    """Change what only processes that end soon can have."""
+    # A command that a test runs in this process would fix its loggers, as in its own.
     configure = structlog.configure
     structlog.configure = lambda **settings: configure(**settings | {"cache_logger_on_first_use": False})
+    # Limits of commands. Tests wait for their broker on a busy machine; those of the limits set their own.
+    embedded._ANSWER_S, embedded._START_S = 60.0, 60.0
 
 
 def pytest_sessionstart() -> None:

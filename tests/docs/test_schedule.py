@@ -68,6 +68,7 @@ def test_nightly_turn_runs_once_a_night(fleet: Fleet, tmp_path: Path) -> None:
     recording, day = RECORDINGS / "a_parallel_tools.jsonl", datetime.now(UTC)
     with beat(fleet, tmp_path, recording, (NIGHTLY, f"{NIGHTLY} and 0.5")) as log:
         until(lambda: log.read_text().count("Sending due task nightly") >= 4, "it to be sent four times")
+        until(lambda: nights(fleet), "the worker to have it")
     assert set(nights(fleet)) <= {f"nightly-{each:%Y-%m-%d}" for each in (day, datetime.now(UTC))}
     for turn_id in nights(fleet):
         assert fleet.result(turn_id).status is Status.COMPLETED

@@ -26,7 +26,7 @@ from workers.brokers.embedded import EmbeddedBroker
 from workers.brokers.redis_transport import ALIVE, UNACKED, UNACKED_INDEX
 
 QUEUE = "jobs"
-SILENT_S = 3  # the visibility timeout
+SILENT_S = 300  # the visibility timeout; `pass_by` lets it pass
 
 # A consumer that stops between the pop and the note, as a kill or a pause may catch it.
 CAUGHT = """
@@ -48,7 +48,7 @@ with consuming(sys.argv[1]) as received:
     received.drain(60)
     for body in received.bodies:
         print("got", body, flush=True)
-    print("left", flush=True)
+    sys.stdin.read()  # until it may leave
 """
 
 
@@ -70,6 +70,12 @@ class consuming:
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
+
+    def look(self) -> None:
+        """Report what it holds, and look for what others have lost, as it does every sixth of the timeout."""
+        self.channel.qos._looked_at = 0.0
+        self.channel.qos.restore_visible()
+        self.drain(0.2, len(self.bodies) + 1)
 
     def drain(self, timeout_s: float, count: int = 1) -> None:
         """Until it has so many messages, or the time is over."""
@@ -113,14 +119,16 @@ def caught(broker: EmbeddedBroker) -> Iterator[subprocess.Popen[str]]:
     """A consumer that has popped a message, and has not noted it."""
     send(broker, "precious")
     process = subprocess.Popen(
-        [sys.executable, "-c", CAUGHT, broker.url], stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", CAUGHT, broker.url], stdout=subprocess.PIPE, text=True, stdin=subprocess.PIPE
     )
     assert process.stdout is not None
+    assert process.stdin is not None
     _popped(process)
     yield process
     process.kill()
     process.wait()
     process.stdout.close()
+    process.stdin.close()
 
 
 def send(broker: EmbeddedBroker, body: str, **options: Any) -> None:
@@ -139,6 +147,13 @@ def _popped(process: subprocess.Popen[str]) -> None:
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "the consumer to stop")
 
 
+def pass_by(client: redis.Redis) -> None:
+    """Let the visibility timeout pass, for all that consumers have reported so far."""
+    for reported in (ALIVE, UNACKED_INDEX):
+        if members := client.zrange(reported, 0, -1):
+            client.zadd(reported, dict.fromkeys(members, 0))
+
+
 def transits(client: redis.Redis) -> list[bytes]:
     return list(client.scan_iter(f"{QUEUE} *"))
 
@@ -149,13 +164,11 @@ def test_message_of_a_killed_consumer_comes_back_once(
     assert (client.llen(QUEUE), client.hlen(UNACKED), len(transits(client))) == (0, 0, 1)
     caught.kill()
     caught.wait()
+    pass_by(client)
     with consuming(broker.url) as one, consuming(broker.url) as other:
-        ends = time.monotonic() + 60
-        while not (one.bodies or other.bodies) and time.monotonic() < ends:
-            one.drain(0.2)
-            other.drain(0.2)
-        one.drain(SILENT_S / 2, 2)
-        other.drain(SILENT_S / 2, 2)
+        until(lambda: [each.look() for each in (one, other)] and one.bodies + other.bodies, "the message")
+        for each in (one, other):
+            each.look()
         assert one.bodies + other.bodies == ["precious"]
         (one.messages + other.messages)[0].ack()
         assert not client.hlen(UNACKED)
@@ -169,6 +182,8 @@ def test_message_that_only_its_sleeping_consumer_has_is_delivered_and_noted(
     client.flushall()
     caught.send_signal(signal.SIGCONT)
     assert _said(caught) == "got precious"
+    assert caught.stdin is not None
+    caught.stdin.close()
     assert caught.wait(60) == 0
     assert client.llen(QUEUE) == 1, "it was given back, since it was not acknowledged"
 
@@ -176,8 +191,9 @@ def test_message_that_only_its_sleeping_consumer_has_is_delivered_and_noted(
 def test_sleeper_delivers_what_was_given_back_again(
     broker: EmbeddedBroker, client: redis.Redis, caught: subprocess.Popen[str]
 ) -> None:
+    pass_by(client)
     with consuming(broker.url) as other:
-        other.drain(60)
+        until(lambda: other.look() or other.bodies, "the message")
         assert other.bodies == ["precious"]
         caught.send_signal(signal.SIGCONT)
         assert _said(caught) == "got precious"
@@ -186,14 +202,14 @@ def test_sleeper_delivers_what_was_given_back_again(
     assert not client.hlen(UNACKED) + client.llen(QUEUE)
 
 
-def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroker) -> None:
+def test_nothing_is_delivered_twice_while_its_holder_lives(broker: EmbeddedBroker, client: redis.Redis) -> None:
     send(broker, "held")
     with consuming(broker.url, prefetch=1) as holder, consuming(broker.url) as other:
         holder.drain(60)
-        ends = time.monotonic() + 3 * SILENT_S
-        while time.monotonic() < ends:
-            holder.drain(0.1, 2)
-            other.drain(0.1)
+        for _ in range(3):
+            pass_by(client)
+            holder.look()
+            other.look()
         assert (holder.bodies, other.bodies) == (["held"], [])
         holder.messages[0].ack()
 
@@ -205,14 +221,22 @@ def test_nothing_is_delivered_twice_while_its_holder_lives_whichever_channel_hol
     send(broker, "second", routing_key="more", declare=[Queue("more")])
     received: list[Any] = []
     with Connection(broker.url, transport_options={"visibility_timeout": float(SILENT_S)}) as connection:
-        for queue in (QUEUE, "more"):
-            Consumer(connection.channel(), [Queue(queue)], on_message=received.append, prefetch_count=1).consume()
+        channels = {queue: connection.channel() for queue in (QUEUE, "more")}
+        for queue, channel in channels.items():
+            Consumer(channel, [Queue(queue)], on_message=received.append, prefetch_count=1).consume()
         until(lambda: _drained(connection) and len(received) == 2, "both messages")
         with consuming(broker.url) as other:
-            ends = time.monotonic() + 3 * SILENT_S
-            while time.monotonic() < ends:
-                _drained(connection)
-                other.drain(0.1)
+            for _ in range(3):
+                client.zadd(UNACKED_INDEX, dict.fromkeys(client.hkeys(UNACKED), client.time()[0] - SILENT_S / 2))
+                for channel in channels.values():
+                    channel.qos._looked_at = 0.0
+                until(
+                    lambda: _drained(connection) and all(each.qos._looked_at for each in channels.values()),
+                    "each channel to report",
+                )
+                held = client.zrange(UNACKED_INDEX, 0, -1, withscores=True)
+                assert min(score for _, score in held) > client.time()[0] - SILENT_S / 4
+                other.look()
             assert (client.hlen(UNACKED), other.bodies, len(received)) == (2, [], 2)
 
 
@@ -225,7 +249,8 @@ def test_consumer_whose_clock_is_ahead_takes_nothing_from_others(
         now = time.time
         monkeypatch.setattr("time.time", lambda: now() + 3600)
         monkeypatch.setattr("kombu.transport.redis.time", lambda: now() + 3600)
-        other.drain(SILENT_S / 2)
+        for _ in range(2):
+            other.look()
         assert (holder.bodies, other.bodies) == (["held"], [])
         holder.messages[0].ack()
 
@@ -369,16 +394,18 @@ def _drained(connection: Connection) -> bool:
 
 
 def test_message_that_is_on_its_way_over_a_connection_that_is_given_up_comes_again(
-    broker: EmbeddedBroker, client: redis.Redis
+    broker: EmbeddedBroker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kombu 5.7 gives one up by itself."""
+    monkeypatch.setattr(redis_transport, "_WAIT_S", 60.0)
     with consuming(broker.url) as consumer:
         consumer.drain(0.3)
         send(broker, "precious")
         until(lambda: transits(client), "the message to be on its way")
         consumer.channel.client.connection.disconnect()
+        pass_by(client)
         send(broker, "next")
-        consumer.drain(60, 2)
+        until(lambda: consumer.look() or len(consumer.bodies) == 2, "both messages")
         assert set(consumer.bodies) == {"precious", "next"}
         for message in consumer.messages:
             message.ack()

@@ -17,6 +17,7 @@ from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.fleet import WAIT_S, Fleet, slow_recording
 from tests.support.fleets.rabbit_fleet import RabbitFleet
 from tests.support.ledgers import tasks_of
+from tests.support.recordings.held import Held
 from tests.support.waiting import until
 from workers.app import create_app
 from workers.errors import TurnFailed
@@ -107,9 +108,11 @@ def test_task_is_started_where_its_turn_runs(
     fleet: Fleet, recording: Path, company: Company, tmp_path: Path
 ) -> None:
     fleet.start_worker()
-    answer = company.turn(slow_recording(tmp_path / "slow.jsonl", recording, 400), "slow").apply_async()
+    held = Held(tmp_path / "held.jsonl", recording)
+    answer = company.turn(held.path, "slow").apply_async()
     until(lambda: answer.state == "STARTED", "the task to be started")
     assert answer.info == {"host": "local", "attempt": 1}
+    held.let_go()
     assert answer.get(timeout=WAIT_S)["status"] == "completed"
 
 
@@ -155,12 +158,13 @@ def test_chain_goes_on_after_a_killed_worker_and_a_restarted_broker(
     fleet: Fleet, recording: Path, company: Company, tmp_path: Path
 ) -> None:
     worker = fleet.start_worker()
-    slow = slow_recording(tmp_path / "slow.jsonl", recording, 400)
-    chain(company.turn(slow, "survivor"), company.body("after")).apply_async()
-    until(lambda: len(fleet.events("survivor")) > 3, "the turn to be under way")
+    held = Held(tmp_path / "held.jsonl", recording)
+    chain(company.turn(held.path, "survivor"), company.body("after")).apply_async()
+    until(lambda: len(fleet.events("survivor")) > 1, "the turn to be under way")
     worker.kill()
     fleet.start_worker()
     fleet.broker.stop()
+    held.let_go()
     until(lambda: fleet.ledger.reports.result("survivor"), "the turn to be settled without a broker")
     assert tasks_of(fleet.ledger, "survivor") == {"survivor"}
     fleet.broker.ensure()

@@ -47,7 +47,8 @@ def answer(app: Celery, task_id: str) -> Any:
 
 
 def endless(fleet: Fleet, tmp_path: Path, **fields: Any) -> TurnRequest:
-    return fleet.recorded(hanging(tmp_path / "endless.jsonl", 2), **fields)
+    recording = tmp_path / "endless.jsonl"  # written once: an agent may be reading it
+    return fleet.recorded(recording if recording.exists() else hanging(recording, 2), **fields)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 from adapters.protocol.result import Status
 from tests.support.fleets.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
 from tests.support.fleets.rabbit_fleet import RabbitFleet
+from tests.support.processes import handles
+from tests.support.waiting import until
 
 EVERY_S = 3.5
 RESTARTS = 6
@@ -35,6 +38,7 @@ def test_restarts_cost_no_attempt(fleet: Fleet, recording: Path, tmp_path: Path)
     for number in range(RESTARTS):
         with (fleet.state.logs / f"worker-{number}.log").open("wb") as log:
             worker = subprocess.Popen([*RUNTURN, "worker"], env=fleet.environment, stdout=log, stderr=log)
+        until(lambda pid=worker.pid: handles(pid, signal.SIGTERM), "its first moment")
         time.sleep(EVERY_S)  # it is what is being tested
         worker.terminate()
         statuses.append(worker.wait(WAIT_S))

@@ -15,17 +15,18 @@ from adapters.protocol.result import Status
 from tests.integration.cli.conftest import Cli
 from tests.support.fleets.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
 from tests.support.fleets.live_fleet import LiveFleet
+from tests.support.recordings.held import Held
 from tests.support.waiting import until
 
 
 class Program:
     """`runturn` as a process, to be interrupted."""
 
-    def __init__(self, fleet: Fleet, *arguments: str) -> None:
+    def __init__(self, fleet: Fleet, *arguments: str, stdout: int = subprocess.PIPE) -> None:
         self.process = subprocess.Popen(
             [*RUNTURN, *arguments],
             env=fleet.environment,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -94,12 +95,16 @@ def test_ctrl_c_cancels_the_turn(fleet: Fleet, slow: Path) -> None:
     fleet.assert_nothing_left()
 
 
-def test_sigterm_ends_the_command_and_leaves_the_turn_to_its_worker(fleet: Fleet, unhurried: Path) -> None:
+def test_sigterm_ends_the_command_and_leaves_the_turn_to_its_worker(
+    fleet: Fleet, recording: Path, tmp_path: Path
+) -> None:
     fleet.start_worker()
-    with _run(fleet, unhurried, "left") as program:
+    held = Held(tmp_path / "held.jsonl", recording)
+    with _run(fleet, held.path, "left") as program:
         program.says("session")
         program.process.terminate()
         status, out, _ = program.ended()
+    held.let_go()
     assert (status, out) == (-signal.SIGTERM, "")
     assert fleet.result("left").status is Status.COMPLETED
 
@@ -209,9 +214,9 @@ def test_same_turn_id_again_shows_the_same_turn(fleet_cli: Cli, crew: Fleet, rec
 
 def test_reader_that_leaves_is_no_traceback(crew: Fleet, recording: Path) -> None:
     turn_id = crew.run(crew.recorded(recording)).turn_id
-    with Program(crew, "watch", "--jsonl", turn_id) as program:
-        assert program.process.stdout is not None
-        program.process.stdout.close()
-        program.process.stdout = None
+    reads, writes = os.pipe()
+    os.close(reads)
+    with Program(crew, "watch", "--jsonl", turn_id, stdout=writes) as program:
+        os.close(writes)
         status, _, err = program.ended()
     assert (status, err) == (1, "")

@@ -372,7 +372,7 @@ async def _left_over(root: Path, *spool_ids: str) -> None:
 def test_ledger_that_hangs_does_not_keep_the_doctor_from_its_end(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.doctor.installation.HostDoctor", partial(HostDoctor, limit_s=5.0))
+    monkeypatch.setattr("workers.doctor.installation.HostDoctor", partial(HostDoctor, limit_s=60.0))
     asyncio.run(_left_over(tmp_path, "unknown.1"))
     with (tmp_path / "state" / "ledger.sqlite3.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as somebody does who opens it

@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests.support.fleets.fleet import RUNTURN, WAIT_S, Fleet
 from tests.support.fleets.rabbit_fleet import RabbitFleet
+from tests.support.processes import handles
 from tests.support.waiting import until
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -156,15 +156,8 @@ def test_worker_that_is_told_at_any_moment_leaves_with_0(fleet: Fleet, seed: int
     with log.open("wb") as stderr:
         worker = subprocess.Popen([*RUNTURN, "worker"], env=fleet.environment, stdout=stderr, stderr=stderr)
     with worker:
-        until(lambda: _handles(worker.pid, signal.SIGTERM), "its first moment")
+        until(lambda: handles(worker.pid, signal.SIGTERM), "its first moment")
         time.sleep(random.Random(seed).uniform(0, 3))  # the moment is what is being chosen
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(WAIT_S) == 0, log.read_text()
     assert "Traceback" not in log.read_text()
-
-
-def _handles(pid: int, number: int) -> bool:
-    """Return whether a process catches a signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)

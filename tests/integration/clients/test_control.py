@@ -15,7 +15,7 @@ from tests.support.fleets.live_fleet import LiveFleet, Talking
 from tests.support.waiting import until
 from workers.app import create_app
 from workers.client.control import TurnControl, message
-from workers.errors import ControlFailed, ControlRefused
+from workers.errors import ControlFailed, ControlRefused, ControlTimeout
 
 INTERRUPT = ControlRequest(Control.INTERRUPT)
 
@@ -85,7 +85,15 @@ def test_agent_that_refuses_or_fails_or_is_silent_is_told_apart(fleet: LiveFleet
     with pytest.raises(ControlFailed, match="turn_failed: the agent does not want to"):
         fleet.client.control(turn, ControlRequest(Control.SEND, "please fail"))
     with pytest.raises(ControlFailed, match="timeout: the agent did not answer in time"):
-        fleet.client.control(turn, ControlRequest(Control.SEND, "please hang"), timeout_s=0.5)
+        until(lambda: _is_taken(fleet, turn, "please hang"), "the worker to take it in time")
+
+
+def _is_taken(fleet: LiveFleet, turn: Talking, text: str) -> bool:
+    try:
+        fleet.client.control(turn, ControlRequest(Control.SEND, text), timeout_s=0.5)
+    except ControlTimeout:
+        return False
+    return True
 
 
 def test_request_to_nobody_says_why(fleet: LiveFleet, recording: Path) -> None:
@@ -98,7 +106,9 @@ def test_request_to_nobody_says_why(fleet: LiveFleet, recording: Path) -> None:
     plain = fleet.client.enqueue(fleet.recorded(slow))
     until(lambda: fleet.has(plain, "session_started"), "the agent")
     with pytest.raises(
-        ControlRefused, match=r"scripted takes no requests .*runturn cancel.*: claude-sdk, talkative"
+        ControlRefused,
+        ControlTimeout,
+        match=r"scripted takes no requests .*runturn cancel.*: claude-sdk, talkative",
     ):
         fleet.client.control(plain, INTERRUPT)
     fleet.client.cancel(plain)

@@ -19,6 +19,7 @@ from tests.fakes.model_api.cli import claude_binary
 from tests.integration.conftest import claude_fleet
 from tests.integration.turns.test_bills import SONNET, billed, booked, in_ledger
 from tests.support.fleets.fleet import Fleet
+from tests.support.processes import signed
 from tests.support.waiting import until
 from workers.errors import ControlFailed, ControlRefused
 
@@ -117,7 +118,7 @@ def test_message_reaches_the_model_as_it_was_sent(place: Place) -> None:
 
 def test_worker_killed_before_the_answer_leaves_a_turn_that_goes_on(place: Place) -> None:
     turn_id = place.begin("lost")
-    (agent,) = (psutil.Process(pid) for pid in place.fleet.agents())
+    agent = psutil.Process(signed(place.fleet.state.spool / f"{turn_id}.1", "agent"))
     agent.suspend()
     said: list[Exception] = []
 

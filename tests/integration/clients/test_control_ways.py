@@ -123,6 +123,7 @@ def test_text_that_is_sent_is_told_to_nobody_else(fleet: LiveFleet, turn: Talkin
         shown = app.control.inspect(timeout=60, limit=2).active()
     turn.finish()
     fleet.result(turn)
+    fleet.assert_nothing_left()  # its spool is removed after that
     assert TEXT in str(fleet.noted(turn, "controls"))
     evidence = {
         "events": str(fleet.events(turn)).encode(),

@@ -59,7 +59,7 @@ def test_turns_are_counted_by_how_they_ended(exported: Exported, tmp_path: Path)
     failing = {"lines": [*RECORDING.read_text().splitlines()[:3], "its words"], "exit_code": 3}
     fleet.run(fleet.request(agent="scripted", options=failing, max_attempts=2))
     cancelled = fleet.client.enqueue(fleet.recorded(hanging(tmp_path / "hanging.jsonl", 5)))
-    until(fleet.agents, "its agent")
+    until(lambda: len(fleet.events(cancelled)) > 1, "its agent")
     fleet.client.cancel(cancelled)
     fleet.result(cancelled)
     until(lambda: exported.sum("celery_task_revoked_total"), "the end to be counted")

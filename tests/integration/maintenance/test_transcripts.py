@@ -223,9 +223,11 @@ def test_archive_that_hangs_holds_up_nothing_and_is_not_asked_twice(
             await office.finish(turn_id)
         office.later += 61
         archivist = TranscriptArchiver(office.worker(), archive)
-        for text in ("no answer for", "still no answer to"):
-            with pytest.raises(ArchiveUnavailable, match=text):
+        while not archive.calls:  # it may not have been asked yet
+            with pytest.raises(ArchiveUnavailable, match="no answer for"):
                 await archivist.make_round()
+        with pytest.raises(ArchiveUnavailable, match="still no answer to"):
+            await archivist.make_round()
         assert archive.calls == 1
         archive.answers.set()
         async with asyncio.timeout(120):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import secrets
-import socket
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ import redis
 from ops.ledger import Ledger
 from tests.support.fleets.fleet import Fleet
 from tests.support.places import RECORDINGS
+from tests.support.ports import free_port
 from tests.support.programs import python_program
 from workers.app import create_app
 from workers.client.sync import Client
@@ -72,8 +72,7 @@ class PlantedFleet(Fleet):
     """Its broker is the embedded one, over TCP and with a password; so is, with a `ledger`, that."""
 
     def __init__(self, root: Path, ledger: str | None = None) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.broker_url = f"redis://:{KEYS['BROKER']}@127.0.0.1:{self._port}/0"
         self.pid_file = root / "pid"
         text = _AGENT.format(recording=str(RECORDINGS / "a_parallel_tools.jsonl"), pid_file=str(self.pid_file))
