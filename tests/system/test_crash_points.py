@@ -92,7 +92,7 @@ def test_agent_whose_spool_was_removed_under_a_killed_worker_is_not_started_agai
     async def lose_both() -> None:
         nonlocal away
         worker = asyncio.create_task(site.work(turn_id, lose_events))
-        agents = await asyncio.to_thread(until, lambda: of_turns(site.spool), "the agent to run")
+        agents = await asyncio.to_thread(until, lambda: site.starts and of_turns(site.spool), "the agent to run")
         worker.cancel()
         await asyncio.wait([worker])
         remove_spools(site.spool / f"{turn_id}.1")

@@ -15,9 +15,11 @@ from remote.errors import HostUnreachable
 from remote.follower import Lease
 from remote.spool import Exit
 from tests.support.ssh.laboratory import GENTLE, QUICK, Lab, drain, eventually, read_until
+from tests.support.waiting import remove_spools
 
-SHORT = Lease(lease_s=1, beat_s=0.2)
+SHORT = Lease(lease_s=4, beat_s=0.2)
 
+AWAIT_GO = "until [ -e go ]; do sleep 0.05; done"
 # Prints "ready", and "result" when it is interrupted.
 COOPERATIVE = """
 import os, signal, sys, time
@@ -31,20 +33,22 @@ while True: time.sleep(60)
 # Starts one child of each kind that is hard to end, then waits, or leaves at once.
 FAMILY = """
 import os, signal, subprocess, sys, time
+reads, writes = os.pipe()
 def child(detach, *deaf):
-    if os.fork(): return
+    if child := os.fork():
+        if detach == "daemon": os.waitpid(child, 0)
+        return
     if detach: os.setsid()
     if detach == "daemon" and os.fork(): os._exit(0)
     for number in deaf: signal.signal(number, signal.SIG_IGN)
     os.write(1, b"%d\\n" % os.getpid())
+    os.write(writes, b".")
     while True: time.sleep(60)
 child("")
 child("session", signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 child("daemon", signal.SIGHUP)
-if sys.argv[1] == "leave":
-    time.sleep(0.3)
-    sys.exit(5)
-time.sleep(0.3)
+for _ in range(3): os.read(reads, 1)
+if sys.argv[1] == "leave": sys.exit(5)
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -117,9 +121,10 @@ async def test_an_agent_is_ended_whatever_it_calls_itself(any_lab: Lab) -> None:
 
 
 async def test_int_is_for_the_agent_alone(lab: Lab) -> None:
-    tool = "trap 'echo int' INT; trap 'echo term; exit' TERM; echo tool; while :; do sleep 0.05; done"
+    tool = "trap 'echo int' INT; trap 'echo term; exit' TERM; echo tool; : >up; while :; do sleep 0.05; done"
     agent = (
-        """trap 'echo bye; exit 3' INT; setsid sh -c "$1" & sleep 0.5; echo ready; while :; do sleep 0.05; done"""
+        """trap 'echo bye; exit 3' INT; setsid sh -c "$1" & until [ -e up ]; do sleep 0.05; done; echo ready; """
+        "while :; do sleep 0.05; done"
     )
     async with lab.follow(lab.spool(), lab.sh(agent, tool)) as turn:
         await read_until(turn, b"ready")
@@ -243,9 +248,10 @@ async def test_a_spool_that_cannot_be_read_for_a_while_is_not_missing(any_lab: L
 
 async def test_a_turn_without_its_watcher_ends_in_order(lab: Lab) -> None:
     spool = lab.spool()
-    async with lab.follow(spool, lab.sh("echo begun; sleep 0.5; exit 4")) as turn:
+    async with lab.follow(spool, lab.sh(f"echo begun; {AWAIT_GO}; exit 4")) as turn:
         await read_until(turn, b"begun")
         lab.kill(spool, "watcher")
+        (lab.workspace / "go").touch()
         await drain(turn)
         assert turn.exit == Exit(4, "exit")
     await lab.nothing_left(spool)
@@ -310,18 +316,17 @@ async def test_an_agent_whose_spool_was_removed_is_ended(lab: Lab) -> None:
     spool = lab.spool()
     async with lab.follow(spool, lab.python(FAMILY, "stay"), lease=SHORT) as turn:
         await read_until(turn, b"ready")
-    for file in Path(spool.path).iterdir():
-        file.unlink()
-    Path(spool.path).rmdir()
+    remove_spools(Path(spool.path))
     await lab.nothing_left(spool)
 
 
 async def test_the_supervisor_survives_gentle_signals(any_lab: Lab) -> None:
     spool = any_lab.spool()
-    async with any_lab.follow(spool, any_lab.sh("echo begun; sleep 0.5; echo end; exit 6")) as turn:
+    async with any_lab.follow(spool, any_lab.sh(f"echo begun; {AWAIT_GO}; echo end; exit 6")) as turn:
         await read_until(turn, b"begun")
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             os.kill(any_lab.pid(spool, "supervisor"), number)
+        (any_lab.workspace / "go").touch()
         assert await drain(turn) == b"end\n"
         assert turn.exit == Exit(6, "exit")
 

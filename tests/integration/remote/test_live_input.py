@@ -231,7 +231,7 @@ async def test_whoever_is_killed_no_feeder_is_left(lab: Lab, victims: tuple[str,
 
 async def test_nobody_follows_any_more_and_the_lease_ends_agent_and_feeder(lab: Lab) -> None:
     spool = lab.spool()
-    async with lab.follow(spool, lab.sh(ECHO, live=True), lease=Lease(1, 0.2)) as turn:
+    async with lab.follow(spool, lab.sh(ECHO, live=True), lease=Lease(4, 0.2)) as turn:
         await turn.send(b"one")
         await read_until(turn, b"heard one")
     await lab.nothing_left(spool)

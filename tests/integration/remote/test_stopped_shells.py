@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,7 +18,7 @@ from remote.spool import Exit, Spool
 from tests.support.needs import need
 from tests.support.processes import command_of, gone_pid
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
-from tests.support.waiting import until
+from tests.support.waiting import remove_spools, until
 
 SHORT = Lease(lease_s=6, beat_s=0.2)  # the watcher looks every second
 WORKING = "echo ready; while :; do sleep 0.1; done"
@@ -88,6 +88,7 @@ async def test_guard_takes_the_watch_where_nobody_follows(
 ) -> None:
     async with any_lab.follow(spool, any_lab.sh(WORKING), lease=SHORT) as turn:
         await read_until(turn, b"ready")
+        guard(any_lab, spool)  # it is there
         os.kill(any_lab.pid(spool, "watcher"), blow)
     await eventually(lambda: any_lab.state(spool, "end"))
     assert any_lab.state(spool, "end")[1] == "lease"
@@ -114,7 +115,7 @@ async def test_guard_ends_what_is_left_of_a_spool_that_was_removed(any_lab: Lab,
         await read_until(turn, b"ready")
         guard(any_lab, spool)
     os.kill(any_lab.pid(spool, "watcher"), signal.SIGKILL)
-    shutil.rmtree(spool.path)
+    remove_spools(Path(spool.path))
     await any_lab.nothing_left(spool)
 
 

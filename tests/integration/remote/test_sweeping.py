@@ -127,7 +127,7 @@ async def test_process_without_its_environment_ends_with_a_cancel(any_lab: Lab, 
     script = LEAVING.format(TOOL.format(daemon), "sleep 600")
     async with any_lab.follow(any_lab.spool(), any_lab.sh(script, pipe.path)) as turn:
         await read_until(turn, b"ready")
-        assert pipe.is_open()
+        await pipe.begun()
         await turn.cancel()
         await drain(turn)
     assert not pipe.is_open()
@@ -157,7 +157,7 @@ async def test_process_that_sheds_both_marks_ends_with_its_parent_or_the_leader_
     script = """setsid sh -c "$2" "$1" & """ + LEAVING.format(":", "exit 3")
     output, end = await any_lab.run(any_lab.sh(script, pipe.path, tool))
     assert (output, end) == (b"ready\n", Exit(3, "exit"))
-    assert not pipe.is_open()
+    await eventually(lambda: not pipe.is_open())  # it was signalled, while it could be found
 
 
 async def test_process_without_its_environment_ends_with_a_test_command(any_lab: Lab, pipe: Pipe) -> None:

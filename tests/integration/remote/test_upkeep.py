@@ -140,7 +140,7 @@ async def test_a_spool_is_removed_once_its_turn_has_ended_and_not_before(any_lab
         assert refusal.value.code == "spool_in_use"
         (any_lab.workspace / "go").touch()
         await drain(turn)
-        await remove_spool(any_lab.host, spool)
+    await remove_spool(any_lab.host, spool)
     assert list(any_lab.root.iterdir()) == []
     await remove_spool(any_lab.host, spool)
     await any_lab.nothing_left(spool)

@@ -74,7 +74,7 @@ class Place:
         play = login.play("play", LINES[:4], LINES[4:], tools=tools)
         turn_id = self.fleet.client.enqueue(login.request(self.fleet, agent="scripted", options=play.options))
         until(lambda: len(self.fleet.events(turn_id)) > 2, "the turn to be under way")
-        assert any("stubborn" in line for line in login.left().values())
+        until(lambda: any("stubborn" in line for line in login.left().values()), "its tool")
         return Turn(turn_id, login, login.witness(f"{turn_id}.1"))
 
     def _renewed_at(self, turn: Turn) -> float:

@@ -62,7 +62,7 @@ def _begun(fleet: Fleet, login: Login) -> Turn:
     play = login.play("play", lines[:4], lines[4:], tools=STUBBORN_TOOL)
     turn_id = fleet.client.enqueue(login.request(fleet, agent="scripted", options=play.options))
     until(lambda: len(fleet.events(turn_id)) > 2, "the turn to be under way")
-    assert any("stubborn" in line for line in login.left().values())
+    until(lambda: any("stubborn" in line for line in login.left().values()), "its tool")
     return Turn(turn_id, login, play, login.witness(f"{turn_id}.1"))
 
 

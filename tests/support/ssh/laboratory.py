@@ -23,8 +23,8 @@ from remote.follower import Follower, Lease
 from remote.host import Channel
 from remote.local import LocalHost
 from remote.spool import Exit, Spool
-from tests.support.processes import look, signed
-from tests.support.waiting import words_of
+from tests.support.processes import gone_pid, look, signed
+from tests.support.waiting import until, words_of
 
 QUICK = Patience(answer_s=20.0, first_delay_s=0.05, longest_delay_s=0.2, give_up_s=15.0)
 GENTLE = (Signal("INT", 10.0), Signal("TERM", 5.0), Signal("KILL", 5.0))
@@ -163,8 +163,11 @@ class Lab:
 
     def kill(self, spool: Spool, *names: str) -> None:
         """At one stroke: a watcher that found its supervisor dead would act on it."""
-        for pid in [self.pid(spool, name) for name in names]:
+        pids = [self.pid(spool, name) for name in names]
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            until(lambda pid=pid: gone_pid(pid), f"the end of {pid}")
 
     def clean_up(self) -> None:
         for each in look():
