@@ -17,7 +17,6 @@ from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.fleet import WAIT_S, Fleet, slow_recording
 from tests.support.fleets.rabbit_fleet import RabbitFleet
 from tests.support.ledgers import tasks_of
-from tests.support.recordings.held import Held
 from tests.support.waiting import until
 from workers.app import create_app
 from workers.errors import TurnFailed
@@ -108,11 +107,10 @@ def test_task_is_started_where_its_turn_runs(
     fleet: Fleet, recording: Path, company: Company, tmp_path: Path
 ) -> None:
     fleet.start_worker()
-    held = Held(tmp_path / "held.jsonl", recording)
-    answer = company.turn(held.path, "slow").apply_async()
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 1500)
+    answer = company.turn(slow, "slow").apply_async()
     until(lambda: answer.state == "STARTED", "the task to be started")
     assert answer.info == {"host": "local", "attempt": 1}
-    held.let_go()
     assert answer.get(timeout=WAIT_S)["status"] == "completed"
 
 
@@ -158,13 +156,12 @@ def test_chain_goes_on_after_a_killed_worker_and_a_restarted_broker(
     fleet: Fleet, recording: Path, company: Company, tmp_path: Path
 ) -> None:
     worker = fleet.start_worker()
-    held = Held(tmp_path / "held.jsonl", recording)
-    chain(company.turn(held.path, "survivor"), company.body("after")).apply_async()
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 1500)
+    chain(company.turn(slow, "survivor"), company.body("after")).apply_async()
     until(lambda: len(fleet.events("survivor")) > 1, "the turn to be under way")
     worker.kill()
     fleet.start_worker()
     fleet.broker.stop()
-    held.let_go()
     until(lambda: fleet.ledger.reports.result("survivor"), "the turn to be settled without a broker")
     assert tasks_of(fleet.ledger, "survivor") == {"survivor"}
     fleet.broker.ensure()

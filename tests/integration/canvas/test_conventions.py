@@ -16,8 +16,7 @@ from celery.exceptions import ChordError, Ignore, NotRegistered, TaskRevokedErro
 from celery.result import AsyncResult
 
 from tests.integration.canvas.company import Company
-from tests.support.fleets.fleet import WAIT_S, Fleet
-from tests.support.recordings.held import Held
+from tests.support.fleets.fleet import WAIT_S, Fleet, slow_recording
 from tests.support.waiting import until
 
 Turn = Callable[..., Signature]
@@ -117,11 +116,10 @@ def test_result_is_forgotten_by_the_backend_only(shared: Fleet, turn: Turn) -> N
 
 
 def test_who_waits_no_longer_ends_no_turn(company: Company, recording: Path, tmp_path: Path) -> None:
-    held = Held(tmp_path / "held.jsonl", recording)
-    answer = company.turn(held.path, f"slow.{uuid.uuid4().hex}").apply_async()
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 600)
+    answer = company.turn(slow, f"slow.{uuid.uuid4().hex}").apply_async()
     with pytest.raises(TimeoutError):
         answer.get(timeout=0.01)
-    held.let_go()
     assert answer.get(timeout=WAIT_S)["status"] == "completed"
 
 

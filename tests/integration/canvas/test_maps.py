@@ -20,7 +20,6 @@ from tests.integration.celery.test_pool import events_of, told_of
 from tests.support.brokers.node import Vhost
 from tests.support.fleets.fleet import WAIT_S, Fleet, slow_recording
 from tests.support.fleets.rabbit_fleet import RabbitFleet
-from tests.support.recordings.held import Held
 from tests.support.waiting import until
 from workers.app import SESSION_TASK, TASK
 
@@ -243,12 +242,10 @@ def test_map_is_told_once_the_queue_of_its_link_and_the_result_backend_are_there
 def test_revoked_map_is_revoked_once_its_turns_have_ended(
     shared: Fleet, company: Company, request_of: Request, recording: Path, tmp_path: Path
 ) -> None:
-    held = Held(tmp_path / "held.jsonl", recording)
-    slow = replaying(request_of("slow"), held.path)
+    slow = replaying(request_of("slow"), slow_recording(tmp_path / "slow.jsonl", recording, 1500))
     answer = sent(mapped(company, slow))
     until(lambda: shared.events(slow["turn_id"]), "its turn to be under way")
     assert company.app.control.revoke(answer.id, reply=True, timeout=WAIT_S, limit=1)
-    held.let_go()
     with pytest.raises(TaskRevokedError):
         answer.get(timeout=WAIT_S)
     assert shared.result(slow["turn_id"]).status == "completed"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from adapters.protocol.result import Status
 from tests.support.fleets.fleet import WAIT_S, Fleet, slow_recording
-from tests.support.recordings.held import Held
 from tests.support.waiting import until
 from workers.app import TASK, create_app
 
@@ -17,14 +16,13 @@ def _seqs(fleet: Fleet, turn_id: str) -> list[int]:
 
 
 def test_killed_worker_is_succeeded_without_running_twice(fleet: Fleet, recording: Path, tmp_path: Path) -> None:
-    held = Held(tmp_path / "held.jsonl", recording)
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 1500)
     worker = fleet.start_worker()
-    turn_id = fleet.client.enqueue(fleet.recorded(held.path))
+    turn_id = fleet.client.enqueue(fleet.recorded(slow))
     until(lambda: len(fleet.events(turn_id)) > 1, "the turn to be under way")
     agent = fleet.agents()
     worker.kill()
     fleet.start_worker()
-    held.let_go()
     result = fleet.result(turn_id)
     assert result.status is Status.COMPLETED
     assert result.attempts == 1

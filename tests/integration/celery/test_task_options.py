@@ -15,9 +15,8 @@ from tests.integration.canvas.company import Company
 from tests.integration.celery.test_pool import app, endless, events_of, running, send, told_of  # noqa: F401  # a fixture
 from tests.integration.sessions.test_sessions_of_turns import document
 from tests.integration.turns.test_ends import hanging
-from tests.support.fleets.fleet import WAIT_S, Fleet
+from tests.support.fleets.fleet import WAIT_S, Fleet, slow_recording
 from tests.support.ledgers import tasks_of
-from tests.support.recordings.held import Held
 from tests.support.waiting import until
 from workers.app import SESSION_TASK, TASK
 from workers.brokers.settings import priority_of
@@ -193,14 +192,11 @@ def test_signals_and_events_come_once_for_a_turn_that_is_taken_before_its_messag
     fleet: Fleet, company: Company, tmp_path: Path, recording: Path
 ) -> None:
     fleet.start_worker()
-    held = Held(tmp_path / "held.jsonl", recording)
-    request = fleet.recorded(held.path, turn_id="early")
+    request = fleet.recorded(slow_recording(tmp_path / "slow.jsonl", recording, 1500), turn_id="early")
     with events_of(company.app) as seen:
         fleet.ledger.queue.submit_many([request], time.time())
         running(fleet, "early")
         fleet.client.enqueue(request)
-        until(lambda: told_of(seen, "early")["task-started"], "its message to have come")
-        held.let_go()
         fleet.result("early")
         until(lambda: not tasks_of(fleet.ledger, "early"), "its task to be told")
         until(lambda: told_of(seen, "early")["task-succeeded"], "the end to be told")

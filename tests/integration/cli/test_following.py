@@ -15,7 +15,6 @@ from adapters.protocol.result import Status
 from tests.integration.cli.conftest import Cli
 from tests.support.fleets.fleet import RUNTURN, WAIT_S, Fleet, slow_recording
 from tests.support.fleets.live_fleet import LiveFleet
-from tests.support.recordings.held import Held
 from tests.support.waiting import until
 
 
@@ -99,12 +98,11 @@ def test_sigterm_ends_the_command_and_leaves_the_turn_to_its_worker(
     fleet: Fleet, recording: Path, tmp_path: Path
 ) -> None:
     fleet.start_worker()
-    held = Held(tmp_path / "held.jsonl", recording)
-    with _run(fleet, held.path, "left") as program:
+    slow = slow_recording(tmp_path / "slow.jsonl", recording, 1500)
+    with _run(fleet, slow, "left") as program:
         program.says("session")
         program.process.terminate()
         status, out, _ = program.ended()
-    held.let_go()
     assert (status, out) == (-signal.SIGTERM, "")
     assert fleet.result("left").status is Status.COMPLETED
 

@@ -107,7 +107,6 @@ def test_request_to_nobody_says_why(fleet: LiveFleet, recording: Path) -> None:
     until(lambda: fleet.has(plain, "session_started"), "the agent")
     with pytest.raises(
         ControlRefused,
-        ControlTimeout,
         match=r"scripted takes no requests .*runturn cancel.*: claude-sdk, talkative",
     ):
         fleet.client.control(plain, INTERRUPT)

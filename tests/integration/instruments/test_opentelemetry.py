@@ -19,12 +19,11 @@ from tests.support.collector import Collector, attributes
 from tests.support.fleets.fleet import slow_recording
 from tests.support.places import RECORDINGS
 from tests.support.processes import signed
-from tests.support.recordings.held import Held
 from tests.support.waiting import until
 
 TEST = "tests/integration/instruments/test_opentelemetry.py::test_spans_of_producer_turn_and_agent_are_one_trace"
 TASK_SPAN, OURS, SENT = "run/runturn.run_turn", "runturn.turn", "apply_async/runturn.run_turn"
-PAUSE_MS = 100
+PAUSE_MS = 700
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +93,10 @@ def test_spans_of_producer_turn_and_agent_are_one_trace(
 ) -> None:
     turn_id = f"seen-{ours}"
     recording = slow_recording(fleet.root / "slow.jsonl", RECORDINGS / "a_parallel_tools.jsonl", PAUSE_MS)
-    held = Held(fleet.root / f"held-{ours}.jsonl", recording)
     with producer(collector) as checkout:
-        Company(fleet).turn(held.path, turn_id).apply_async()
+        Company(fleet).turn(recording, turn_id).apply_async()
     agent = psutil.Process(signed(fleet.state.spool / f"{turn_id}.1", "agent"))
     header = until(lambda: agent.environ().get("TRACEPARENT"), "the agent's program")
-    held.let_go()
     fleet.result(turn_id)
     (sent,), (task,) = spans(collector, SENT, turn_id), spans(collector, TASK_SPAN, turn_id)
     assert is_below(sent, checkout)
