@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from adapters.claude_code.adapter import ClaudeCode
-from adapters.claude_code.soft_stop import SETTINGS
 from adapters.contract import Exit, Session
 from adapters.protocol.request import TurnRequest
 from adapters.replay_agent import ReplayAgent
@@ -51,21 +48,6 @@ def test_word_to_end_denies_the_tool_and_stops_the_agent() -> None:
         "permissionDecision": "deny",
         "permissionDecisionReason": "Deadline exceeded",
     }
-
-
-@pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_hook_prints_the_word_only_where_there_is_one(tmp_path: Path, shell: str) -> None:
-    (hook,) = json.loads(SETTINGS)["hooks"]["PreToolUse"][0]["hooks"]
-
-    def look() -> tuple[int, bytes, bytes]:
-        ran = subprocess.run(
-            [shell, "-c", hook["command"]], env={"RUNTURN_SPOOL": str(tmp_path)}, capture_output=True, check=False
-        )
-        return ran.returncode, ran.stdout, ran.stderr
-
-    assert look() == (0, b"", b"")
-    (tmp_path / "stop").write_bytes(b'{"a":"b\\\\n"}\n')
-    assert look() == (0, b'{"a":"b\\\\n"}\n', b"")
 
 
 def test_agent_that_a_hook_has_stopped_was_not_successful() -> None:
