@@ -12,6 +12,7 @@ from remote.host import Host
 from remote.run import Output, run_script
 from remote.spool import Spool
 from remote.test_command import end_checks, run_check
+from tests.support.processes import look
 from tests.support.ssh.laboratory import Lab, eventually
 from tests.support.ssh.ssh_laboratory import SshLab
 from tests.support.ssh.sshd import Sshd
@@ -24,6 +25,12 @@ async def ended_turn(lab: Lab) -> Spool:
     spool = lab.spool()
     await lab.run(lab.sh("echo over"), spool)
     return spool
+
+
+def guarded(lab: Lab, spool: Spool) -> bool:
+    """Return True if the guard of a command is waiting for its 60 seconds to pass."""
+    mark = f"RUNTURN_SPOOL={spool.path}\0"
+    return any(each.command == "sleep\00060\0" and each.carries(mark) for each in look())
 
 
 async def checked(lab: Lab, spool: Spool, command: str, **options: Any) -> Output:
@@ -68,6 +75,8 @@ async def test_command_whose_follower_was_lost_is_ended_by_the_next_one(lab: Lab
     spool = await ended_turn(lab)
     first = asyncio.create_task(checked(lab, spool, "touch begun; sleep 600"))
     await eventually((lab.workspace / "begun").exists)
+    # A guard that starts after its shell was killed terminates the command at once.
+    await eventually(lambda: guarded(lab, spool))
     lab.host.cut()  # as when its worker was killed, with all that was in its process group
     with pytest.raises(HostUnreachable):
         await first
