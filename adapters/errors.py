@@ -188,6 +188,12 @@ class HostAuthFailed(HostError):
     kind = "host_auth_failed"
 
 
+class IsolationUnavailable(HostError):
+    """The host cannot isolate agents as the operator or the request demands."""
+
+    kind = "isolation_unavailable"
+
+
 class SpoolUnwritable(HostError):
     """The spool on the host cannot be written; its disk may be full."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from adapters.command import SPOOL, Command, SessionFiles
+from adapters.isolation import Isolation
 from remote.shell import Quoted, assignment, library, program, quote
 from remote.spool import Spool
 
@@ -67,6 +68,7 @@ def start_request(
     *,
     workspace_roots: Sequence[str] = (),
     path: str = "",
+    isolation: Isolation | None = None,
 ) -> Request:
     """Return the request that starts `command` unless it was started before, and follows it.
 
@@ -78,6 +80,7 @@ def start_request(
     word = b"" if len(prompt) > _LARGEST_WORD or b"\0" in prompt else prompt
     variables = attach.variables() | {
         "lease": lease_s,
+        "isolation": isolation or "auto",
         "ladder": " ".join(f"{rung.name}:{round(rung.grace_s * 10)}" for rung in command.stop),
         "cwd": command.cwd,
         "workspace_roots": "\n".join(workspace_roots),
@@ -127,7 +130,7 @@ def _check_files(files: Mapping[str, bytes]) -> None:
 
 def _functions() -> str:
     return library(
-        "state", "processes", "checks", "supervisor", "feeder", "watcher", "follower", "sessions", "starter"
+        "state", "containment", "processes", "checks", "supervisor", "feeder", "watcher", "follower", "sessions", "starter"
     )
 
 

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from adapters.isolation import Isolation
 from adapters.protocol.after import After
 from adapters.protocol.output_schema import checked_schema
 from adapters.protocol.task import Task, with_prompt
@@ -151,6 +152,11 @@ class TurnRequest(BaseModel):
     host: Name | None = Field(default=None, description="Host to run on. Default: the worker chooses.")
     host_labels: dict[Name, Label] = Field(
         default={}, description="Run on a host that has all of these labels. Default: any host."
+    )
+    isolation: Isolation | None = Field(
+        default=None,
+        description="Level of isolation that the turn needs: `namespace`. A host that cannot provide it is not used. "
+        "Default: the host's own; a weaker one has no effect.",
     )
     failure: Literal["raise", "return"] = Field(
         default="raise",

@@ -17,6 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from adapters.isolation import Isolation
 from adapters.protocol.request import Name
 from ops.settings import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
@@ -114,6 +115,11 @@ class Settings(BaseSettings):
         default_factory=_own_name,
         description="Name of the worker's own machine in requests. "
         "Default: `local`, or the machine's node name if the ledger is PostgreSQL.",
+    )
+    isolation: Isolation | None = Field(
+        default=None,
+        description="Least isolation of agents on the worker's own machine: `none`, or `namespace`, in which whatever "
+        "an agent starts ends with it. Default: `namespace` where the user is root and the kernel allows it.",
     )
     mount_roots: tuple[LocalPath, ...] = Field(
         default=(),

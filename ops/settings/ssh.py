@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from adapters.isolation import Isolation
 from adapters.protocol.request import EnvName, Label, Name
 from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable
 
@@ -83,6 +84,7 @@ class SshHostSettings(BaseModel):
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
         description="Directory on the host for the spools of turns.",
     )
+    isolation: Isolation | None = Field(default=None, description="As `isolation`, on this host.")
     workspaces_dir: str | None = Field(
         default=None,
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",

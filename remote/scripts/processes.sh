@@ -191,8 +191,13 @@ starting() {
 # agent_group: sets `group`, the number of the agent's process group; blank if there is none. A tool may have written
 # it: 1 and 0 would mean all processes that we can signal, and our own group.
 agent_group() {
+    inner=
     get agent
-    group=${value%% *}
+    outer=${value%% *}
+    group=$outer
+    case $value in
+    *" contained") look_inside "$group" ;;
+    esac
     case $group in
     *[!0-9]* | 0* | 1) group= ;;
     esac
@@ -234,8 +239,8 @@ end_agent() {
         strays=
         case $rung in
         INT:*) ;;
-        KILL:*) freeze && strays=$members ;;
-        *) find_strays "$group" ;;
+        KILL:*) find_victims ;;
+        *) [ "$wall" ] || find_strays "$group" ;;
         esac
         # The agent signs just before it becomes a group leader.
         if ! kill -0 "-$group"; then strays="$strays $group"; fi
@@ -244,6 +249,12 @@ end_agent() {
         await_agent "${rung#*:}"
     done
 } 2>/dev/null
+
+# find_victims: sets `strays` for KILL. What contains an agent takes it along.
+find_victims() {
+    if [ -z "$wall" ]; then freeze && strays=$members; fi
+    strays="$strays $outer $inner"
+}
 
 # await_agent TENTHS: wait until the agent has exited, at most that many tenths of a second.
 await_agent() {

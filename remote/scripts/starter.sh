@@ -3,7 +3,7 @@
 #
 # Callers set what follower.sh needs, and `workspace_roots`, `lease`, `ladder`, `cwd`, `prompt_bytes`, `prompt`
 # (blank: it must be requested), `prompt_lines` (of a live turn; else blank), `files`, `agent_environment`,
-# `agent_path` (blank: the host's) and `session_*`.
+# `agent_path` (blank: the host's), `isolation` and `session_*`.
 
 # start ARGV...
 start() {
@@ -13,6 +13,7 @@ start() {
     if [ ! -d "$spool" ]; then
         check_workspace "$cwd" "$workspace_roots"
         check_agent "$1"
+        choose_wall
         draft_spool
         await_go
         if claim; then start_supervisor "$@" && started_here=yes; fi
@@ -114,7 +115,7 @@ claim() {
 # start_supervisor ARGV...
 start_supervisor() {
     said=$(
-        export RUNTURN_ENVIRONMENT="$agent_environment"
+        export RUNTURN_ENVIRONMENT="$agent_environment" RUNTURN_WALL="$wall"
         detach supervise "$spool" "$cwd" "$@" 2>&1 >/dev/null
     ) && return
     rm -rf "$spool"

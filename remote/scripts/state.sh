@@ -121,11 +121,12 @@ running() {
     alive $value
 }
 
-# sign NAME: write this very shell's pid and start time. In a subshell, `$$` would be its parent's.
+# sign NAME WORD: write this very shell's pid and start time, and the word, if any. In a subshell, `$$` would be its
+# parent's.
 sign() {
     start_time self
     signature="${stat%% *} $started_at"
-    put "$1" "$signature"
+    put "$1" "$signature $2"
 }
 
 # alive PID START: the pid alone could have been reused by another process.

@@ -9,6 +9,8 @@ supervise() {
     trap : HUP INT TERM USR1
     load_turn
     shed_limit
+    wall=$RUNTURN_WALL
+    unset RUNTURN_WALL
     sign supervisor
     learn_limit
     # A watcher that waited too long for this supervisor has given up the turn.
@@ -24,7 +26,7 @@ supervise() {
 # launch CWD ARGV...: become the agent, in a separate process session. This process leads no group, so setsid does
 # not fork, and the agent's pid and exit are ours. The environment comes last: it may contain any name.
 launch() {
-    sign agent
+    sign agent ${wall:+contained}
     # Others write the reason before they check for the agent; we sign before we read it: so at least one of the two
     # notices.
     get reason
@@ -36,6 +38,10 @@ launch() {
     carry_limit
     locate setsid
     set -- "$located" "$@"
+    if [ "$wall" ]; then
+        locate sh
+        set -- $wall "$located" -c "$init" init "$@"
+    fi
     # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last line restores it.
     set -- "${LC_ALL-}" "$@"
     LC_ALL=C
@@ -70,7 +76,8 @@ conclude() {
     agent_group
     # The number is not reused while any process is left in the agent's group.
     if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi
-    sweep
+    # A wall that was killed may be outlived by what it contained, for a moment.
+    if [ -z "$wall" ] || [ "$1" = 137 ]; then sweep; fi
     # A process in its group that hid the mark was not swept.
     if [ "$group" ]; then kill -KILL "-$group" 2>/dev/null; fi
     finish "$1" "$reason"

@@ -53,7 +53,9 @@ def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics
         timeout_s=settings.ssh.connect_timeout_ms / 1000,
     )
     this_machine = LocalHost(scrubbed(os.environ, keep=()), settings.host_name)
-    local = TurnHost(this_machine, str(state.spool), workspaces_dir=str(state.workspaces))
+    local = TurnHost(
+        this_machine, str(state.spool), workspaces_dir=str(state.workspaces), isolation=settings.isolation
+    )
     observer = _HostObserver(metrics) if metrics is not None else None
     remote = [SshHost(target, connector, observer=observer) for target in targets]
     entries = [_ssh_host(host, given) for host, given in zip(remote, settings.ssh_hosts, strict=True)]
@@ -103,6 +105,7 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
         forward_credentials=False,
         workspace_roots=settings.workspace_roots,
         workspaces_dir=settings.workspaces_dir,
+        isolation=settings.isolation,
     )
 
 

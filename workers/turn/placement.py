@@ -23,6 +23,7 @@ _HOSTS_OWN = (
     errors.HostAuthFailed,
     errors.HostKeyChanged,
     errors.InvalidWorkspace,
+    errors.IsolationUnavailable,
     errors.SpoolUnwritable,
 )
 _HOSTS_OWN_KINDS = frozenset(error.kind for error in _HOSTS_OWN)

@@ -1,0 +1,18 @@
+"""Isolation: what the host's kernel keeps between a turn and everything else there."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Isolation(StrEnum):
+    """Levels, from the weakest to the strictest."""
+
+    NONE = "none"
+    NAMESPACE = "namespace"  # a PID namespace: whatever the agent starts ends with it
+
+
+def strictest(*levels: Isolation | None) -> Isolation | None:
+    """Return the strictest of these levels; None, for a level left to the host, is the weakest of all."""
+    order = list(Isolation)
+    return max((level for level in levels if level is not None), key=order.index, default=None)
