@@ -69,8 +69,9 @@ class Follower(InputSender):
 
     It follows the turn in `spool` from byte `offset` of its output, after starting `command` there if given. A
     command whose spool exists was started before and is not started again; with a command, the offset is 0. Its
-    `isolation` None: what the host can do without harm. The command's `forward_env` is ignored: the caller, who knows the worker's environment, has put it into `env`. If there are
-    `workspace_roots`, the command is started in or below one of these directories, or not at all.
+    `forward_env` is ignored: the caller, who knows the worker's environment, has put it into `env`. If there are
+    `workspace_roots`, the command is started in or below one of these directories, or not at all. It is isolated
+    at the level `isolation`; None: at the level that its host provides at no cost to it.
 
     Entering attaches. Leaving detaches: the turn keeps running, and its host terminates it when its lease expires.
     Entering and iterating raise HostUnreachable after `patience.give_up_s` seconds without the host, and any other
@@ -278,9 +279,7 @@ class Follower(InputSender):
         if command is None:
             return attach.request(path)
         lease_s, roots = self._lease.lease_s, self._workspace_roots
-        return start_request(
-            attach, command, lease_s, workspace_roots=roots, path=path, isolation=self._isolation
-        )
+        return start_request(attach, command, lease_s, workspace_roots=roots, path=path, isolation=self._isolation)
 
     async def _pause(self, seconds: float) -> None:
         await self._unless_detached(self._sleep(seconds))

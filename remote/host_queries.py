@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adapters.command import Command, SessionFiles
+from adapters.isolation import Isolation
 from remote.host import Host
 from remote.programs import session_variables
 from remote.run import Output, ask, run_script
@@ -65,6 +66,15 @@ async def read_input(host: Host, spool: Spool) -> bytes:
     A follower that has attached reads all of it: no earlier follower can add lines any more.
     """
     return await _ask(host, "read_input", spool.root, spool.id, timeout_s=120.0)
+
+
+async def namespace_program(host: Host, isolation: Isolation | None) -> str:
+    """Return the host's program that gives agents a namespace at this level; blank if they get none.
+
+    Raise SpawnRefused (isolation_unavailable) if the level demands one, and HostUnreachable.
+    """
+    program = await ask(host, ("upkeep", "containment"), "tell_wall", isolation or "auto")
+    return program.decode().strip()
 
 
 async def free_bytes(host: Host, path: str) -> int:

@@ -130,7 +130,16 @@ def _check_files(files: Mapping[str, bytes]) -> None:
 
 def _functions() -> str:
     return library(
-        "state", "containment", "processes", "checks", "supervisor", "feeder", "watcher", "follower", "sessions", "starter"
+        "state",
+        "containment",
+        "processes",
+        "checks",
+        "supervisor",
+        "feeder",
+        "watcher",
+        "follower",
+        "sessions",
+        "starter",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from adapters.isolation import Isolation
 from remote.host import Host
 from remote.run import Output, run_script
 from remote.shell import assignment, library
@@ -21,6 +22,7 @@ async def run_check(
     directory: str,
     command: str,
     env: Mapping[str, str],
+    isolation: Isolation | None = None,
     *,
     timeout_s: float,
     tail: int,
@@ -34,7 +36,8 @@ async def run_check(
     environment = b"".join(b"export " + assignment(name, value) for name, value in env.items() if name != "LC_ALL")
     locale = b"export " + assignment("LC_ALL", env["LC_ALL"]) if "LC_ALL" in env else b"LC_ALL=$1\n"
     text = (environment + locale).decode("utf-8", "surrogateescape")
-    args = (spool.root, spool.id, str(epoch), directory, str(math.ceil(timeout_s)), str(tail), command, text)
+    limits = (str(math.ceil(timeout_s)), str(tail))
+    args = (spool.root, spool.id, str(epoch), directory, *limits, command, text, isolation or "auto")
     output = await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
     if output.exit == _KILLED:  # perhaps the kill hit the shell that cleans up
         await end_checks(host, spool, epoch)
@@ -47,4 +50,4 @@ async def end_checks(host: Host, spool: Spool, epoch: int) -> None:
 
 
 def _script(function: str) -> str:
-    return f'{library("state", "processes", "check")}\n{function} "$@"'
+    return f'{library("state", "containment", "processes", "check")}\n{function} "$@"'

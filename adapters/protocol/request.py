@@ -155,8 +155,8 @@ class TurnRequest(BaseModel):
     )
     isolation: Isolation | None = Field(
         default=None,
-        description="Level of isolation that the turn needs: `namespace`. A host that cannot provide it is not used. "
-        "Default: the host's own; a weaker one has no effect.",
+        description="Isolation that the turn needs, see `hosts.md`: `namespace`. Hosts without it are not used. "
+        "Default: the host's own; a weaker level has no effect.",
     )
     failure: Literal["raise", "return"] = Field(
         default="raise",

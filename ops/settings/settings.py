@@ -118,8 +118,8 @@ class Settings(BaseSettings):
     )
     isolation: Isolation | None = Field(
         default=None,
-        description="Least isolation of agents on the worker's own machine: `none`, or `namespace`, in which whatever "
-        "an agent starts ends with it. Default: `namespace` where the user is root and the kernel allows it.",
+        description="Least isolation of agents on the worker's own machine, see `hosts.md`: `none` or `namespace`. "
+        "Default: `namespace` for root, where the kernel allows it; else `none`.",
     )
     mount_roots: tuple[LocalPath, ...] = Field(
         default=(),

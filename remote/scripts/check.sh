@@ -7,11 +7,14 @@
 # A worker that was frozen, and lost the turn to another, continues where it was: in the middle of this. It starts
 # no command next to that of its successor, which has a higher EPOCH, and terminates none of the successor's.
 #
-# check ROOT ID EPOCH DIRECTORY SECONDS BYTES COMMAND ENVIRONMENT: exits like the command, with 137 after SECONDS.
+# check ROOT ID EPOCH DIRECTORY SECONDS BYTES COMMAND ENVIRONMENT ISOLATION: exits like the command, with 137 after
+# SECONDS.
 check() {
     place "$1" "$2"
     epoch=$3
     shift
+    isolation=$8
+    choose_wall
     clear_way "checker.$epoch"
     : >"$spool/checker.$epoch" || exit 90
     end_checks
@@ -49,15 +52,27 @@ check() {
 # enter DIRECTORY ENVIRONMENT: become the command. Treats the locale like `launch`.
 enter() {
     cd -- "$1" || exit 126
+    environment=$2
     export RUNTURN_SPOOL="$spool" RUNTURN_CHECK="$epoch"
     carry_limit
     # As arguments: the environment may contain any name.
-    set -- "${LC_ALL-}" "$2" "$(command -v setsid)" "$spool/command.$epoch"
+    locate sh
+    set -- "$located" "$spool/command.$epoch"
+    if [ "$wall" ]; then set -- $wall "$located" -c "$init" init "$@"; fi
+    locate setsid
+    set -- "${LC_ALL-}" "$environment" "$located" "$@"
     LC_ALL=C
     superseded && exit 143
     eval "$2"
     unset OLDPWD RUNTURN_SCRIPT
-    exec "$3" sh "$4"
+    shift 2
+    exec "$@"
+}
+
+# refuse CODE DETAIL
+refuse() {
+    echo "$2"
+    exit 126
 }
 
 # superseded: true if a worker with a higher epoch has been here.

@@ -24,6 +24,13 @@ choose_wall() {
     esac
 }
 
+# tell_wall ISOLATION: print the program that makes the namespace here; a blank line if agents get none.
+tell_wall() {
+    isolation=$1
+    choose_wall
+    printf '%s\n' "${wall%% *}"
+}
+
 # A user namespace hides who owns the files of others: sudo does not work there, nor does ssh if it includes files of
 # root's. So only root, which needs none, is contained without being asked.
 plain_unshare="--mount --propagation slave --pid --fork --kill-child --mount-proc"
@@ -43,6 +50,18 @@ try_wall() {
     said=$($wall sh -c '[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]' 2>&1) || return
     said="the kernel does not tell the children of a process"
     [ -r "/proc/$$/task/$$/children" ]
+}
+
+# locate PROGRAM: sets `located` to where the PATH finds it; the agent's PATH may not. `command -v` would need a
+# process for its answer.
+locate() {
+    located=$1
+    rest=$PATH:
+    while [ "$rest" ]; do
+        directory=${rest%%:*}
+        rest=${rest#*:}
+        if [ -f "$directory/$1" ] && [ -x "$directory/$1" ]; then located=$directory/$1 rest=; fi
+    done
 }
 
 # look_inside WALL: sets `inner`, the pid of init, and `group`, the agent's; both as they are numbered outside, and blank

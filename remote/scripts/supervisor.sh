@@ -51,18 +51,6 @@ launch() {
     exec "$@"
 }
 
-# locate PROGRAM: sets `located` to where the PATH finds it; the agent's PATH may not. `command -v` would need a
-# process for its answer.
-locate() {
-    located=$1
-    rest=$PATH:
-    while [ "$rest" ]; do
-        directory=${rest%%:*}
-        rest=${rest#*:}
-        if [ -f "$directory/$1" ] && [ -x "$directory/$1" ]; then located=$directory/$1 rest=; fi
-    done
-}
-
 # conclude CODE: the agent has exited.
 conclude() {
     end_feeder

@@ -44,6 +44,20 @@ def need_root() -> None:
         pytest.skip("only root can do this")
 
 
+def need_namespaces() -> None:
+    """Skip or fail the test unless this machine lets us make PID namespaces."""
+    apart = [
+        need("unshare"),
+        *([] if os.geteuid() == 0 else ["--user"]),
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "true",
+    ]
+    if subprocess.run(apart, check=False, capture_output=True).returncode != 0:
+        missing(f"this machine lets us make no PID namespace ({' '.join(apart)})")
+
+
 def need_private_mounts() -> None:
     """Skip or fail the test unless this machine lets us mount a disk that only we and our children see."""
     apart = [need("unshare"), "-rm", "true"]

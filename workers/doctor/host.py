@@ -56,6 +56,7 @@ class HostDoctor:
             yield "login", host_checks.login
         yield "tools", partial(host_checks.tools, host)
         yield "spool directory", partial(host_checks.spool_directory, host)
+        yield "isolation", partial(host_checks.isolation, host)
         for root in host.workspace_roots:
             yield f"workspaces {root}", partial(host_checks.workspaces, host, root)
         for adapter in self.registry:

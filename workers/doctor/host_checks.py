@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from adapters.isolation import Isolation
 from ops.ledger import Ledger, SpoolRow
 from remote.errors import HostAuthFailed, HostError, HostUnreachable, SpawnRefused
 from remote.host_queries import (
@@ -17,6 +18,7 @@ from remote.host_queries import (
     free_bytes,
     list_spools,
     may_write,
+    namespace_program,
 )
 from remote.ssh.channel_limit import shells_on_one_connection
 from remote.ssh.multiplexed import MAX_CHANNELS
@@ -36,6 +38,11 @@ _ORPHANED = (
 _ALONE = (
     "without a worker: if none is running, start one, which takes them over; if none starts, they are "
     "terminated when their lease expires"
+)
+_UNASKED = "none: an ordinary user's namespace hides who owns files, so sudo fails in it, and perhaps ssh"
+_NAMESPACES = (
+    "let its users make namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, and on "
+    "Ubuntu kernel.apparmor_restrict_unprivileged_userns or an AppArmor profile for unshare; or install bubblewrap"
 )
 _UNREADABLE = "upgrade the workers: they book the usage, and remove these spools"
 _LOGIN = "the worker's user must be able to log in without a password; test it with: ssh -o BatchMode=yes"
@@ -98,6 +105,25 @@ async def spool_directory(host: TurnHost) -> Check:
     enough = free >= _MIN_FREE_BYTES
     remedy = "" if enough else f"free some space, or set {setting} to a directory on a larger disk"
     return Check(name, enough, f"{host.spool_root}, {free // 2**20:,} MiB free", remedy)
+
+
+async def isolation(host: TurnHost) -> Check:
+    """Check whether agents get the isolation that they are to have."""
+    if host.isolation is Isolation.NONE:
+        return Check("isolation", True, "none, as configured")
+    setting = "RUNTURN_ISOLATION" if _is_local(host) else f"{host.name}'s isolation"
+    try:
+        program = await namespace_program(host.host, host.isolation)
+        if not program:
+            await namespace_program(host.host, Isolation.NAMESPACE)
+            return Check(
+                "isolation", True, _UNASKED, f"to isolate agents all the same, set {setting} to namespace"
+            )
+    except SpawnRefused as refusal:
+        demanded = host.isolation is not None
+        detail = refusal.message if demanded else f"none: {refusal.message}"
+        return Check("isolation", not demanded, detail, _NAMESPACES, warning=not demanded)
+    return Check("isolation", True, f"namespace, by {program}")
 
 
 async def workspaces(host: TurnHost, root: str) -> Check:

@@ -97,6 +97,7 @@ class CheckRunner:
                 directory,
                 text,
                 env,
+                self._host.isolation_of(self._claim.request),
                 timeout_s=limit_s,
                 tail=_READ,
             )

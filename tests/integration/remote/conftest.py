@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.needs import need
+from adapters.isolation import Isolation
+from tests.support.needs import need, need_namespaces
 from tests.support.ssh.laboratory import Lab
 from tests.support.ssh.ssh_laboratory import SshLab
 from tests.support.ssh.sshd import Sshd
@@ -54,10 +55,14 @@ def lab(tmp_path: Path, search_paths: Callable[[str], str]) -> Iterator[Lab]:
     yield from opened(Lab(tmp_path / "lab", "/usr/bin:/bin"))
 
 
-@pytest.fixture(params=SHELLS)
+@pytest.fixture(params=[*SHELLS, "namespace"])
 def any_lab(request: pytest.FixtureRequest, tmp_path: Path, search_paths: Callable[[str], str]) -> Iterator[Lab]:
-    """A host for each kind of shell."""
-    yield from opened(Lab(tmp_path / "lab", search_paths(request.param)))
+    """A host for each kind of shell, and one that isolates agents."""
+    if request.param == "namespace":
+        need_namespaces()
+        yield from opened(Lab(tmp_path / "lab", search_paths("dash"), isolation=Isolation.NAMESPACE))
+    else:
+        yield from opened(Lab(tmp_path / "lab", search_paths(request.param)))
 
 
 def opened(lab: Lab) -> Iterator[Lab]:

@@ -105,7 +105,7 @@ class Lab:
     folder: Path
     path: str
     spools: list[Spool] = field(default_factory=list)
-    isolation: Isolation | None = Isolation(os.environ.get("TRY_WALL", "none"))
+    isolation: Isolation | None = Isolation.NONE
 
     def __post_init__(self) -> None:
         self.workspace = self.folder / "workspace"
@@ -133,7 +133,12 @@ class Lab:
         return self.command(sys.executable, "-IS", "-c", source, *args, **fields)
 
     def follow(self, spool: Spool, command: Command | None = None, **options: Any) -> Follower:
-        options = {"lease": Lease(30, 0.2), "patience": QUICK, "rng": Random(1), "isolation": self.isolation} | options
+        options = {
+            "lease": Lease(30, 0.2),
+            "patience": QUICK,
+            "rng": Random(1),
+            "isolation": self.isolation,
+        } | options
         return Follower(options.pop("host", self.host), spool, command, **options)
 
     async def run(self, command: Command | None, spool: Spool | None = None, **options: Any) -> tuple[bytes, Exit]:
