@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-SPOOL = "@RUNTURN_SPOOL@"  # in an argument: the path of the turn's spool on its host
+FILES = "@RUNTURN_FILES@"  # in an argument: the directory of the command's files on its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Command:
     unset_env: tuple[str, ...] = ()  # names removed from the host's environment before the start
     stop: tuple[Signal, ...] = (Signal("TERM", 5.0), Signal("KILL", 5.0))  # stop ladder, first rung first
     session_files: SessionFiles | None = None  # None: the agent keeps no records of usage
-    # Small files by name, in the spool while the agent runs; arguments refer to them as f"{SPOOL}/{name}". They
-    # may contain secrets. The agent also has the directory in its environment: RUNTURN_SPOOL.
+    # Small files by name, on the host while the agent runs; arguments refer to them as f"{FILES}/{name}". They may
+    # contain secrets. The agent also finds them in "$RUNTURN_SPOOL/files".
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     # True: standard input stays open for lines that follow `stdin`, until the worker closes it.
     live: bool = False

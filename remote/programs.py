@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adapters.command import SPOOL, Command, SessionFiles
+from adapters.command import FILES, Command, SessionFiles
 from adapters.isolation import Isolation
 from remote.shell import Quoted, assignment, library, program, quote
 from remote.spool import Spool
@@ -16,10 +16,6 @@ _SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
 _LARGEST_ENVIRONMENT = 120_000  # bytes; it travels in one variable, which Linux caps at 128 KiB
 _LARGEST_FILES = 2**20  # bytes; they travel in the program
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_OWN_FILES = (  # see state.sh
-    *("turn", "supervisor", "watcher", "agent", "heartbeat", "reason", "end", "said", "closed", "writer", "wake"),
-    *("prompt", "prompt.new", "events", "err", "session_root", "session_sizes", "input", "stop", "stop.new"),
-)
 _LARGEST_WORD = 65_536  # bytes; a prompt up to this is a word of the program, which saves the host two processes
 
 
@@ -119,8 +115,8 @@ def check_command(command: Command) -> None:
 
 def _check_files(files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
-        if not _FILE.fullmatch(name) or name in _OWN_FILES or name.startswith("follower."):
-            raise ValueError(f"a command's file must have a plain name that no spool uses itself, not {name!r}")
+        if not _FILE.fullmatch(name) or name in ("stop", "stop.new"):
+            raise ValueError(f"a command's file must have a plain name, and not that of the stop file: {name!r}")
         if b"\0" in content:
             raise ValueError(f"the file {name} contains a NUL byte, which cannot be passed to a host")
     size = sum(map(len, files.values()))
@@ -144,19 +140,18 @@ def _functions() -> str:
 
 
 def _argument(word: str, spool: Spool) -> str | Quoted:
-    """Return the word with the spool's path filled in, which perhaps only the host can expand."""
-    if SPOOL not in word:
+    """Return the word with the files' directory filled in, which perhaps only the host can expand."""
+    if FILES not in word:
         return word
-    path = quote(spool.path)
-    if spool.path.startswith("~/"):
-        path = b'"$HOME"' + quote(spool.path[1:])
-    return Quoted(path.join(map(quote, word.split(SPOOL))))
+    directory = f"{spool.path}/files"
+    path = b'"$HOME"' + quote(directory[1:]) if directory.startswith("~/") else quote(directory)
+    return Quoted(path.join(map(quote, word.split(FILES))))
 
 
 def _files(command: Command) -> bytes:
     """Return the shell lines that `fill` evaluates."""
     lines = (
-        b'printf %%s %b >"$draft/%b" || return\n'
+        b'printf %%s %b >"$draft/files/%b" || return\n'
         % (quote(content.decode("utf-8", "surrogateescape")), name.encode())
         for name, content in command.files.items()
     )

@@ -13,7 +13,7 @@ import orjson
 STOPPED = "hook_stopped"  # the terminal reason
 
 # Run by bash, zsh or sh. The file is one line and appears atomically.
-_LOOK = '{ IFS= read -r word <"$RUNTURN_SPOOL/stop"; } 2>/dev/null && printf "%s\\n" "$word"; exit 0'
+_LOOK = '{ IFS= read -r word <"$RUNTURN_SPOOL/files/stop"; } 2>/dev/null && printf "%s\\n" "$word"; exit 0'
 _HOOK = {"matcher": "*", "hooks": [{"type": "command", "command": _LOOK, "timeout": 10}]}
 
 SETTINGS = orjson.dumps({"hooks": {"PreToolUse": [_HOOK]}}).decode()  # for `--settings`

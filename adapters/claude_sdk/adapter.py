@@ -13,7 +13,7 @@ from adapters.claude_code.adapter import VERSIONS, ClaudeCode, prompt_text, turn
 from adapters.claude_sdk.opening import SERVER, opening
 from adapters.claude_sdk.options import ClaudeSdkOptions
 from adapters.claude_sdk.parser import ClaudeSdkParser
-from adapters.command import SPOOL, Command
+from adapters.command import FILES, Command
 from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentNotFound
 from adapters.live import Conversation, Desk, Wire
@@ -62,7 +62,7 @@ class ClaudeSdk(ClaudeCode):
         if options.sandbox is not None:
             arguments.append(f"--settings={orjson.dumps({'sandbox': options.sandbox.settings}).decode()}")
         if servers:
-            arguments.append(f"--mcp-config={SPOOL}/{_MCP_FILE}")
+            arguments.append(f"--mcp-config={FILES}/{_MCP_FILE}")
         return replace(
             plain,
             argv=(self.command, *arguments),

@@ -10,7 +10,7 @@ from adapters.codex.judge import judge
 from adapters.codex.options import CodexOptions, arguments, refuse_limits
 from adapters.codex.parser import CodexParser
 from adapters.codex.rollout import read_usage, session_files
-from adapters.command import SPOOL, Command, Signal
+from adapters.command import FILES, Command, Signal
 from adapters.contract import (
     AgentConfig,
     Billing,
@@ -126,6 +126,6 @@ class Codex:
 def _arguments(request: TurnRequest, options: CodexOptions, session: Session) -> list[str]:
     given = ["exec", "--json", "--skip-git-repo-check", f"--cd={request.workspace}", *arguments(options)]
     if request.output_schema is not None:
-        given.append(f"--output-schema={SPOOL}/{_SCHEMA}")
+        given.append(f"--output-schema={FILES}/{_SCHEMA}")
     # A lone dash: read the prompt from stdin.
     return [*given, *(["resume", session.session_id, "-"] if session.resume else ["-"])]

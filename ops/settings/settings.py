@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     )
     isolation: Isolation | None = Field(
         default=None,
-        description="Least isolation of agents on the worker's own machine, see `hosts.md`: `none` or `namespace`. "
+        description="Least isolation of agents on the worker's own machine (see `hosts.md`): `none`, `namespace`. "
         "Default: `namespace` for root, where the kernel allows it; else `none`.",
     )
     mount_roots: tuple[LocalPath, ...] = Field(

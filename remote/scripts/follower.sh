@@ -162,8 +162,8 @@ hear() {
 
 # ask_to_end TEXT: for the agent's next check, which finds all of it or nothing.
 ask_to_end() {
-    clear_way stop.new
-    printf '%s\n' "$1" >"$spool/stop.new" && mv "$spool/stop.new" "$spool/stop"
+    clear_way files/stop.new
+    printf '%s\n' "$1" >"$spool/files/stop.new" && mv "$spool/files/stop.new" "$spool/files/stop"
 }
 
 cancel() {

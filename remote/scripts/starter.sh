@@ -77,6 +77,7 @@ fill() {
     done
     if [ "$prompt_lines" ]; then prepare_input || return; fi
     LC_ALL=C
+    mkdir "$draft/files" || return
     eval "$files" || return
     reserve 1048576 events && reserve 65536 err
 }

@@ -16,8 +16,8 @@
 #               is ignored
 #
 # Next to them are `prompt`, `events` (stdout), `err` (stderr), and, for an agent that keeps session files,
-# `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; `stop` once the agent was asked
-# to finish by itself; and the command's own files. A blank state file means "not yet".
+# `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; and the directory `files`, with the
+# command's own files, and `stop` once the agent was asked to finish by itself. A blank state file means "not yet".
 #
 # The agent's tools run as the user of these shells, and can write all of these files: what stands in them is a hint.
 # Only the seal proves that a turn is over. It is known to the workers that follow the turn and to the shells that

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.command import SPOOL, SessionFiles
+from adapters.command import FILES
 from remote.spool import Spool
-from tests.support.ssh.laboratory import Lab, drain
+from tests.support.ssh.laboratory import Lab
 from tests.support.ssh.ssh_laboratory import SshLab
 from tests.support.ssh.sshd import Sshd
 
@@ -20,24 +20,24 @@ SHOW = "import json, sys; print(json.dumps(sys.argv[1:]))"
 async def test_files_are_there_before_the_agent_and_nobody_else_may_read_them(any_lab: Lab) -> None:
     spool = any_lab.spool()
     files = {"settings.json": b'{"a": "it\'s $HOME `id` \\\\"}\n\n', "odd": ODD, "empty": b"", "_x-1.sh": b"-n"}
-    command = any_lab.sh('cd "$1" && cat settings.json odd empty _x-1.sh', SPOOL, files=files)
+    command = any_lab.sh('cd "$1" && cat settings.json odd empty _x-1.sh', FILES, files=files)
     output, end = await any_lab.run(command, spool)
     assert (output, end.code) == (files["settings.json"] + ODD + b"-n\n", 0)
-    assert {Path(spool.path, name).stat().st_mode & 0o777 for name in files} == {0o600}
+    assert {Path(spool.path, "files", name).stat().st_mode & 0o777 for name in files} == {0o600}
 
 
-async def test_arguments_name_the_spool_where_it_really_is(any_lab: Lab) -> None:
+async def test_arguments_name_the_directory_where_it_really_is(any_lab: Lab) -> None:
     for root in (f'{any_lab.folder}/it\'s a "root" \\ $x', "~/spools 2"):
         spool = Spool(root, "s1", "seal")
-        command = any_lab.python(SHOW, SPOOL, f"--file={SPOOL}/a b:{SPOOL}", "plain $HOME")
+        command = any_lab.python(SHOW, FILES, f"--file={FILES}/a b:{FILES}", "plain $HOME")
         output, _ = await any_lab.run(command, spool)
-        place = spool.path.replace("~", str(any_lab.home))
+        place = spool.path.replace("~", str(any_lab.home)) + "/files"
         assert json.loads(output) == [place, f"--file={place}/a b:{place}", "plain $HOME"]
 
 
 async def test_half_a_megabyte_of_files_arrives_over_ssh(lab: Lab, sshd: Sshd, site: SshLab) -> None:
     async with site.pool(site.target(sshd)) as host:
-        command = lab.sh('wc -c <"$1"', f"{SPOOL}/large", files={"large": b"x" * 500_000})
+        command = lab.sh('wc -c <"$1"', f"{FILES}/large", files={"large": b"x" * 500_000})
         output, _ = await lab.run(command, host=host)
     assert int(output) == 500_000
 
@@ -46,26 +46,13 @@ async def test_a_second_start_changes_no_file(lab: Lab) -> None:
     spool = lab.spool()
     await lab.run(lab.sh("true", files={"a": b"first"}), spool)
     await lab.run(lab.sh("true", files={"a": b"second"}), spool)
-    assert Path(spool.path, "a").read_bytes() == b"first"
+    assert Path(spool.path, "files", "a").read_bytes() == b"first"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/a", "-n", "a b", "a\nb", "x" * 101])
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/a", "-n", "a b", "a\nb", "x" * 101, "stop"])
 async def test_a_name_that_is_not_plain_is_refused(lab: Lab, name: str) -> None:
     with pytest.raises(ValueError, match="plain name"):
         await lab.run(lab.sh("true", files={name: b""}))
-
-
-async def test_no_file_takes_the_place_of_one_of_the_spool(lab: Lab) -> None:
-    spool = lab.spool()
-    records = SessionFiles("NO_SUCH_ROOT", "sessions", ("*",))
-    async with lab.follow(spool, lab.sh("true", live=True, session_files=records)) as turn:
-        await turn.soft_stop(b"end")
-        await drain(turn)
-        own = {path.name for path in Path(spool.path).iterdir()}
-    assert {"prompt", "input", "session_root"} < own
-    for name in own | {"stop", "stop.new", "prompt.new"}:
-        with pytest.raises(ValueError, match="plain name"):
-            await lab.run(lab.sh("true", files={name: b""}))
 
 
 async def test_files_that_cannot_be_passed_are_refused_without_being_shown(lab: Lab) -> None:

@@ -276,7 +276,9 @@ async def test_a_live_prompt_is_made_of_lines(lab: Lab) -> None:
 
 async def test_the_word_to_end_lies_in_the_spool_of_any_turn_and_survives_a_cut(any_lab: Lab) -> None:
     spool = any_lab.spool()
-    script = 'echo up; until [ -e "$RUNTURN_SPOOL/stop" ]; do sleep 0.05; done; cat "$RUNTURN_SPOOL/stop"'
+    script = (
+        'echo up; until [ -e "$RUNTURN_SPOOL/files/stop" ]; do sleep 0.05; done; cat "$RUNTURN_SPOOL/files/stop"'
+    )
     async with any_lab.follow(spool, any_lab.sh(script)) as turn:
         await read_until(turn, b"up")
         any_lab.host.refusals = 1

@@ -58,7 +58,7 @@ SCRIPTS = (
                 (
                     Reply((replies.bash("touch delegates-a"),), Usage(900, 26, 36, 10)),
                     Reply(
-                        (replies.bash('until [ -e "$RUNTURN_SPOOL/stop" ]; do sleep 0.05; done'),),
+                        (replies.bash('until [ -e "$RUNTURN_SPOOL/files/stop" ]; do sleep 0.05; done'),),
                         Usage(902, 28, 38, 12),
                     ),
                     Reply((replies.bash("touch delegates-c"),), Usage(901, 27, 37, 11)),

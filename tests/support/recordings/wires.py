@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from adapters.claude_sdk.adapter import ClaudeSdk
-from adapters.command import SPOOL
+from adapters.command import FILES
 from adapters.contract import Exit, Judgement, Session
 from adapters.events import Event
 from adapters.live import Control, ControlRequest, Conversation, Permission, Verdict
@@ -78,7 +78,7 @@ class Agent:
         for name, content in command.files.items():
             (spool / name).write_bytes(content)
         process = await asyncio.create_subprocess_exec(
-            *(argument.replace(SPOOL, str(spool)) for argument in command.argv),
+            *(argument.replace(FILES, str(spool)) for argument in command.argv),
             cwd=command.cwd,
             env={**environment, **command.env},
             stdin=asyncio.subprocess.PIPE,

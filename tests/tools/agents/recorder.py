@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import psutil
 
-from adapters.command import SPOOL, Command
+from adapters.command import FILES, Command
 from adapters.contract import Adapter, AgentConfig, Session
 from adapters.protocol.request import TurnRequest
 from adapters.registry import BUILT_IN
@@ -121,7 +121,7 @@ class Studio:
         for name, data in command.files.items():
             (spool / name).write_bytes(data)
         (spool / "prompt").write_bytes(command.stdin)
-        arguments = [word.replace(SPOOL, str(spool)) for word in command.argv[1:]]
+        arguments = [word.replace(FILES, str(spool)) for word in command.argv[1:]]
         environment = {**self.actor.environment, **command.env, "RUNTURN_SPOOL": str(spool)}
         environment[self.actor.credential] = key(script)
         with (

@@ -23,7 +23,7 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 from adapters.claude_sdk.adapter import ClaudeSdk
 from adapters.claude_sdk.conversation import ClaudeSdkConversation, turn_error
 from adapters.claude_sdk.options import ClaudeSdkOptions
-from adapters.command import SPOOL
+from adapters.command import FILES
 from adapters.contract import AgentConfig, Session
 from adapters.errors import AgentFailed, AgentNotFound, InvalidRequest
 from adapters.events import AgentStatus
@@ -198,7 +198,7 @@ async def test_handshake_is_that_of_the_sdk() -> None:
 
 def test_secrets_of_servers_are_in_a_file_of_the_spool() -> None:
     command = ClaudeSdk(TOOLS).build(request({"mcp_servers": SERVERS, "tools": ["add"]}), NEW)
-    assert f"--mcp-config={SPOOL}/mcp.json" in command.argv
+    assert f"--mcp-config={FILES}/mcp.json" in command.argv
     assert "secret" not in " ".join(command.argv)
     servers = json.loads(command.files["mcp.json"])["mcpServers"]
     assert servers["files"] == {"type": "stdio", **SERVERS["files"]}

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from adapters.codex.adapter import Codex
-from adapters.command import SPOOL, Command
+from adapters.command import FILES, Command
 from adapters.contract import AgentConfig, Exit, Session
 from adapters.errors import InvalidRequest
 from adapters.protocol.request import TurnRequest
@@ -122,7 +122,7 @@ def test_limits_that_nobody_could_watch_are_refused(limit: str) -> None:
 def test_schema_travels_as_a_file() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     built = command(output_schema=schema)
-    assert f"--output-schema={SPOOL}/output-schema.json" in built.argv
+    assert f"--output-schema={FILES}/output-schema.json" in built.argv
     assert {name: orjson.loads(data) for name, data in built.files.items()} == {"output-schema.json": schema}
 
 
