@@ -27,6 +27,7 @@ class SessionFiles:
     root_env: str
     root_default: str
     patterns: tuple[str, ...]
+    directory: str = ""  # below the root: all that the agent keeps, such as its login
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +45,6 @@ class Command:
     # Small files by name, on the host while the agent runs; arguments refer to them as f"{FILES}/{name}". They may
     # contain secrets. The agent also finds them in "$RUNTURN_SPOOL/files".
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    state: tuple[str, ...] = ()  # what the agent keeps elsewhere below the home on the host
     # True: standard input stays open for lines that follow `stdin`, until the worker closes it.
     live: bool = False

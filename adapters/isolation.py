@@ -10,6 +10,7 @@ class Isolation(StrEnum):
 
     NONE = "none"
     NAMESPACE = "namespace"  # a PID namespace: whatever the agent starts ends with it
+    SANDBOX = "sandbox"  # the same; and of the host's files, the agent sees those it needs
 
 
 def strictest(*levels: Isolation | None) -> Isolation | None:

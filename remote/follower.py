@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from adapters.command import Command
-from adapters.isolation import Isolation
 from remote.attachment import Attachment, Heartbeats, StartWithheld, attach
 from remote.backoff import Backoff, Patience
+from remote.containment import AS_USUAL, Containment
 from remote.errors import HostUnreachable, SpawnRefused
 from remote.framing import MAX_LINE_BYTES
 from remote.host import Host
@@ -70,8 +70,8 @@ class Follower(InputSender):
     It follows the turn in `spool` from byte `offset` of its output, after starting `command` there if given. A
     command whose spool exists was started before and is not started again; with a command, the offset is 0. Its
     `forward_env` is ignored: the caller, who knows the worker's environment, has put it into `env`. If there are
-    `workspace_roots`, the command is started in or below one of these directories, or not at all. It is isolated
-    at the level `isolation`; None: at the level that its host provides at no cost to it.
+    `workspace_roots`, the command is started in or below one of these directories, or not at all. It is
+    contained as `containment` says.
 
     Entering attaches. Leaving detaches: the turn keeps running, and its host terminates it when its lease expires.
     Entering and iterating raise HostUnreachable after `patience.give_up_s` seconds without the host, and any other
@@ -88,7 +88,7 @@ class Follower(InputSender):
         *,
         offset: int = 0,
         workspace_roots: Sequence[str] = (),
-        isolation: Isolation | None = None,
+        containment: Containment = AS_USUAL,
         lease: Lease = Lease(),
         patience: Patience = Patience(),  # noqa: B008 - immutable
         max_line: int = MAX_LINE_BYTES,
@@ -111,7 +111,7 @@ class Follower(InputSender):
         self._command = command  # None once it has certainly started
         self._offset = offset
         self._workspace_roots = tuple(workspace_roots)
-        self._isolation = isolation
+        self._containment = containment
         self._lease = lease
         self._patience = patience
         self._max_line = max_line
@@ -279,7 +279,9 @@ class Follower(InputSender):
         if command is None:
             return attach.request(path)
         lease_s, roots = self._lease.lease_s, self._workspace_roots
-        return start_request(attach, command, lease_s, workspace_roots=roots, path=path, isolation=self._isolation)
+        return start_request(
+            attach, command, lease_s, workspace_roots=roots, path=path, containment=self._containment
+        )
 
     async def _pause(self, seconds: float) -> None:
         await self._unless_detached(self._sleep(seconds))

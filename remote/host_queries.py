@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from adapters.command import Command, SessionFiles
 from adapters.isolation import Isolation
+from remote.containment import session_variables
 from remote.host import Host
-from remote.programs import session_variables
 from remote.run import Output, ask, run_script
 from remote.shell import library
 from remote.spool import Spool
@@ -68,12 +68,12 @@ async def read_input(host: Host, spool: Spool) -> bytes:
     return await _ask(host, "read_input", spool.root, spool.id, timeout_s=120.0)
 
 
-async def namespace_program(host: Host, isolation: Isolation | None) -> str:
-    """Return the host's program that gives agents a namespace at this level; blank if they get none.
+async def containing_program(host: Host, isolation: Isolation | None) -> str:
+    """Return the host's program that contains agents at this level; blank if they are not contained.
 
     Raise SpawnRefused (isolation_unavailable) if the level demands one, and HostUnreachable.
     """
-    program = await ask(host, ("upkeep", "containment"), "tell_wall", isolation or "auto")
+    program = await ask(host, ("upkeep", "checks", "containment"), "tell_wall", isolation or "auto")
     return program.decode().strip()
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adapters.command import FILES, Command, SessionFiles
-from adapters.isolation import Isolation
+from adapters.command import FILES, Command
+from remote.containment import AS_USUAL, Containment
 from remote.shell import Quoted, assignment, library, program, quote
 from remote.spool import Spool
 
@@ -64,7 +64,7 @@ def start_request(
     *,
     workspace_roots: Sequence[str] = (),
     path: str = "",
-    isolation: Isolation | None = None,
+    containment: Containment = AS_USUAL,
 ) -> Request:
     """Return the request that starts `command` unless it was started before, and follows it.
 
@@ -76,17 +76,14 @@ def start_request(
     word = b"" if len(prompt) > _LARGEST_WORD or b"\0" in prompt else prompt
     variables = attach.variables() | {
         "lease": lease_s,
-        "isolation": isolation or "auto",
         "ladder": " ".join(f"{rung.name}:{round(rung.grace_s * 10)}" for rung in command.stop),
-        "cwd": command.cwd,
         "workspace_roots": "\n".join(workspace_roots),
         "prompt": word.decode("utf-8", "surrogateescape"),
         "prompt_bytes": len(prompt),
         "prompt_lines": prompt.count(b"\n") if command.live else "",
         "files": _files(command).decode("utf-8", "surrogateescape"),
         "agent_environment": _environment(command),
-        "agent_path": command.env.get("PATH", ""),
-        **session_variables(command, command.session_files),
+        **containment.variables(command),
     }
     argv = [_argument(word, attach.spool) for word in command.argv]
     return Request(program(_functions(), "start", argv, variables, path), prompt)
@@ -167,22 +164,3 @@ def _environment(command: Command) -> str:
     if len(text) > _LARGEST_ENVIRONMENT:
         raise ValueError(f"the environment is {len(text)} bytes long, more than {_LARGEST_ENVIRONMENT}")
     return text.decode("utf-8", "surrogateescape")
-
-
-def session_variables(command: Command, files: SessionFiles | None) -> dict[str, str]:
-    """Return the variables that `sessions.sh` needs for session files of an agent with this command."""
-    if files is None:
-        return {"session_patterns": ""}
-    return {
-        "session_patterns": " ".join(files.patterns),
-        "session_root": _session_root(files, command.env),
-        "session_env": "" if files.root_env in command.unset_env else files.root_env,
-        "session_default": files.root_default,
-    }
-
-
-def _session_root(files: SessionFiles, env: Mapping[str, str]) -> str:
-    """Return the root if the command's own environment determines it, else an empty string."""
-    if root := env.get(files.root_env):
-        return root
-    return f"{env['HOME']}/{files.root_default}" if "HOME" in env else ""

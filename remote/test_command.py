@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from adapters.isolation import Isolation
+from adapters.command import Command
+from remote.containment import AS_USUAL, Containment
 from remote.host import Host
 from remote.run import Output, run_script
 from remote.shell import assignment, library
@@ -19,15 +20,17 @@ async def run_check(
     host: Host,
     spool: Spool,
     epoch: int,
-    directory: str,
+    agent: Command,
     command: str,
     env: Mapping[str, str],
-    isolation: Isolation | None = None,
     *,
+    containment: Containment = AS_USUAL,
     timeout_s: float,
     tail: int,
 ) -> Output:
-    """Run `command` with sh; return the last `tail` bytes of its output as stdout, and exit 137 after `timeout_s`.
+    """Run `command` with sh where `agent` ran, contained like it. After `timeout_s`, its exit is 137.
+
+    Return the last `tail` bytes of its output as stdout.
 
     Terminate everything it started, and whatever a worker whose claim has a lower `epoch` was running for this
     turn. Do not start it where a worker with a higher epoch has been. Raise HostUnreachable, and leave it running
@@ -36,9 +39,10 @@ async def run_check(
     environment = b"".join(b"export " + assignment(name, value) for name, value in env.items() if name != "LC_ALL")
     locale = b"export " + assignment("LC_ALL", env["LC_ALL"]) if "LC_ALL" in env else b"LC_ALL=$1\n"
     text = (environment + locale).decode("utf-8", "surrogateescape")
-    limits = (str(math.ceil(timeout_s)), str(tail))
-    args = (spool.root, spool.id, str(epoch), directory, *limits, command, text, isolation or "auto")
-    output = await run_script(host, _script("check"), args, timeout_s=timeout_s + _MARGIN_S)
+    args = (spool.root, spool.id, str(epoch), str(math.ceil(timeout_s)), str(tail), command, text)
+    surroundings = b"".join(assignment(*each) for each in containment.variables(agent).items())
+    script = surroundings.decode("utf-8", "surrogateescape") + _script("check")
+    output = await run_script(host, script, args, timeout_s=timeout_s + _MARGIN_S)
     if output.exit == _KILLED:  # perhaps the kill hit the shell that cleans up
         await end_checks(host, spool, epoch)
     return output
@@ -50,4 +54,4 @@ async def end_checks(host: Host, spool: Spool, epoch: int) -> None:
 
 
 def _script(function: str) -> str:
-    return f'{library("state", "containment", "processes", "check")}\n{function} "$@"'
+    return f'{library("state", "containment", "processes", "checks", "sessions", "check")}\n{function} "$@"'

@@ -125,6 +125,7 @@ class ClaudeCode:
             unset_env=_NESTED,
             stop=self.stop,
             session_files=session_files(session.session_id) if options.session_persistence else None,
+            state=(".claude", ".claude.json"),
         )
 
     def parser(self) -> Parser:

@@ -33,6 +33,7 @@ def session_files(session_id: str) -> SessionFiles:
     return SessionFiles(
         root_env="GEMINI_CLI_HOME",
         root_default="",
+        directory=".gemini",
         patterns=(f"{chats}/session-*-{session_id[:8]}.jsonl", f"{chats}/{session_id}/*.jsonl"),
     )
 

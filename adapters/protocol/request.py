@@ -155,7 +155,7 @@ class TurnRequest(BaseModel):
     )
     isolation: Isolation | None = Field(
         default=None,
-        description="Isolation that the turn needs, see `hosts.md`: `namespace`. Hosts without it are not used. "
+        description="Isolation that the turn needs: `namespace` or `sandbox`. Hosts without it are not used. "
         "Default: the host's own; a weaker level has no effect.",
     )
     failure: Literal["raise", "return"] = Field(

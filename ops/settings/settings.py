@@ -22,7 +22,7 @@ from adapters.protocol.request import Name
 from ops.settings import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
 from ops.settings.ssh import SshHosts, SshSettings
-from ops.settings.values import LocalPath, LogLevel, Milliseconds, QueueNames
+from ops.settings.values import LocalPath, LogLevel, Milliseconds, QueueNames, SandboxPath
 
 PREFIX = "RUNTURN_"
 
@@ -118,8 +118,13 @@ class Settings(BaseSettings):
     )
     isolation: Isolation | None = Field(
         default=None,
-        description="Least isolation of agents on the worker's own machine (see `hosts.md`): `none`, `namespace`. "
-        "Default: `namespace` for root, where the kernel allows it; else `none`.",
+        description="Least isolation of agents on the worker's own machine: `none`, `namespace` or `sandbox`, see "
+        "`hosts.md`. Default: `namespace` for root, where the kernel allows it; else `none`.",
+    )
+    sandbox_paths: tuple[SandboxPath, ...] = Field(
+        default=(),
+        description="Paths that sandboxes on the worker's own machine show, besides the system, the workspace and "
+        'the agent\'s own files: `["/srv/toolchain", "~/.cache/pip:rw"]`. Agents may write to those with `:rw`.',
     )
     mount_roots: tuple[LocalPath, ...] = Field(
         default=(),

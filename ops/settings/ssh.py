@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from adapters.isolation import Isolation
 from adapters.protocol.request import EnvName, Label, Name
-from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable
+from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable, SandboxPath
 
 
 class SshSettings(BaseModel):
@@ -84,7 +84,12 @@ class SshHostSettings(BaseModel):
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
         description="Directory on the host for the spools of turns.",
     )
-    isolation: Isolation | None = Field(default=None, description="As `isolation`, on this host.")
+    isolation: Isolation | None = Field(
+        default=None, description="Least isolation of agents on this host; see the setting of that name."
+    )
+    sandbox_paths: tuple[SandboxPath, ...] = Field(
+        default=(), description="Paths on this host that sandboxes show, too; see the setting of that name."
+    )
     workspaces_dir: str | None = Field(
         default=None,
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",

@@ -39,5 +39,6 @@ Printable = Annotated[str, Field(min_length=1), AfterValidator(printable)]
 Version = Annotated[str, AfterValidator(_is_version)]
 LocalPath = Annotated[Path, AfterValidator(_absolute)]  # on this machine
 HostPath = Annotated[Printable, AfterValidator(_is_absolute)]  # on the host that agents run on
+SandboxPath = Annotated[str, Field(pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$")]
 QueueNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]

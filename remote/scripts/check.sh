@@ -7,19 +7,18 @@
 # A worker that was frozen, and lost the turn to another, continues where it was: in the middle of this. It starts
 # no command next to that of its successor, which has a higher EPOCH, and terminates none of the successor's.
 #
-# check ROOT ID EPOCH DIRECTORY SECONDS BYTES COMMAND ENVIRONMENT ISOLATION: exits like the command, with 137 after
-# SECONDS.
+# check ROOT ID EPOCH SECONDS BYTES COMMAND ENVIRONMENT: exits like the command, with 137 after SECONDS. It runs in `cwd`;
+# callers set what containment.sh needs.
 check() {
     place "$1" "$2"
     epoch=$3
-    shift
-    isolation=$8
+    shift 3
     choose_wall
     clear_way "checker.$epoch"
     : >"$spool/checker.$epoch" || exit 90
     end_checks
     superseded && return 143
-    begun=check.${#6}.$(printf %s "$6" | LC_ALL=C tr -c 'A-Za-z0-9' _ | tail -c 100)
+    begun=check.${#3}.$(printf %s "$3" | LC_ALL=C tr -c 'A-Za-z0-9' _ | tail -c 100)
     clear_way "$begun"
     begun=$spool/$begun
     if [ -e "$begun" ] && [ "$(($(wc -c <"$begun")))" -ge 5 ]; then
@@ -27,15 +26,15 @@ check() {
         return 137
     fi
     printf . >>"$begun"
-    clear_way "command.$epoch"
-    (umask 077 && printf '%s\n' "$6" >"$spool/command.$epoch" && mkfifo "$spool/printed.$epoch") || exit 90
-    tail -c "$5" <"$spool/printed.$epoch" 4>&- &
+    clear_way "files/command.$epoch"
+    (umask 077 && printf '%s\n' "$3" >"$spool/files/command.$epoch" && mkfifo "$spool/printed.$epoch") || exit 90
+    tail -c "$2" <"$spool/printed.$epoch" 4>&- &
     reader=$!
-    (enter "$3" "$7") </dev/null >"$spool/printed.$epoch" 2>&1 4>&- &
+    (enter "$4") </dev/null >"$spool/printed.$epoch" 2>&1 4>&- &
     checked=$!
     # It first checks that we exist: a sweep after our end may have missed it while it executed another program.
     RUNTURN_SPOOL=$spool setsid sh -c 'kill -0 "$3" && sleep "$1"; kill -KILL "-$2"' \
-        guard "$4" "$checked" "$$" >/dev/null 2>&1 4>&- &
+        guard "$1" "$checked" "$$" >/dev/null 2>&1 4>&- &
     guard=$!
     wait "$checked"
     code=$?
@@ -49,16 +48,16 @@ check() {
     return "$code"
 }
 
-# enter DIRECTORY ENVIRONMENT: become the command. Treats the locale like `launch`.
+# enter ENVIRONMENT: become the command. Treats the locale like `launch`.
 enter() {
-    cd -- "$1" || exit 126
-    environment=$2
+    cd -- "$cwd" || exit 126
+    environment=$1
     export RUNTURN_SPOOL="$spool" RUNTURN_CHECK="$epoch"
     carry_limit
     # As arguments: the environment may contain any name.
     locate sh
-    set -- "$located" "$spool/command.$epoch"
-    if [ "$wall" ]; then set -- $wall "$located" -c "$init" init "$@"; fi
+    set -- "$located" "$spool/files/command.$epoch"
+    if [ "$wall" ]; then eval "set -- $wall"' "$located" -c "$init" init "$@"'; fi
     locate setsid
     set -- "${LC_ALL-}" "$environment" "$located" "$@"
     LC_ALL=C
@@ -87,7 +86,7 @@ superseded() {
 # already done this, and not all that its command started can be told from ours.
 end_checks() {
     superseded || sweep
-    rm -f "$spool/command.$epoch" "$spool/printed.$epoch"
+    rm -f "$spool/files/command.$epoch" "$spool/printed.$epoch"
 }
 
 # spared PID: true if it belongs to a command of a higher epoch.

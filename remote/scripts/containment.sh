@@ -5,8 +5,13 @@
 #   init       a shell, the first process of the namespace; once the agent has exited, it ends the rest, and then itself
 #   agent      leads a process session, and a group
 #
-# Callers set `isolation`: none; namespace; or auto, for a namespace where that changes nothing for the agent. `wall` is
-# then the wall's command line; blank: the agent is not contained.
+# In a sandbox, it also sees none of the host's files but the system, its workspace, its own state, and what the operator
+# adds. It runs as its user, without the privileges of root, and without setuid programs.
+#
+# Callers set `isolation`: none; namespace; sandbox; or auto, for a namespace where that changes nothing for the agent.
+# For a sandbox, also `cwd`, `spool`, `agent_path` (blank: the host's PATH), `agent_program` and `session_*`, and, a line
+# each, `agent_state` (of the agent's own files, below the home), `shown_paths` and `writable_paths` (the
+# operator's, absolute or below ~/). They define `refuse CODE DETAIL`.
 
 # As text, since the agent's environment is in place when it runs. Without a namespace, `kill -1` would reach all that
 # we may signal. Signals from outside do nothing to an init that has no handlers, except KILL and STOP.
@@ -14,31 +19,42 @@ init='[ "$$" = 1 ] || exit 126; "$@"; code=$?; kill -TERM -1; waited=0; while [ 
 init="$init if sleep 0.1; then waited=\$((waited + 1)); else sleep 1; waited=\$((waited + 10)); fi; done 2>/dev/null"
 init="$init; exit \$code"
 
-# choose_wall: sets `wall`. Callers define `refuse CODE DETAIL`.
+# A user namespace hides who owns the files of others: sudo does not work there, nor does ssh if it includes files of
+# root's. So only root, which needs none, is contained without being asked.
+plain_unshare="--mount --propagation slave --pid --fork --kill-child --mount-proc"
+plain_bwrap="--unshare-pid --as-pid-1 --die-with-parent"
+
+# choose_wall: sets `wall`, the quoted words of the wall's command line; blank: the agent is not contained.
 choose_wall() {
     wall=
     case $isolation in
     none) ;;
     auto) try_wall unshare "$plain_unshare" || wall= ;;
-    *) find_wall || refuse isolation_unavailable "$said" ;;
+    namespace) find_wall || refuse isolation_unavailable "$said" ;;
+    sandbox) find_sandbox && furnish || refuse isolation_unavailable "$said" ;;
     esac
 }
 
-# tell_wall ISOLATION: print the program that makes the namespace here; a blank line if agents get none.
+# tell_wall ISOLATION: print the program that contains agents here; a blank line if they are not contained.
 tell_wall() {
     isolation=$1
+    cwd=/usr
     choose_wall
-    printf '%s\n' "${wall%% *}"
+    printf '%s\n' "${wall:+$located}"
 }
-
-# A user namespace hides who owns the files of others: sudo does not work there, nor does ssh if it includes files of
-# root's. So only root, which needs none, is contained without being asked.
-plain_unshare="--mount --propagation slave --pid --fork --kill-child --mount-proc"
 
 find_wall() {
     try_wall unshare "$plain_unshare" ||
         try_wall unshare "--user --map-current-user $plain_unshare" ||
-        try_wall bwrap "--unshare-pid --as-pid-1 --die-with-parent --dev-bind / / --proc /proc --"
+        try_wall bwrap "$plain_bwrap --dev-bind / / --proc /proc --"
+}
+
+# find_sandbox: with its capabilities, root would break out.
+find_sandbox() {
+    if [ "$(id -u)" = 0 ]; then plain_bwrap="$plain_bwrap --unshare-user --cap-drop ALL"; fi
+    try_wall bwrap "$plain_bwrap --ro-bind / / --dev /dev --proc /proc --" || return
+    wall=
+    add_words "$located" $plain_bwrap
 }
 
 # try_wall PROGRAM OPTIONS: true if it makes a namespace with its own /proc; else `said` is why not.
@@ -46,10 +62,105 @@ try_wall() {
     said="no $1 is installed"
     locate "$1"
     [ "$located" != "$1" ] || return
-    wall="$located $2"
-    said=$($wall sh -c '[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]' 2>&1) || return
+    wall=
+    add_words "$located" $2
+    said=$(eval "$wall"' sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]'\' 2>&1) ||
+        return
     said="the kernel does not tell the children of a process"
     [ -r "/proc/$$/task/$$/children" ]
+}
+
+# furnish: add to `wall` what the sandbox shows. bwrap obeys its options in their order.
+furnish() {
+    check_cwd || return
+    for path in $system; do
+        if [ -d "$path" ]; then add_words --ro-bind "$path" "$path"; fi
+    done
+    add_words --dev /dev --proc /proc --tmpfs /run --tmpfs /var/tmp --tmpfs /tmp --tmpfs "$HOME" --setenv TMPDIR /tmp
+    for name in "$agent_program" node; do
+        find_program "$name" || continue
+        if [ -L "$path" ]; then add_words --symlink "$real" "$path"; fi
+        add_words --ro-bind "$shown" "$shown"
+    done
+    if [ "$session_patterns" ]; then show_sessions; fi
+    missing=
+    set -f
+    IFS='
+'
+    for path in $agent_state; do
+        if [ -e "$HOME/$path" ]; then show_path --bind "$HOME/$path"; fi
+    done
+    for path in $shown_paths; do show_path --ro-bind "$path"; done
+    for path in $writable_paths; do show_path --bind "$path"; done
+    unset -v IFS
+    set +f
+    said="of sandbox_paths, there is no $missing"
+    [ -z "$missing" ] || return
+    add_words --bind "$cwd" "$cwd" --chdir "$cwd" --ro-bind "$spool/files" "$spool/files" --
+}
+
+# show_path OPTION PATH
+show_path() {
+    case $2 in
+    "~/"*) set -- "$1" "$HOME/${2#??}" ;;
+    esac
+    if [ -e "$2" ]; then add_words "$1" "$2" "$2"; else missing=$2; fi
+}
+
+# show_sessions: in a directory that exists, so that they outlive the sandbox.
+show_sessions() {
+    locate_sessions
+    path=$session_root${session_directory:+/$session_directory}
+    [ -d "$path" ] || (umask 077 && mkdir -p "$path")
+    add_words --bind "$path" "$path"
+}
+
+# Not /var: it has logs, mail, databases, and perhaps spools.
+system="/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /opt /nix /gnu /snap /sys"
+
+# check_cwd: a workspace that contains the home would show all that a sandbox is to hide.
+check_cwd() {
+    said="the workspace $cwd contains the home directory, which a sandbox hides"
+    case $(real_path "$HOME") in
+    "$(real_path "$cwd")"*) return 1 ;;
+    esac
+}
+
+# find_program NAME: sets `path`, `real`, the same without symbolic links, and `shown`, what must be seen of it: the
+# program alone, or all packages that npm has put next to it. Fails for none, and for a part of the system.
+find_program() {
+    case $1 in
+    /*) path=$1 ;;
+    */* | "") return 1 ;;
+    *)
+        search_path "$1" || return
+        path=$directory/$1
+        ;;
+    esac
+    real=$(readlink -f -- "$path") || return
+    shown=$real
+    case $real in
+    */node_modules/*) shown=${real%%/node_modules/*}/node_modules ;;
+    esac
+    for place in $system; do
+        case $path:$real in
+        "$place"/*:"$place"/*) return 1 ;;
+        esac
+    done
+}
+
+# add_words WORD...: to `wall`, each of them quoted.
+add_words() {
+    for word in "$@"; do
+        wall="$wall '"
+        while :; do
+            case $word in
+            *\'*) wall="$wall${word%%\'*}'\\''" word=${word#*\'} ;;
+            *) break ;;
+            esac
+        done
+        wall="$wall$word'"
+    done
 }
 
 # locate PROGRAM: sets `located` to where the PATH finds it; the agent's PATH may not. `command -v` would need a

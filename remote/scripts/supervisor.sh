@@ -23,8 +23,9 @@ supervise() {
     conclude $?
 }
 
-# launch CWD ARGV...: become the agent, in a separate process session. This process leads no group, so setsid does
-# not fork, and the agent's pid and exit are ours. The environment comes last: it may contain any name.
+# launch CWD ARGV...: become the agent, in a separate process session, and in what contains it. This process leads no
+# group, so setsid does not fork, and the agent's pid and exit are ours, or those of what contains it. The environment
+# comes last: it may contain any name.
 launch() {
     sign agent ${wall:+contained}
     # Others write the reason before they check for the agent; we sign before we read it: so at least one of the two
@@ -40,7 +41,8 @@ launch() {
     set -- "$located" "$@"
     if [ "$wall" ]; then
         locate sh
-        set -- $wall "$located" -c "$init" init "$@"
+        set -- "$located" -c "$init" init "$@"
+        eval "set -- $wall"' "$@"'
     fi
     # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last line restores it.
     set -- "${LC_ALL-}" "$@"

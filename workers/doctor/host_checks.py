@@ -15,10 +15,10 @@ from remote.host_queries import (
     check_tools,
     check_workspace,
     clock_offset_s,
+    containing_program,
     free_bytes,
     list_spools,
     may_write,
-    namespace_program,
 )
 from remote.ssh.channel_limit import shells_on_one_connection
 from remote.ssh.multiplexed import MAX_CHANNELS
@@ -109,18 +109,18 @@ async def spool_directory(host: TurnHost) -> Check:
 
 async def isolation(host: TurnHost) -> Check:
     """Check whether agents get the isolation that they are to have."""
-    if host.isolation is Isolation.NONE:
+    if host.least.isolation is Isolation.NONE:
         return Check("isolation", True, "none, as configured")
     setting = "RUNTURN_ISOLATION" if _is_local(host) else f"{host.name}'s isolation"
     try:
-        program = await namespace_program(host.host, host.isolation)
+        program = await containing_program(host.host, host.least.isolation)
         if not program:
-            await namespace_program(host.host, Isolation.NAMESPACE)
+            await containing_program(host.host, Isolation.NAMESPACE)
             return Check(
                 "isolation", True, _UNASKED, f"to isolate agents all the same, set {setting} to namespace"
             )
     except SpawnRefused as refusal:
-        demanded = host.isolation is not None
+        demanded = host.least.isolation is not None
         detail = refusal.message if demanded else f"none: {refusal.message}"
         return Check("isolation", not demanded, detail, _NAMESPACES, warning=not demanded)
     return Check("isolation", True, f"namespace, by {program}")

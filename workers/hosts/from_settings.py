@@ -11,6 +11,7 @@ from ops.metrics import WorkerMetrics
 from ops.redaction import scrubbed
 from ops.settings import Settings, SshHostSettings
 from ops.settings.state_dir import StateDir
+from remote.containment import Containment
 from remote.errors import HostError
 from remote.local import LocalHost
 from remote.ssh.connector import Connector
@@ -54,7 +55,10 @@ def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics
     )
     this_machine = LocalHost(scrubbed(os.environ, keep=()), settings.host_name)
     local = TurnHost(
-        this_machine, str(state.spool), workspaces_dir=str(state.workspaces), isolation=settings.isolation
+        this_machine,
+        str(state.spool),
+        workspaces_dir=str(state.workspaces),
+        least=Containment.of(settings.isolation, settings.sandbox_paths),
     )
     observer = _HostObserver(metrics) if metrics is not None else None
     remote = [SshHost(target, connector, observer=observer) for target in targets]
@@ -105,7 +109,7 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
         forward_credentials=False,
         workspace_roots=settings.workspace_roots,
         workspaces_dir=settings.workspaces_dir,
-        isolation=settings.isolation,
+        least=Containment.of(settings.isolation, settings.sandbox_paths),
     )
 
 

@@ -10,8 +10,9 @@ from typing import NoReturn
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
-from adapters.isolation import Isolation, strictest
+from adapters.isolation import strictest
 from adapters.protocol.request import TurnRequest
+from remote.containment import AS_USUAL, Containment
 from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
@@ -32,7 +33,7 @@ class TurnHost:
     forward_credentials: bool = True  # also pass the variables that agents log in with
     workspace_roots: tuple[str, ...] = ()  # directories that workspaces must be in; empty: anywhere
     workspaces_dir: str | None = None  # of workspaces that turns bring; None: next to the spools
-    isolation: Isolation | None = None  # the least of its agents; None: what it can do without harm
+    least: Containment = AS_USUAL  # of its agents; a request may ask for more
 
     @property
     def name(self) -> str:
@@ -64,9 +65,9 @@ class TurnHost:
             root.startswith("~") or path.is_relative_to(root) for root in roots
         )
 
-    def isolation_of(self, request: TurnRequest) -> Isolation | None:
-        """Return the level at which a turn must run here; None: what the host can do without harm."""
-        return strictest(self.isolation, request.isolation)
+    def containment(self, request: TurnRequest) -> Containment:
+        """Return how the agent of a turn must be contained here."""
+        return replace(self.least, isolation=strictest(self.least.isolation, request.isolation))
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return an agent's command line for this host."""

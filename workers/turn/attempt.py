@@ -158,7 +158,7 @@ class AttemptRun:
             host.spool(self._attempt.spool_id, self._attempt.seal),
             command,
             workspace_roots=host.workspace_roots,
-            isolation=host.isolation_of(self._claim.request),
+            containment=host.containment(self._claim.request),
             lease=self._lease(),
             patience=self._patience(),
             clock=since_boot,  # as hosts count, by which they recognize late heartbeats

@@ -73,13 +73,13 @@ class CheckRunner:
         for each in session.request.test_commands:
             if self._run.ending.why is not None:
                 return
-            check = await self._check(each, session.request, command.cwd)
+            check = await self._check(each, session.request, command)
             if check is None:
                 return
             checks.append(check)
             self._emit(check)
 
-    async def _check(self, text: str, request: SessionRequest, directory: str) -> Check | None:
+    async def _check(self, text: str, request: SessionRequest, agent: Command) -> Check | None:
         """Run one command; None: the turn must end."""
         context = self._context
         limit_s, began = request.check_timeout_ms / 1000, context.monotonic()
@@ -94,10 +94,10 @@ class CheckRunner:
                 self._host.host,
                 self._spool,
                 self._claim.epoch,
-                directory,
+                agent,
                 text,
                 env,
-                self._host.isolation_of(self._claim.request),
+                containment=self._host.containment(self._claim.request),
                 timeout_s=limit_s,
                 tail=_READ,
             )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from adapters.isolation import Isolation
+from remote.containment import Containment
 from tests.support.needs import need, need_namespaces
 from tests.support.ssh.laboratory import Lab
 from tests.support.ssh.ssh_laboratory import SshLab
@@ -60,7 +61,9 @@ def any_lab(request: pytest.FixtureRequest, tmp_path: Path, search_paths: Callab
     """A host for each kind of shell, and one that isolates agents."""
     if request.param == "namespace":
         need_namespaces()
-        yield from opened(Lab(tmp_path / "lab", search_paths("dash"), isolation=Isolation.NAMESPACE))
+        yield from opened(
+            Lab(tmp_path / "lab", search_paths("dash"), containment=Containment(Isolation.NAMESPACE))
+        )
     else:
         yield from opened(Lab(tmp_path / "lab", search_paths(request.param)))
 

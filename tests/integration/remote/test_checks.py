@@ -36,7 +36,9 @@ def guarded(lab: Lab, spool: Spool) -> bool:
 async def checked(lab: Lab, spool: Spool, command: str, **options: Any) -> Output:
     given: dict[str, Any] = {"env": {}, "timeout_s": 60.0, "tail": 1000, "host": lab.host, "epoch": 1} | options
     host: Host = given.pop("host")
-    return await run_check(host, spool, given.pop("epoch"), str(lab.workspace), command, **given)
+    return await run_check(
+        host, spool, given.pop("epoch"), lab.command("true"), command, containment=lab.containment, **given
+    )
 
 
 async def test_command_runs_in_the_workspace_and_its_exit_and_output_are_told(any_lab: Lab) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adapters.command import FILES
 from adapters.isolation import Isolation
+from remote.containment import Containment
 from remote.errors import SpawnRefused
 from remote.shell import library
 from remote.spool import Exit
 from tests.integration.remote.conftest import opened
-from tests.support.needs import need, need_namespaces
+from tests.support.needs import need, need_namespaces, need_root
 from tests.support.ssh.laboratory import Lab, drain, read_until
 
 # What carries no mark, leads its own session, and has no parent left. It keeps the pipe open.
@@ -39,19 +42,29 @@ WITHOUT = "echo 'unshare failed: Operation not permitted' >&2; exit 1"
 UNPRIVILEGED = """case $* in *--user*) exec {unshare} "$@" ;; esac; {without}"""
 
 
-@pytest.fixture(params=["unshare", "unshare --user", "bwrap"])
+@pytest.fixture(params=["unshare", "unshare --user", "bwrap", "sandbox"])
 def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """A host for each way to make a namespace."""
     need_namespaces()
     folder = tmp_path / "programs"
     folder.mkdir()
-    if request.param != "unshare":
+    if request.param.startswith(("unshare --user", "bwrap")):
         user = request.param == "unshare --user"
         script = UNPRIVILEGED.format(unshare=need("unshare"), without=WITHOUT) if user else WITHOUT
         _shell_program(folder / "unshare", script)
-    if request.param == "bwrap":
+    if request.param in ("bwrap", "sandbox"):
         need("bwrap")
-    yield from opened(Lab(tmp_path / "lab", f"{folder}:/usr/bin:/bin", isolation=Isolation.NAMESPACE))
+    level = Isolation.SANDBOX if request.param == "sandbox" else Isolation.NAMESPACE
+    containment = Containment(level, shown=(sys.prefix, sys.base_prefix))
+    yield from opened(Lab(tmp_path / "lab", f"{folder}:/usr/bin:/bin", containment=containment))
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Lab]:
+    """A host whose agents run in sandboxes."""
+    need_namespaces()
+    need("bwrap")
+    yield from opened(Lab(tmp_path / "lab", "/usr/bin:/bin", containment=Containment(Isolation.SANDBOX)))
 
 
 @pytest.fixture
@@ -61,18 +74,20 @@ def unable(tmp_path: Path) -> Iterator[Lab]:
     folder.mkdir()
     for name in ("unshare", "bwrap"):
         _shell_program(folder / name, WITHOUT.replace("unshare", name))
-    yield from opened(Lab(tmp_path / "lab", f"{folder}:/usr/bin:/bin", isolation=Isolation.NAMESPACE))
+    yield from opened(
+        Lab(tmp_path / "lab", f"{folder}:/usr/bin:/bin", containment=Containment(Isolation.NAMESPACE))
+    )
 
 
-async def test_daemon_without_environment_ends_with_its_agent(contained: Lab, tmp_path: Path) -> None:
-    pipe = _Pipe(tmp_path / "pipe")
+async def test_daemon_without_environment_ends_with_its_agent(contained: Lab) -> None:
+    pipe = _Pipe(contained.workspace / "pipe")
     agent = contained.sh(f"{DAEMON}; sleep 0.3; exit 7", str(pipe.path))
     assert await contained.run(agent) == (b"", Exit(7, "exit"))
     assert pipe.is_over()
 
 
-async def test_chain_of_processes_ends_with_its_agent(contained: Lab, tmp_path: Path) -> None:
-    pipe = _Pipe(tmp_path / "pipe")
+async def test_chain_of_processes_ends_with_its_agent(contained: Lab) -> None:
+    pipe = _Pipe(contained.workspace / "pipe")
     async with contained.follow(contained.spool(), contained.python(CHAIN, str(pipe.path))) as turn:
         await read_until(turn, b"ready")
         await turn.cancel()
@@ -93,8 +108,8 @@ async def test_agent_that_kills_all_it_can_ends_its_own_turn_only(contained: Lab
 
 
 @pytest.mark.parametrize("victim", ["wall", "init"])
-async def test_turn_ends_with_what_contains_it(contained: Lab, tmp_path: Path, victim: str) -> None:
-    pipe, spool = _Pipe(tmp_path / "pipe"), contained.spool()
+async def test_turn_ends_with_what_contains_it(contained: Lab, victim: str) -> None:
+    pipe, spool = _Pipe(contained.workspace / "pipe"), contained.spool()
     async with contained.follow(spool, contained.sh(f"{DAEMON}; echo ready; sleep 600", str(pipe.path))) as turn:
         await read_until(turn, b"ready")
         wall = contained.pid(spool, "agent")
@@ -114,8 +129,8 @@ async def test_ladder_reaches_the_agent_and_not_its_init(contained: Lab) -> None
         assert turn.exit == Exit(3, "cancel")
 
 
-async def test_what_an_agent_leaves_may_finish_on_term(contained: Lab, tmp_path: Path) -> None:
-    done = tmp_path / "done"
+async def test_what_an_agent_leaves_may_finish_on_term(contained: Lab) -> None:
+    done = contained.workspace / "done"
     left = f"(trap 'echo done >{done}; exit' TERM; echo ready; while :; do sleep 0.1; done) & sleep 0.3"
     await contained.run(contained.sh(left))
     assert done.read_text() == "done\n"
@@ -129,7 +144,94 @@ async def test_host_that_cannot_isolate_is_refused_with_the_reason(unable: Lab) 
 
 
 async def test_host_that_cannot_isolate_runs_what_need_not_be(unable: Lab) -> None:
-    assert await unable.run(unable.sh("echo ran"), isolation=None) == (b"ran\n", Exit(0, "exit"))
+    assert await unable.run(unable.sh("echo ran"), containment=Containment()) == (b"ran\n", Exit(0, "exit"))
+
+
+async def test_sandbox_shows_the_system_the_workspace_and_the_agents_own_files_only(sandbox: Lab) -> None:
+    home, other = sandbox.home, sandbox.folder / "other"
+    for file in (home / ".ssh/key", home / ".agent/login", other / "file", sandbox.workspace / "code"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{file.name}\n")
+    look = """
+        cd "$1"
+        ls -A . .agent
+        cat .ssh/key "$2/file" 2>/dev/null
+        cat .agent/login "$OLDPWD/code"
+    """
+    agent = sandbox.sh(look, str(home), str(other), state=(".agent", ".none"))
+    output, end = await sandbox.run(agent)
+    assert output.decode().split("\n") == [".:", ".agent", "", ".agent:", "login", "login", "code", ""]
+    assert end.code == 0
+
+
+async def test_sandbox_lets_its_agent_write_to_the_workspace_and_its_own_files_only(sandbox: Lab) -> None:
+    (sandbox.home / ".agent").mkdir()
+    write = """
+        for file in here "$HOME/.agent/x" /tmp/x "$HOME/x" "$RUNTURN_SPOOL/files/x" /usr/x /etc/x; do
+            touch "$file" 2>/dev/null && echo "$file"
+        done
+    """
+    output, _ = await sandbox.run(sandbox.sh(write, state=(".agent",)))
+    assert output.decode().split() == ["here", f"{sandbox.home}/.agent/x", "/tmp/x", f"{sandbox.home}/x"]
+    assert (sandbox.workspace / "here").exists()
+    assert (sandbox.home / ".agent/x").exists()
+    assert not (sandbox.home / "x").exists()  # what it writes elsewhere in its home is gone with it
+
+
+async def test_sandbox_shows_its_own_files_of_the_spool_and_no_other(sandbox: Lab) -> None:
+    first = sandbox.spool()
+    await sandbox.run(sandbox.sh("true", files={"a": b"1"}), first)
+    look = f'cat "$1/a"; ls "$RUNTURN_SPOOL"; ls "{first.path}"'
+    output, _ = await sandbox.run(sandbox.sh(look, FILES, files={"a": b"2"}))
+    assert output == b"2files\n"
+
+
+async def test_sandbox_shows_what_the_operator_adds(tmp_path: Path) -> None:
+    need("bwrap")
+    for name in ("tools", "cache it's"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(f"{name}\n")
+    tools, cache = str(tmp_path / "tools"), str(tmp_path / "cache it's")
+    added = Containment.of(Isolation.SANDBOX, (tools, f"{cache}:rw"))
+    for lab in opened(Lab(tmp_path / "lab", "/usr/bin:/bin", containment=added)):
+        write = 'for each; do cat "$each/file"; echo x >"$each/new"; done 2>/dev/null'
+        output, _ = await lab.run(lab.sh(write, tools, cache))
+        assert output.decode() == "tools\ncache it's\n"
+    assert [(tmp_path / name / "new").exists() for name in ("tools", "cache it's")] == [False, True]
+
+
+async def test_path_that_a_sandbox_lacks_is_named(tmp_path: Path) -> None:
+    need("bwrap")
+    added = Containment.of(Isolation.SANDBOX, ("/no/such/path",))
+    for lab in opened(Lab(tmp_path / "lab", "/usr/bin:/bin", containment=added)):
+        with pytest.raises(SpawnRefused, match="/no/such/path"):
+            await lab.run(lab.sh("echo ran"))
+
+
+async def test_workspace_that_contains_the_home_is_refused(sandbox: Lab) -> None:
+    with pytest.raises(SpawnRefused, match="contains the home"):
+        await sandbox.run(sandbox.sh("echo ran", cwd=str(sandbox.folder)))
+
+
+async def test_program_below_the_home_is_shown(sandbox: Lab) -> None:
+    package = sandbox.home / "lib/node_modules/agent"
+    package.mkdir(parents=True)
+    _shell_program(
+        package / "cli", 'cat "${0%/*}/part" 2>/dev/null || cat "$(dirname "$(readlink -f "$0")")/part"'
+    )
+    (package / "part").write_text("whole\n")
+    (sandbox.home / "bin").mkdir()
+    (sandbox.home / "bin/agent").symlink_to("../lib/node_modules/agent/cli")
+    output, _ = await sandbox.run(sandbox.command(str(sandbox.home / "bin/agent")))
+    assert output == b"whole\n"
+
+
+async def test_root_has_no_privileges_in_a_sandbox(sandbox: Lab) -> None:
+    need_root()
+    output, _ = await sandbox.run(
+        sandbox.sh("grep CapEff /proc/self/status; mount -o remount,rw /usr 2>/dev/null || echo no")
+    )
+    assert output.decode().split() == ["CapEff:", "0000000000000000", "no"]
 
 
 def test_init_outside_a_namespace_signals_nobody() -> None:

@@ -165,8 +165,10 @@ async def test_process_without_its_environment_ends_with_a_test_command(any_lab:
     await any_lab.run(any_lab.sh("echo over"), spool)
     # One that carries both marks is found first.
     command = f"set -- {pipe.path}; sleep 600 & {LEAVING.format(TOOL.format('setsid'), 'exit 4')}"
-    where = str(any_lab.workspace)
-    checked = await run_check(any_lab.host, spool, 1, where, command, env={}, timeout_s=60, tail=99)
+    agent = any_lab.command("true")
+    checked = await run_check(
+        any_lab.host, spool, 1, agent, command, env={}, containment=any_lab.containment, timeout_s=60, tail=99
+    )
     assert (checked.exit, checked.stdout) == (4, b"ready\n")
     assert not pipe.is_open()
 

@@ -19,6 +19,7 @@ from typing import Any
 from adapters.command import Command, Signal
 from adapters.isolation import Isolation
 from remote.backoff import Patience
+from remote.containment import Containment
 from remote.errors import HostUnreachable
 from remote.follower import Follower, Lease
 from remote.host import Channel
@@ -29,6 +30,9 @@ from tests.support.waiting import until, words_of
 
 QUICK = Patience(answer_s=20.0, first_delay_s=0.05, longest_delay_s=0.2, give_up_s=15.0)
 GENTLE = (Signal("INT", 10.0), Signal("TERM", 5.0), Signal("KILL", 5.0))
+
+
+BARE = Containment(Isolation.NONE)
 
 
 class CuttableHost:
@@ -105,7 +109,7 @@ class Lab:
     folder: Path
     path: str
     spools: list[Spool] = field(default_factory=list)
-    isolation: Isolation | None = Isolation.NONE
+    containment: Containment = BARE
 
     def __post_init__(self) -> None:
         self.workspace = self.folder / "workspace"
@@ -137,7 +141,7 @@ class Lab:
             "lease": Lease(30, 0.2),
             "patience": QUICK,
             "rng": Random(1),
-            "isolation": self.isolation,
+            "containment": self.containment,
         } | options
         return Follower(options.pop("host", self.host), spool, command, **options)
 

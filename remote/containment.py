@@ -1,0 +1,62 @@
+"""What surrounds an agent on its host: its own files there, what contains it, and what that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from adapters.command import Command, SessionFiles
+from adapters.isolation import Isolation
+
+WRITABLE = ":rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Containment:
+    """How an agent is contained. Paths are absolute, or begin with ~/ for the home on the host."""
+
+    isolation: Isolation | None = None  # None: the level that the host provides at no cost to the agent
+    shown: tuple[str, ...] = ()  # paths that a sandbox shows, besides the agent's own
+    writable: tuple[str, ...] = ()  # likewise, and the agent may write there
+
+    @classmethod
+    def of(cls, isolation: Isolation | None, sandbox_paths: Sequence[str]) -> Containment:
+        """Return the containment with these paths for a sandbox, of which `:rw` marks writable ones."""
+        writable = tuple(path.removesuffix(WRITABLE) for path in sandbox_paths if path.endswith(WRITABLE))
+        return cls(isolation, tuple(path for path in sandbox_paths if not path.endswith(WRITABLE)), writable)
+
+    def variables(self, command: Command) -> Mapping[str, str]:
+        """Return the variables that `containment.sh` needs for an agent with this command."""
+        return {
+            "isolation": self.isolation or "auto",
+            "cwd": command.cwd,
+            "agent_path": command.env.get("PATH", ""),
+            "agent_program": command.argv[0],
+            "agent_state": "\n".join(command.state),
+            "shown_paths": "\n".join(self.shown),
+            "writable_paths": "\n".join(self.writable),
+            **session_variables(command, command.session_files),
+        }
+
+
+AS_USUAL = Containment()
+
+
+def session_variables(command: Command, files: SessionFiles | None) -> dict[str, str]:
+    """Return the variables that `sessions.sh` needs for session files of an agent with this command."""
+    if files is None:
+        return {"session_patterns": ""}
+    return {
+        "session_patterns": " ".join(files.patterns),
+        "session_directory": files.directory,
+        "session_root": _session_root(files, command.env),
+        "session_env": "" if files.root_env in command.unset_env else files.root_env,
+        "session_default": files.root_default,
+    }
+
+
+def _session_root(files: SessionFiles, env: Mapping[str, str]) -> str:
+    """Return the root if the command's own environment determines it, else an empty string."""
+    if root := env.get(files.root_env):
+        return root
+    return f"{env['HOME']}/{files.root_default}" if "HOME" in env else ""
