@@ -15,9 +15,9 @@
 
 # As text, since the agent's environment is in place when it runs. Without a namespace, `kill -1` would reach all that
 # we may signal. Signals from outside do nothing to an init that has no handlers, except KILL and STOP.
-init='[ "$$" = 1 ] || exit 126; "$@"; code=$?; kill -TERM -1; waited=0; while [ "$waited" -lt 20 ] && kill -0 -1; do'
-init="$init if sleep 0.1; then waited=\$((waited + 1)); else sleep 1; waited=\$((waited + 10)); fi; done 2>/dev/null"
-init="$init; exit \$code"
+init='[ "$$" = 1 ] || exit 126; "$@"; code=$?; exec 2>/dev/null; kill -TERM -1; waited=0; while [ "$waited" -lt 20 ]'
+init="$init"' && kill -0 -1; do if sleep 0.1; then waited=$((waited + 1)); else sleep 1; waited=$((waited + 10)); fi'
+init="$init"'; done; exit "$code"'
 
 # A user namespace hides who owns the files of others: sudo does not work there, nor does ssh if it includes files of
 # root's. So only root, which needs none, is contained without being asked.

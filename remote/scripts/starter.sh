@@ -8,6 +8,7 @@
 # start ARGV...
 start() {
     require_tools ${prompt_lines:+mkfifo}
+    if [ "$isolation" = sandbox ]; then require_tools mkfifo readlink; fi
     place "$root" "$id"
     started_here=
     if [ ! -d "$spool" ]; then
@@ -29,6 +30,9 @@ draft_spool() {
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
     if [ "$prompt_lines" ]; then said=$(umask 077 && LC_ALL=C make_pipes 2>&1) || blame "$said"; fi
+    if [ "$isolation" = sandbox ]; then
+        said=$(umask 077 && LC_ALL=C mkfifo "$draft/events.pipe" "$draft/err.pipe" 2>&1) || blame "$said"
+    fi
     if [ -z "$prompt" ] && [ "$prompt_bytes" -gt 0 ]; then ask prompt; fi
     said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
     # Not before there is room: from now on, the worker counts the attempt as started.
@@ -116,7 +120,7 @@ claim() {
 # start_supervisor ARGV...
 start_supervisor() {
     said=$(
-        export RUNTURN_ENVIRONMENT="$agent_environment" RUNTURN_WALL="$wall"
+        export RUNTURN_ENVIRONMENT="$agent_environment" RUNTURN_WALL="$wall" RUNTURN_ISOLATION="$isolation"
         detach supervise "$spool" "$cwd" "$@" 2>&1 >/dev/null
     ) && return
     rm -rf "$spool"

@@ -9,8 +9,8 @@ supervise() {
     trap : HUP INT TERM USR1
     load_turn
     shed_limit
-    wall=$RUNTURN_WALL
-    unset RUNTURN_WALL
+    wall=$RUNTURN_WALL isolation=$RUNTURN_ISOLATION
+    unset RUNTURN_WALL RUNTURN_ISOLATION
     sign supervisor
     learn_limit
     # A watcher that waited too long for this supervisor has given up the turn.
@@ -19,9 +19,37 @@ supervise() {
     start_time $!
     first_watcher="$! $started_at"
     start_feeder
-    (launch "$@") <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
-    conclude $?
+    if [ "$isolation" = sandbox ]; then
+        run_piped "$@"
+    else
+        (launch "$@") <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
+        code=$?
+    fi
+    conclude "$code"
 }
+
+# run_piped CWD ARGV...: sets `code`. Nothing in a sandbox holds the files of its output, which it could shorten.
+run_piped() {
+    keep_output events &
+    keepers=$!
+    keep_output err &
+    keepers="$keepers $!"
+    (launch "$@") <"$spool/prompt" >"$spool/events.pipe" 2>"$spool/err.pipe"
+    code=$?
+    for keeper in $keepers; do
+        while kill -0 "$keeper" 2>/dev/null; do wait "$keeper"; done
+    done
+}
+
+# keep_output FILE: from its pipe. Without room for half a minute, the rest is dropped, so that the agent can go on.
+keep_output() {
+    tries=0
+    until [ "$tries" = 30 ] || cat >>"$spool/$1"; do
+        tries=$((tries + 1))
+        sleep 1
+    done
+    cat >/dev/null
+} <"$spool/$1.pipe" 2>/dev/null
 
 # launch CWD ARGV...: become the agent, in a separate process session, and in what contains it. This process leads no
 # group, so setsid does not fork, and the agent's pid and exit are ours, or those of what contains it. The environment

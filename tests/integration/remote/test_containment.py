@@ -37,6 +37,17 @@ os.write(1, b"ready\\n")
 sys.stdin.read()
 os.wait()
 """
+# Tries to empty the files that its output goes to.
+SHORTEN = """
+import os
+for name in (1, 2):
+    os.write(name, b"before\\n")
+for name in (1, 2):
+    try:
+        os.ftruncate(name, 0)
+    except OSError as error:
+        os.write(1, b"%d\\n" % error.errno)
+"""
 # unshare as it fails, and as it works only with a user namespace.
 WITHOUT = "echo 'unshare failed: Operation not permitted' >&2; exit 1"
 UNPRIVILEGED = """case $* in *--user*) exec {unshare} "$@" ;; esac; {without}"""
@@ -64,7 +75,8 @@ def sandbox(tmp_path: Path) -> Iterator[Lab]:
     """A host whose agents run in sandboxes."""
     need_namespaces()
     need("bwrap")
-    yield from opened(Lab(tmp_path / "lab", "/usr/bin:/bin", containment=Containment(Isolation.SANDBOX)))
+    containment = Containment(Isolation.SANDBOX, shown=(sys.prefix, sys.base_prefix))
+    yield from opened(Lab(tmp_path / "lab", "/usr/bin:/bin", containment=containment))
 
 
 @pytest.fixture
@@ -184,6 +196,14 @@ async def test_sandbox_shows_its_own_files_of_the_spool_and_no_other(sandbox: La
     look = f'cat "$1/a"; ls "$RUNTURN_SPOOL"; ls "{first.path}"'
     output, _ = await sandbox.run(sandbox.sh(look, FILES, files={"a": b"2"}))
     assert output == b"2files\n"
+
+
+async def test_no_tool_in_a_sandbox_shortens_the_output(sandbox: Lab) -> None:
+    spool = sandbox.spool()
+    async with sandbox.follow(spool, sandbox.python(SHORTEN)) as turn:
+        assert await drain(turn) == b"before\n22\n22\n"
+        assert await turn.stderr_tail() == b"before\n"
+    await sandbox.nothing_left(spool)
 
 
 async def test_sandbox_shows_what_the_operator_adds(tmp_path: Path) -> None:
