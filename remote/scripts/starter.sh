@@ -8,7 +8,7 @@
 # start ARGV...
 start() {
     require_tools ${prompt_lines:+mkfifo}
-    if [ "$isolation" = sandbox ]; then require_tools mkfifo readlink; fi
+    if [ "$isolation" = sandbox ]; then require_tools readlink; fi
     place "$root" "$id"
     started_here=
     if [ ! -d "$spool" ]; then
@@ -30,9 +30,6 @@ draft_spool() {
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
     if [ "$prompt_lines" ]; then said=$(umask 077 && LC_ALL=C make_pipes 2>&1) || blame "$said"; fi
-    if [ "$isolation" = sandbox ]; then
-        said=$(umask 077 && LC_ALL=C mkfifo "$draft/events.pipe" "$draft/err.pipe" 2>&1) || blame "$said"
-    fi
     if [ -z "$prompt" ] && [ "$prompt_bytes" -gt 0 ]; then ask prompt; fi
     said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
     # Not before there is room: from now on, the worker counts the attempt as started.
@@ -83,7 +80,8 @@ fill() {
     LC_ALL=C
     mkdir "$draft/files" || return
     eval "$files" || return
-    reserve 1048576 events && reserve 65536 err
+    reserve 1048576 events && reserve 65536 err || return
+    if [ "$isolation" = sandbox ]; then printf '' >"$draft/out" && reserve 1048576 out; fi
 }
 
 # reserve BYTES FILE: room that the agent's output may use once the disk is full, if this host and its file system

@@ -20,7 +20,7 @@ supervise() {
     first_watcher="$! $started_at"
     start_feeder
     if [ "$isolation" = sandbox ]; then
-        run_piped "$@"
+        run_copied "$@"
     else
         (launch "$@") <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
         code=$?
@@ -28,28 +28,24 @@ supervise() {
     conclude "$code"
 }
 
-# run_piped CWD ARGV...: sets `code`. Nothing in a sandbox holds the files of its output, which it could shorten.
-run_piped() {
-    keep_output events &
-    keepers=$!
-    keep_output err &
-    keepers="$keepers $!"
-    (launch "$@") <"$spool/prompt" >"$spool/events.pipe" 2>"$spool/err.pipe"
+# run_copied CWD ARGV...: sets `code`. What an agent prints, its tools can open, and shorten or overwrite: so it goes to
+# `out`, and `events` has a copy. A pipe instead would lose output: some agents exit before they have written all of it.
+run_copied() {
+    tail -c +1 -f "$spool/out" </dev/null >>"$spool/events" 2>/dev/null &
+    copier=$!
+    (launch "$@") <"$spool/prompt" >>"$spool/out" 2>>"$spool/err"
     code=$?
-    for keeper in $keepers; do
-        while kill -0 "$keeper" 2>/dev/null; do wait "$keeper"; done
-    done
-}
+    kill -KILL "$copier"
+    wait "$copier"
+    waited=0
+    until copy_rest || [ "$waited" -ge 300 ]; do pause; done
+} 2>/dev/null
 
-# keep_output FILE: from its pipe. Without room for half a minute, the rest is dropped, so that the agent can go on.
-keep_output() {
-    tries=0
-    until [ "$tries" = 30 ] || cat >>"$spool/$1"; do
-        tries=$((tries + 1))
-        sleep 1
-    done
-    cat >/dev/null
-} <"$spool/$1.pipe" 2>/dev/null
+# copy_rest: fails without room.
+copy_rest() {
+    copied=$(wc -c <"$spool/events") || return
+    tail -c "+$((copied + 1))" "$spool/out" >>"$spool/events"
+}
 
 # launch CWD ARGV...: become the agent, in a separate process session, and in what contains it. This process leads no
 # group, so setsid does not fork, and the agent's pid and exit are ours, or those of what contains it. The environment
