@@ -264,6 +264,18 @@ class TurnStalled(LimitReached):
     default_retry = Retry.BACKOFF
 
 
+class MemoryExceeded(LimitReached):
+    """The agent and its tools took more memory than max_memory."""
+
+    kind = "memory_exceeded"
+
+
+class ProcessesExceeded(LimitReached):
+    """The agent and its tools had more processes than max_processes."""
+
+    kind = "processes_exceeded"
+
+
 class ReadTimeout(LimitReached):
     """The agent printed nothing within read_timeout_ms of its start."""
 

@@ -18,6 +18,8 @@ class Containment:
     isolation: Isolation | None = None  # None: the level that the host provides at no cost to the agent
     shown: tuple[str, ...] = ()  # paths that a sandbox shows, besides the agent's own
     writable: tuple[str, ...] = ()  # likewise, and the agent may write there
+    max_memory: int | None = None  # bytes that the agent and its tools may take together
+    max_processes: int | None = None  # that they may be
 
     @classmethod
     def of(cls, isolation: Isolation | None, sandbox_paths: Sequence[str]) -> Containment:
@@ -34,6 +36,8 @@ class Containment:
             "agent_program": command.argv[0],
             "agent_state": "\n".join(command.state),
             "shown_paths": "\n".join(self.shown),
+            "max_kibibytes": "" if self.max_memory is None else str(self.max_memory // 1024),
+            "max_processes": "" if self.max_processes is None else str(self.max_processes),
             "writable_paths": "\n".join(self.writable),
             **session_variables(command, command.session_files),
         }

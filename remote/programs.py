@@ -125,6 +125,7 @@ def _functions() -> str:
     return library(
         "state",
         "containment",
+        "limits",
         "processes",
         "checks",
         "supervisor",

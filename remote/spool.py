@@ -53,4 +53,6 @@ class Exit:
     """Exit of a turn. None of its processes is left."""
 
     code: int | None  # the agent's exit code, 128 + n after signal n; None: unknown
-    reason: str  # "exit": by itself; "cancel": on request; "lease": expired; "lost": its supervisor was killed
+    # "exit": by itself; "cancel": on request; "lease": expired; "lost": its supervisor was killed; "memory",
+    # "processes": over a limit.
+    reason: str

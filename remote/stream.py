@@ -10,7 +10,9 @@ from remote.spool import Batch, Exit
 
 _LONGEST_ANSWER = 16_384
 _READY = re.compile(r"([0-9]{1,18})(?: ([0-9]{1,18}))?")
-_END = re.compile(rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost)"}')
+_END = re.compile(
+    rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes)"}'
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    ByteSize,
     ConfigDict,
     Field,
     JsonValue,
@@ -39,6 +40,7 @@ EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,12
 Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
 _TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"  # https://www.w3.org/TR/trace-context/
 _MOST = 2**53 - 1  # the largest integer that every JSON reader represents exactly
+Memory = Annotated[ByteSize, Field(ge=64 * 2**20)]  # of a turn; no agent starts with less
 Milliseconds = Annotated[int, Field(ge=1, le=_MOST)]
 
 
@@ -157,6 +159,14 @@ class TurnRequest(BaseModel):
         default=None,
         description="Isolation that the turn needs: `namespace` or `sandbox`. Hosts without it are not used. "
         "Default: the host's own; a weaker level has no effect.",
+    )
+    max_memory: Memory | None = Field(
+        default=None,
+        description="Limit on the memory of the agent and its tools together, in bytes or as `4GiB`. Like the "
+        "following, it makes `isolation` at least `namespace`.",
+    )
+    max_processes: Annotated[int, Field(ge=10, le=_MOST)] | None = Field(
+        default=None, description="Limit on the number of processes of the agent and its tools together."
     )
     failure: Literal["raise", "return"] = Field(
         default="raise",

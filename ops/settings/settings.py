@@ -18,7 +18,7 @@ from pydantic_settings import (
 )
 
 from adapters.isolation import Isolation
-from adapters.protocol.request import Name
+from adapters.protocol.request import Memory, Name
 from ops.settings import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
 from ops.settings.ssh import SshHosts, SshSettings
@@ -120,6 +120,12 @@ class Settings(BaseSettings):
         default=None,
         description="Least isolation of agents on the worker's own machine: `none`, `namespace` or `sandbox`, see "
         "`hosts.md`. Default: `namespace` for root, where the kernel allows it; else `none`.",
+    )
+    max_memory: Memory | None = Field(
+        default=None, description="Limit on the memory of one turn's processes on this machine, such as `4GiB`."
+    )
+    max_processes: Annotated[int, Field(ge=10)] | None = Field(
+        default=None, description="Limit on the number of one turn's processes on this machine."
     )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(),

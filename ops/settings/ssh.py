@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from adapters.isolation import Isolation
-from adapters.protocol.request import EnvName, Label, Name
+from adapters.protocol.request import EnvName, Label, Memory, Name
 from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable, SandboxPath
 
 
@@ -86,6 +86,12 @@ class SshHostSettings(BaseModel):
     )
     isolation: Isolation | None = Field(
         default=None, description="Least isolation of agents on this host; see the setting of that name."
+    )
+    max_memory: Memory | None = Field(
+        default=None, description="Limit on the memory of one turn's processes on this host, such as `4GiB`."
+    )
+    max_processes: Annotated[int, Field(ge=10)] | None = Field(
+        default=None, description="Limit on the number of one turn's processes on this host."
     )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(), description="Paths on this host that sandboxes show, too; see the setting of that name."

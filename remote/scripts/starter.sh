@@ -73,6 +73,7 @@ fill() {
     record_sessions || return
     boot_id
     printf '%s\n' "$lease $boot $ladder" >"$draft/turn" || return
+    record_limits || return
     for name in supervisor watcher agent heartbeat reason end; do
         put "$name" "" || return
     done

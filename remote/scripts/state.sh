@@ -5,7 +5,8 @@
 #   watcher     pid and start time of the shell that guards the lease
 #   agent       pid and start time of the agent, which leads a process group of the same number
 #   heartbeat   changes as long as the turn is followed
-#   reason      why the agent must be terminated: cancel, lease or lost; blank: it must not
+#   reason      why the agent must be terminated: cancel, lease, lost, memory or processes; blank: it must not
+#   limits      of resident memory in pages, and of processes; "-": none
 #   end         exit code ("-" if unknown), reason, whether `events` contains the end marker, and the seal
 #
 # and for a live turn:

@@ -11,6 +11,7 @@ supervise() {
     shed_limit
     wall=$RUNTURN_WALL isolation=$RUNTURN_ISOLATION
     unset RUNTURN_WALL RUNTURN_ISOLATION
+    load_limits
     sign supervisor
     learn_limit
     # A watcher that waited too long for this supervisor has given up the turn.
@@ -83,7 +84,7 @@ conclude() {
     get reason
     case $value in
     "") reason=exit ;;
-    cancel | lease) reason=$value ;;
+    cancel | lease | memory | processes) reason=$value ;;
     # Or a tool has written something, for which the watcher has terminated the agent.
     *) reason=lost ;;
     esac

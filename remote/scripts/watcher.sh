@@ -18,9 +18,10 @@ take_watch() {
     over_for=0
     napped=0
     guard=
+    keeper=
     stopped=
     trap 'woken=yes; wake' USR1
-    trap 'wake; dismiss $guard; exit' TERM
+    trap 'wake; dismiss $guard; dismiss $keeper; exit' TERM
     dismiss_watcher
     sign watcher
     watcher_signature=$signature
@@ -30,10 +31,12 @@ take_watch() {
         # The lease, too: a tool could remove what was written.
         if [ "$value" ] || [ "$idle" -ge "$lease" ]; then end_agent; fi
         works $guard || start_guard
+        if [ "$max_memory$max_processes" ]; then works $keeper || start_keeper; fi
         nap "$tick"
         renew_lease
     done
     dismiss $guard
+    dismiss $keeper
 }
 
 # dismiss_watcher: the one that signed last.
@@ -46,6 +49,12 @@ start_guard() {
     (stand_guard) &
     start_time $!
     guard="$! $started_at"
+}
+
+start_keeper() {
+    (keep_limits) &
+    start_time $!
+    keeper="$! $started_at"
 }
 
 # stand_guard: take the watch of a watcher that is dead or stopped, or that has done nothing for long about a lease
@@ -81,6 +90,7 @@ watch_again() {
     spool=$1
     load_turn
     shed_limit
+    load_limits
     learn_limit
     ended || watch
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def configured_hosts(settings: Settings, state: StateDir, metrics: WorkerMetrics
         this_machine,
         str(state.spool),
         workspaces_dir=str(state.workspaces),
-        least=Containment.of(settings.isolation, settings.sandbox_paths),
+        least=_containment(settings),
     )
     observer = _HostObserver(metrics) if metrics is not None else None
     remote = [SshHost(target, connector, observer=observer) for target in targets]
@@ -109,8 +110,13 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
         forward_credentials=False,
         workspace_roots=settings.workspace_roots,
         workspaces_dir=settings.workspaces_dir,
-        least=Containment.of(settings.isolation, settings.sandbox_paths),
+        least=_containment(settings),
     )
+
+
+def _containment(settings: Settings | SshHostSettings) -> Containment:
+    asked = Containment.of(settings.isolation, settings.sandbox_paths)
+    return replace(asked, max_memory=settings.max_memory, max_processes=settings.max_processes)
 
 
 def _is_up(host: SshHost) -> bool:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
-from adapters.isolation import strictest
+from adapters.isolation import Isolation, strictest
 from adapters.protocol.request import TurnRequest
 from remote.containment import AS_USUAL, Containment
 from remote.errors import HostError
@@ -67,7 +67,12 @@ class TurnHost:
 
     def containment(self, request: TurnRequest) -> Containment:
         """Return how the agent of a turn must be contained here."""
-        return replace(self.least, isolation=strictest(self.least.isolation, request.isolation))
+        least = self.least
+        memory = _lower(least.max_memory, request.max_memory)
+        processes = _lower(least.max_processes, request.max_processes)
+        limited = Isolation.NAMESPACE if memory or processes else None
+        level = strictest(least.isolation, request.isolation, limited)
+        return replace(least, isolation=level, max_memory=memory, max_processes=processes)
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return an agent's command line for this host."""
@@ -76,6 +81,10 @@ class TurnHost:
     def adapt(self, agent: str, command: Command) -> Command:
         """Return an agent's command for this host."""
         return replace(command, argv=self.program(agent, command.argv))
+
+
+def _lower(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 class Hosts:

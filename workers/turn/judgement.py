@@ -172,16 +172,27 @@ async def _disk_is_full(host: Host, spool: Spool) -> bool:
     return await tolerant(free_bytes(host, spool.root), _ENOUGH_BYTES) < _ENOUGH_BYTES
 
 
+_HOSTS_REASONS: dict[str, tuple[type[TurnError], str]] = {
+    "lease": (
+        errors.HostLost,
+        "no worker followed the turn for the length of its lease; the agent was terminated",
+    ),
+    "lost": (
+        errors.HostLost,
+        "the turn's supervisor on the host was killed, or its spool was changed; the agent was terminated",
+    ),
+    "memory": (errors.MemoryExceeded, "the agent and its tools took more memory than max_memory"),
+    "processes": (errors.ProcessesExceeded, "the agent and its tools were more processes than max_processes"),
+}
+
+
 def _why(error: TurnError | None, ended: Ended, end: Exit) -> TurnError | None:
     """Return the cause of a failure: ours if we terminated the agent, else what its host and the agent report."""
     if error is None or ended.asked is not None:
         return error and ended.asked
-    if ended.exit.reason == "lease":
-        return errors.HostLost("no worker followed the turn for the length of its lease; the agent was terminated")
-    if ended.exit.reason == "lost":
-        return errors.HostLost(
-            "the turn's supervisor on the host was killed, or its spool was changed; the agent was terminated"
-        )
+    if ended.exit.reason in _HOSTS_REASONS:
+        kind, message = _HOSTS_REASONS[ended.exit.reason]
+        return kind(message)
     if end.signalled and isinstance(error, errors.TurnCancelled):
         # Killed by something else: out of memory, a reboot, a manual kill. The turn must not be lost to that.
         return error.with_retry(Retry.BACKOFF)

@@ -76,3 +76,14 @@ def test_daemon_of_a_tool_ends_with_its_turn(tmp_path: Path, level: Isolation) -
     with isolated(tmp_path / "fleet", level, script("daemon", DAEMON)) as (fleet, api):
         run(fleet, api, "daemon")
         fleet.assert_nothing_left()
+
+
+def test_turn_that_takes_too_much_memory_fails_by_name_and_is_billed(tmp_path: Path, level: Isolation) -> None:
+    greedy = "head -c 3G /dev/zero | tail -n 1"  # without a newline, tail keeps all of it
+    with isolated(tmp_path / "fleet", level, script("greedy", greedy)) as (fleet, api):
+        request = fleet.request("do it [script:greedy]", options={"model": SONNET}, max_memory="1GiB")
+        result = fleet.run(request)
+        assert result.error is not None
+        assert (result.error.kind, result.attempts) == ("memory_exceeded", 1)
+        assert result.usage.by_model[SONNET].output_tokens == api.bill("greedy").by_model[SONNET].output
+        fleet.assert_nothing_left()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,36 @@ async def test_root_has_no_privileges_in_a_sandbox(sandbox: Lab) -> None:
 def test_init_outside_a_namespace_signals_nobody() -> None:
     script = f'{library("containment")}\nexec sh -c "$init" init true'
     assert subprocess.run(["sh", "-c", script], check=False).returncode == 126
+
+
+# Takes that many mebibytes.
+HUNGRY = "import sys, time; held = bytearray(int(sys.argv[1]) << 20); time.sleep(600)"
+BREEDING = "for i in $(seq 60); do sleep 600 & done; echo bred; wait"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_turn_over_its_memory_is_ended(contained: Lab, shared: bool) -> None:
+    limited = replace(contained.containment, max_memory=200 << 20)
+    children = f"for n in 1 2 3 4 5; do '{sys.executable}' -ISc '{HUNGRY}' 60 & done; wait"
+    agent = contained.sh(children) if shared else contained.python(HUNGRY, "400")
+    async with contained.follow(contained.spool(), agent, containment=limited) as turn:
+        await drain(turn)
+        assert turn.exit is not None
+        assert turn.exit.reason == "memory"
+
+
+async def test_turn_over_its_number_of_processes_is_ended(contained: Lab) -> None:
+    limited = replace(contained.containment, max_processes=40)
+    async with contained.follow(contained.spool(), contained.sh(BREEDING), containment=limited) as turn:
+        await drain(turn)
+        assert turn.exit is not None
+        assert turn.exit.reason == "processes"
+
+
+async def test_turn_within_its_limits_goes_on(contained: Lab) -> None:
+    limited = replace(contained.containment, max_memory=1 << 30, max_processes=40)
+    agent = contained.sh("sleep 3; echo done")
+    assert await contained.run(agent, containment=limited) == (b"done\n", Exit(0, "exit"))
 
 
 class _Pipe:
