@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python and pytest read these before our code can discard them.
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
-.PHONY: help install demo test test-unit test-newest test-fresh test-tools test-agents lint docs bench simulate chaos outages \
+.PHONY: help install demo test test-unit test-newest test-fresh test-tools test-agents test-levels lint docs bench simulate chaos outages \
 	dashboards pictures stack secrets lock clean
 
 # List the targets.
@@ -62,6 +62,10 @@ test-tools: $(INSTALLED)
 	@.ci/test-tools
 	@.ci/npm-tools $(BIN)/python
 	@.ci/celery-exporter $(BIN)/python
+
+# Run every agent through the same scenes at every level of isolation, on this machine and over SSH.
+test-levels: $(INSTALLED) test-tools
+	LEVELS=all $(BIN)/python -m pytest tests/integration/contract
 
 # Check style, types and import contracts.
 lint: $(INSTALLED)

@@ -20,11 +20,12 @@ from tests.support.leftovers import run_alone
 from tests.support.shared import FOLDER, hold_run, run_folder
 
 _TAKEN: Final = (
-    "PATH",
-    "CI",
-    "KILLS",
-    "OUTAGE_S",
-)  # where programs are, whether one may be missing, how many kills and how long outages `make outages` has
+    "PATH",  # where programs are
+    "CI",  # whether one may be missing
+    "KILLS",  # of `make outages`: how many
+    "OUTAGE_S",  # likewise: how long
+    "LEVELS",  # of isolation, in the contract
+)
 
 
 def environment(caller: Mapping[str, str], folder: Path) -> dict[str, str]:

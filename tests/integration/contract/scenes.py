@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from adapters.isolation import Isolation
 from tests.support.fleets.fleet import Fleet
 
 
@@ -43,6 +44,7 @@ class Turn:
 
     agent: str
     host: str
+    level: Isolation
     scene: Scene
     workspace: Path
     id: str = ""
@@ -50,13 +52,15 @@ class Turn:
     @property
     def script(self) -> str:
         """What its agent's API calls it."""
-        return f"{self.agent}-{self.host}-{self.scene}"
+        return f"{self.agent}-{self.host}-{self.level}-{self.scene}"
 
     def request(self, fleet: Fleet, **fields: Any) -> Any:
         """Its request."""
         limits: dict[str, Any] = {"max_attempts": 1} if self.scene is Scene.STALL else {}
         if self.scene is Scene.STALL:
             limits["stall_timeout_ms"] = 4000
+        if self.level is not Isolation.NONE:
+            limits["isolation"] = self.level
         return fleet.request(
             **{"agent": self.agent, "host": self.host, "workspace": str(self.workspace), **limits, **fields}
         )

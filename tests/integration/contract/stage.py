@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
+from adapters.isolation import Isolation
 from adapters.protocol.result import TurnResult
 from tests.integration.contract.actors import AGENTS, cast
 from tests.integration.contract.codex import Codex
@@ -22,6 +27,9 @@ HOSTS = ("local", "over-ssh")
 # What becomes of lines, or of none, differs over SSH for no agent: one that runs and one that replays show it.
 _SHOWN_BY: Final = frozenset({Codex.agent, Replay.agent})
 _SHOWN: Final = frozenset({Scene.FAILURE, Scene.STALL, Scene.GARBAGE, Scene.HUGE})
+# Isolation is the same over SSH, and matters where a turn is to end, or goes on without a worker.
+_WALLED: Final = frozenset({Scene.SUCCESS, Scene.CANCEL, Scene.KILL})
+_EVERY_LEVEL = os.environ.get("LEVELS") == "all"
 _OWN = frozenset({"PATH", "HOME"})  # of the worker's machine: hosts have theirs
 # As the real programs do, in the workspace of that scene, when something of their surroundings prints.
 _PROGRAM = """#!/bin/sh
@@ -31,9 +39,13 @@ exec '{program}' "$@"
 _LONG_S = 240.0
 
 
-def scenes(agent: str, host: str) -> list[Scene]:
-    """What an agent plays on a host."""
-    return [scene for scene in Scene if host == HOSTS[0] or agent in _SHOWN_BY or scene not in _SHOWN]
+def scenes(agent: str, host: str, level: Isolation) -> list[Scene]:
+    """What an agent plays on a host at a level of isolation; with LEVELS=all, everything."""
+    if level is not Isolation.NONE and not _EVERY_LEVEL:
+        shown = host == HOSTS[0] and (level is Isolation.SANDBOX or agent in _SHOWN_BY)
+        return [scene for scene in Scene if shown and scene in _WALLED]
+    every = _EVERY_LEVEL or host == HOSTS[0] or agent in _SHOWN_BY
+    return [scene for scene in Scene if every or scene not in _SHOWN]
 
 
 @dataclass
@@ -43,7 +55,7 @@ class Stage:
     fleet: Fleet
     login: Login
     actors: dict[str, Actor]
-    turns: dict[tuple[str, str, Scene], Turn]
+    turns: dict[tuple[str, str, Isolation, Scene], Turn]
 
     def result(self, turn: Turn) -> TurnResult:
         """Wait for it: all of them share two cores."""
@@ -95,20 +107,41 @@ class Stage:
 def open_stage(root: Path, agents: Sequence[str] = AGENTS) -> Iterator[Stage]:
     """A stage on which everything has been set going."""
     turns = {
-        (agent, host, scene): Turn(agent, host, scene, _workspace(root, f"{agent}-{host}-{scene}", scene))
-        for agent in agents
-        for host in HOSTS
-        for scene in scenes(agent, host)
+        (agent, host, level, scene): Turn(
+            agent, host, level, scene, _workspace(root, f"{agent}-{host}-{level}-{scene}", scene)
+        )
+        for agent, host, level in product(agents, HOSTS, Isolation)
+        for scene in scenes(agent, host, level)
     }
     with ExitStack() as stack:
         actors = stack.enter_context(cast(root, list(turns.values())))
         login = stack.enter_context(ssh_host(HOSTS[1], root))
         programs = _install(root / "bin", actors.values())
         environment = {name: value for actor in actors.values() for name, value in actor.environment.items()}
-        setting = login.setting(env=sorted(environment.keys() - _OWN), path=[str(programs)], agents={})
+        # What the programs in `bin` start, and that they are started with.
+        shown = [
+            sys.prefix,
+            sys.base_prefix,
+            *(str(Path(actor.program[1]).parent.parent) for actor in actors.values() if actor.program),
+        ]
+        setting = login.setting(
+            env=sorted(environment.keys() - _OWN),
+            path=[str(programs)],
+            agents={},
+            isolation=Isolation.NONE,
+            sandbox_paths=shown,
+        )
         setting["max_concurrent_agents"] = 2 * len(agents)
         variables = {**environment, "PATH": f"{programs}:{environment['PATH']}"}
-        fleet = stack.enter_context(Fleet(root, variables, ssh_hosts=ssh_hosts(setting)))
+        fleet = stack.enter_context(
+            Fleet(
+                root,
+                variables,
+                ssh_hosts=ssh_hosts(setting),
+                isolation=Isolation.NONE,
+                sandbox_paths=json.dumps(shown),
+            )
+        )
         # On a machine this busy, five seconds are too short for an agent's own last word.
         fleet.environment["RUNTURN_AGENT__STOP_GRACE_MS"] = "30000"
         fleet.environment["RUNTURN_AGENT__MAX_CONCURRENT_AGENTS"] = str(3 * len(agents))
