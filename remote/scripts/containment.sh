@@ -184,6 +184,24 @@ look_inside() {
     group=$child
 }
 
+# note_inner: for the supervisor, which cannot look inside a wall that was killed.
+note_inner() {
+    set -- $value
+    if [ "$inner" ] && start_time "$inner"; then put agent "$1 $2 $3 $inner $started_at"; fi
+}
+
+# await_inner: after a wall was killed, until what it contained is gone, too; fails if nobody noted it, or it stays.
+await_inner() {
+    get agent
+    set -- $value
+    [ "$5" ] || return
+    waited=0
+    while alive "$4" "$5"; do
+        [ "$waited" -lt 50 ] || return
+        pause
+    done
+}
+
 # first_child PID: sets `child`. Init adopts what others leave behind, but the agent is its first child.
 first_child() {
     child=

@@ -196,7 +196,7 @@ agent_group() {
     outer=${value%% *}
     group=$outer
     case $value in
-    *" contained") look_inside "$group" ;;
+    *" contained"*) look_inside "$group" ;;
     esac
     case $group in
     *[!0-9]* | 0* | 1) group= ;;
@@ -234,6 +234,7 @@ end_agent() {
         sweep
         return
     fi
+    note_inner
     for rung in $ladder KILL:50; do
         running agent || return 0
         strays=

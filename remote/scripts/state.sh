@@ -3,7 +3,8 @@
 #   turn        lease in seconds, boot id of the host, stop ladder
 #   supervisor  pid and start time of the shell that runs the agent
 #   watcher     pid and start time of the shell that guards the lease
-#   agent       pid and start time of the agent, which leads a process group of the same number
+#   agent       pid and start time of the agent, which leads a process group of the same number; or those of what contains
+#               it, the word "contained", and, once it is to be terminated, pid and start time of init
 #   heartbeat   changes as long as the turn is followed
 #   reason      why the agent must be terminated: cancel, lease, lost, memory or processes; blank: it must not
 #   limits      of resident memory in pages, and of processes; "-": none

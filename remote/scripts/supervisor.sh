@@ -92,7 +92,7 @@ conclude() {
     # The number is not reused while any process is left in the agent's group.
     if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi
     # A wall that was killed may be outlived by what it contained, for a moment.
-    if [ -z "$wall" ] || [ "$1" = 137 ]; then sweep; fi
+    if [ -z "$wall" ]; then sweep; elif [ "$1" = 137 ]; then await_inner || sweep; fi
     # A process in its group that hid the mark was not swept.
     if [ "$group" ]; then kill -KILL "-$group" 2>/dev/null; fi
     finish "$1" "$reason"
