@@ -175,9 +175,15 @@ locate() {
     done
 }
 
-# look_inside WALL: sets `inner`, the pid of init, and `group`, the agent's; both as they are numbered outside, and blank
-# if there is none.
+# look_inside PID: sets `inner`, the pid of init, and `group`, the agent's; both as they are numbered outside, and blank
+# if there is none. A tool may have written that pid, to have others signalled: a wall carries the turn's mark.
 look_inside() {
+    inner= group=
+    read_stat "$1" || return 0
+    case " $stat " in
+    *" ${mark:-none} "*) ;;
+    *) return 0 ;;
+    esac
     first_child "$1"
     inner=$child
     first_child "$inner"

@@ -28,8 +28,7 @@ keep_limits() {
     trap 'wake; exit' TERM
     while [ -d "$spool" ] && ! ended; do
         nap 1
-        get agent
-        look_inside "${value%% *}"
+        agent_group
         [ "$inner" ] || continue
         weigh "$inner"
         if [ "$max_memory" ] && [ "$pages" -gt "$max_memory" ]; then

@@ -195,9 +195,7 @@ agent_group() {
     get agent
     outer=${value%% *}
     group=$outer
-    case $value in
-    *" contained"*) look_inside "$group" ;;
-    esac
+    if [ "$wall" ]; then look_inside "$outer"; fi
     case $group in
     *[!0-9]* | 0* | 1) group= ;;
     esac
