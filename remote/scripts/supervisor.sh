@@ -13,6 +13,7 @@ supervise() {
     unset RUNTURN_WALL RUNTURN_ISOLATION
     load_limits
     sign supervisor
+    supervisor_signature=$signature
     learn_limit
     # A watcher that waited too long for this supervisor has given up the turn.
     if ended; then exit; fi

@@ -117,8 +117,14 @@ still_needed() {
     return 1
 }
 
-# supervised: false if the supervisor is dead; it may not have signed yet when a replacement watcher starts.
+# supervised: false if the supervisor is dead; it may not have signed yet when a replacement watcher starts. Its own
+# subshells know it, whatever a tool has written.
 supervised() {
+    if [ "$supervisor_signature" ]; then
+        value=$supervisor_signature
+        alive $value
+        return
+    fi
     waited=0
     get supervisor
     while [ -z "$value" ] && [ "$waited" -lt 50 ]; do
