@@ -125,7 +125,7 @@ def _functions() -> str:
     return library(
         "state",
         "containment",
-        "limits",
+        "resources",
         "processes",
         "checks",
         "supervisor",

@@ -56,3 +56,7 @@ class Exit:
     # "exit": by itself; "cancel": on request; "lease": expired; "lost": its supervisor was killed; "memory",
     # "processes": over a limit.
     reason: str
+    # Measured, so no part of what makes two ends equal. CPU: of the agent and all processes that it waited for.
+    # Memory: the most that was seen, of the agent and its tools together. None: unknown.
+    cpu_ms: int | None = field(default=None, compare=False)
+    peak_memory_bytes: int | None = field(default=None, compare=False)

@@ -11,7 +11,8 @@ from remote.spool import Batch, Exit
 _LONGEST_ANSWER = 16_384
 _READY = re.compile(r"([0-9]{1,18})(?: ([0-9]{1,18}))?")
 _END = re.compile(
-    rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes)"}'
+    rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes)",'
+    rb'"cpu_ms":"(-|[0-9]{1,18})","memory_kib":"(-|[0-9]{1,15})"}'
 )
 
 
@@ -147,5 +148,9 @@ def _parse_marker(line: bytes) -> Exit | None:
     found = _END.fullmatch(line)
     if found is None:
         return None
-    code, reason = found[1].decode(), found[2].decode()
-    return Exit(code=int(code) if code != "-" else None, reason=reason)
+    code, _, cpu_ms, memory_kib = (_number(word) for word in found.groups())
+    return Exit(code, found[2].decode(), cpu_ms, None if memory_kib is None else memory_kib * 1024)
+
+
+def _number(word: bytes) -> int | None:
+    return int(word) if word.isdigit() else None

@@ -10,6 +10,7 @@ from adapters.protocol.plan import Plan
 from adapters.protocol.result import ErrorInfo, Status, TurnResult, totals
 from adapters.turn_state import TurnState
 from adapters.usage import Usage, combine
+from remote.spool import Exit
 from workers.events.model import AttemptStarted
 
 if TYPE_CHECKING:  # `runturn replay` builds results without the ledger's library
@@ -52,7 +53,7 @@ def finished(
     host: str | None,
     agent_version: str | None,
     attempts: int,
-    exit_code: int | None,
+    end: Exit,
     plan: Plan | None = None,
 ) -> TurnResult:
     """Return the result of a turn whose last attempt has ended; `usages` are those of all attempts."""
@@ -77,6 +78,8 @@ def finished(
         host=host,
         agent_version=agent_version,
         attempts=attempts,
-        exit_code=exit_code,
+        exit_code=end.code,
+        cpu_ms=end.cpu_ms,
+        peak_memory_bytes=end.peak_memory_bytes,
         denied_tools=report.denied_tools if report else (),
     )

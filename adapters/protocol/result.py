@@ -106,6 +106,8 @@ class TurnResult(BaseModel):
     num_turns: int | None = None  # agentic steps of the last attempt
     duration_ms: int | None = None  # wall-clock time of the last attempt
     duration_api_ms: int | None = None
+    cpu_ms: int | None = None  # CPU time of the last attempt's agent and of its tools, where they ended before it
+    peak_memory_bytes: int | None = None  # most that was seen in the last attempt; looked at every few seconds
     host: str | None = None
     agent_version: str | None = None  # of the last attempt: as reported by the agent, else as found on its host
     attempts: int = 0

@@ -20,7 +20,7 @@ from ops.errors import LedgerTooNew, LedgerUnavailable
 from ops.ledger.database import Database
 from ops.ledger.schema import metadata
 
-SCHEMA = "0002"  # the newest revision under migrations/versions
+SCHEMA = "0003"  # the newest revision under migrations/versions
 
 _POSTGRESQL_LOCK = 0x72756E7475726E  # "runturn": any number not used elsewhere
 _PAUSE_S = 0.01

@@ -60,6 +60,8 @@ class AttemptEnd:
     exit_code: int | None = None
     session_id: str | None = None  # as reported by the agent; used if the attempt began without one
     agent_version: str | None = None  # as reported by the agent; None: keep the one recorded at the start
+    cpu_ms: int | None = None  # of the agent and what it waited for; None: unknown
+    peak_memory_bytes: int | None = None  # most that was seen; None: nothing was
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,8 @@ attempts = Table(
     Column("ended_at", Double),
     Column("outcome", Text),
     Column("exit_code", Integer),
+    Column("cpu_ms", BigInteger),  # of the agent and what it waited for; NULL: unknown
+    Column("peak_memory_bytes", BigInteger),  # most that was seen; NULL: nothing was
     Column("usage_source", Text),  # set when it ended, like usage_complete
     Column("usage_complete", Boolean),
     Column("unreachable_since", Double),  # NULL: the last contact with its host succeeded

@@ -20,6 +20,8 @@ _TOOL = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 600)
 _CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _USD = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
+_MEMORY = tuple(2**power * 2**20 for power in range(5, 17))  # bytes: 32 MiB to 64 GiB
+
 _LONGEST_ID = 120  # of a valid request; OpenMetrics allows 128, name included
 _LAUNCHERS = ("local", "ssh")
 _OUTCOMES = ("completed", *KINDS)
@@ -70,6 +72,18 @@ class WorkerMetrics:
             "Time from recording an attempt to its first event",
             _FIRST_EVENT,
             "launcher",
+        )
+        self._cpu = counter(
+            "agent_cpu_seconds",
+            "CPU time of agents and their tools, as far as their host knows it",
+            "agent",
+            "host",
+        )
+        self._memory = histogram(
+            "turn_peak_memory_bytes",
+            "Most memory that an agent and its tools were seen to have together",
+            _MEMORY,
+            "agent",
         )
         self._cost = histogram("turn_cost_usd", "Cost of a turn over all attempts, where known", _USD, "agent")
         self._queue_wait = histogram(
@@ -190,6 +204,14 @@ class WorkerMetrics:
             self._api.labels(agent).observe(turn.api_seconds, exemplar)
         if turn.cost_usd is not None:
             self._cost.labels(agent).observe(turn.cost_usd, exemplar)
+
+    def agent_ended(self, agent: str, host: str, cpu_ms: int | None, peak_memory_bytes: int | None) -> None:
+        """Record what an attempt took of its host, where known."""
+        name = self._words.agent(agent)
+        if cpu_ms is not None:
+            self._cpu.labels(name, host).inc(cpu_ms / 1000)
+        if peak_memory_bytes is not None:
+            self._memory.labels(name).observe(peak_memory_bytes)
 
     def turn_refused(self, turn_id: str, agent: str) -> None:
         """Record an invalid request, whose turn is settled without a claim."""

@@ -92,7 +92,8 @@ replay() {
     tail=
     get end
     set -- $value
-    answer "{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+    make_marker "$1" "$2" "$4" "$5"
+    answer "$marker"
 }
 
 # stream: print the agent's output as it comes; without inotify, within a second.

@@ -74,7 +74,7 @@ fill() {
     boot_id
     printf '%s\n' "$lease $boot $ladder" >"$draft/turn" || return
     record_limits || return
-    for name in supervisor watcher agent heartbeat reason end; do
+    for name in supervisor watcher agent heartbeat reason peak end; do
         put "$name" "" || return
     done
     if [ "$prompt_lines" ]; then prepare_input || return; fi

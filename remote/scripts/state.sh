@@ -8,7 +8,9 @@
 #   heartbeat   changes as long as the turn is followed
 #   reason      why the agent must be terminated: cancel, lease, lost, memory or processes; blank: it must not
 #   limits      of resident memory in pages, and of processes; "-": none
-#   end         exit code ("-" if unknown), reason, whether `events` contains the end marker, and the seal
+#   peak        most memory in KiB that the agent and its tools were seen to have together
+#   end         exit code ("-" if unknown), reason, whether `events` contains the end marker, milliseconds of CPU and
+#               KiB of memory ("-": unknown), and the seal
 #
 # and for a live turn:
 #
@@ -208,8 +210,16 @@ want_end() {
 # finish CODE REASON: record, once, that the turn is over. What a sweep could not terminate may still run.
 finish() {
     ended && return
-    marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\"}"
+    get peak
+    are_numbers "$value" || value=-
+    peak=$value
+    make_marker "$1" "$2" "${cpu_ms:--}" "$peak"
     clear_way events
     if printf '\n%s\n' "$marker" >>"$spool/events"; then marked=marked; else marked=unmarked; fi
-    put end "$1 $2 $marked $seal"
+    put end "$1 $2 $marked ${cpu_ms:--} $peak $seal"
+}
+
+# make_marker CODE REASON CPU MEMORY: sets `marker`, the line that tells of the end.
+make_marker() {
+    marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\",\"cpu_ms\":\"$3\",\"memory_kib\":\"$4\"}"
 }

@@ -27,6 +27,7 @@ supervise() {
         (launch "$@") <"$spool/prompt" >>"$spool/events" 2>>"$spool/err"
         code=$?
     fi
+    read_times
     conclude "$code"
 }
 

@@ -33,6 +33,7 @@ take_watch() {
         works $guard || start_guard
         if [ "$max_memory$max_processes" ]; then works $keeper || start_keeper; fi
         nap "$tick"
+        works $keeper || note_peak
         renew_lease
     done
     dismiss $guard

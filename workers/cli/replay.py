@@ -12,6 +12,7 @@ from adapters.protocol.result import TurnResult
 from adapters.turn_state import TurnState, fold
 from adapters.usage import NO_USAGE
 from ops.settings import load_settings
+from remote import spool
 from workers.agents.registry import build_registry
 from workers.cli.options import json_option
 from workers.cli.output import print_result
@@ -68,7 +69,7 @@ def replay(
         host=None,
         agent_version=state.agent_version,
         attempts=1,
-        exit_code=exit_code,
+        end=spool.Exit(exit_code, "exit"),
     )
     return print_result(result, as_json=as_json)
 

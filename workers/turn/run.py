@@ -248,7 +248,7 @@ class RunTurn:
             run.state,
             run.next_seq,
             judged,
-            ended.exit.code,
+            ended.exit,
             spool_stays=isinstance(judged, UsageOwed),
             run=run,
             dropped=run.dropped_events,

@@ -19,6 +19,7 @@ from adapters.usage import Usage
 from ops.ledger import Attempt, AttemptEnd, Claim
 from ops.metrics import SettledTurn
 from remote.host_queries import remove_spool
+from remote.spool import Exit
 from workers.context import WorkerContext
 from workers.events.model import AttemptEnded, TurnSettled
 from workers.hosts.errors import tolerant
@@ -32,6 +33,8 @@ from workers.turn.stderr import keep_stderr
 from workers.workspaces.lifecycle import Workspaces
 
 ReadUsage = Callable[[TurnState], Awaitable[Usage]]
+
+_UNREAD = Exit(None, "lost")  # of an attempt whose end was not read
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +72,7 @@ class Settlement:
         state: TurnState,
         seq: int,
         judged: Judgement,
-        code: int | None = None,
+        end: Exit | None = None,
         *,
         spool_stays: bool = False,
         run: AttemptRun | None = None,
@@ -84,7 +87,7 @@ class Settlement:
         """
         if run is not None:
             await keep_stderr(self._context, self._claim, attempt, run, self._ledger_call)
-        context = self._context
+        context, end = self._context, end or _UNREAD
         plan, failure = self._planned(state, judged.error)
         error = self._by_policy(attempt, failure)
         booked = await self._ledger_call(self._ledger.accounting.usage_of, self._claim.turn_id)
@@ -95,7 +98,9 @@ class Settlement:
             attempt.attempt,
             judged.usage,
             error.kind if error else "completed",
-            code,
+            end.code,
+            cpu_ms=end.cpu_ms,
+            peak_memory_bytes=end.peak_memory_bytes,
             session_id=state.session_id,
             agent_version=state.agent_version,
         )
@@ -111,10 +116,11 @@ class Settlement:
                 host=attempt.host,
                 agent_version=state.agent_version or attempt.agent_version,
                 attempts=attempt.attempt,
-                exit_code=code,
+                end=end,
                 plan=plan,
             )
             outcome = await self._settle(result, seq + 1, ended, checks)
+        context.metrics.agent_ended(self._claim.request.agent, attempt.host, end.cpu_ms, end.peak_memory_bytes)
         context.metrics.lines_malformed(self._claim.request.agent, state.malformed)
         context.metrics.events_dropped(self._claim.request.agent, dropped)
         if not spool_stays:

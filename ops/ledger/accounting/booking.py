@@ -56,6 +56,8 @@ def book(connection: Connection, turn_id: str, agent: str, ended: AttemptEnd, no
         "ended_at": now,
         "outcome": ended.outcome,
         "exit_code": ended.exit_code,
+        "cpu_ms": ended.cpu_ms,
+        "peak_memory_bytes": ended.peak_memory_bytes,
         "usage_source": ended.usage.source,
         "usage_complete": ended.usage.complete,
     }

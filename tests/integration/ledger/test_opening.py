@@ -102,7 +102,7 @@ def test_ledger_of_a_newer_version_is_left_alone(ledger_url: str) -> None:
     with engine_of(ledger_url).begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0042'"))
     with pytest.raises(
-        LedgerTooNew, match="has schema 0042; this runturn supports schemas up to 0002: upgrade runturn"
+        LedgerTooNew, match="has schema 0042; this runturn supports schemas up to 0003: upgrade runturn"
     ):
         Ledger.open(ledger_url)
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused
 
-MARKER = b'\n{"runturn":"secret","exit":"3","reason":"exit"}\n'
+USED = b'"cpu_ms":"1234","memory_kib":"-"'
+MARKER = b'\n{"runturn":"secret","exit":"3","reason":"exit",%b}\n' % USED
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -48,7 +49,7 @@ def test_a_marker_torn_by_a_full_disk_leaves_no_text(torn: bytes) -> None:
 
 
 def test_output_that_looks_like_a_marker_is_output() -> None:
-    forged = b'{"runturn":"guess","exit":"0","reason":"exit"}'
+    forged = b'{"runturn":"guess","exit":"0","reason":"exit",%b}' % USED
     batches, stream = read([forged + b"\n"])
     assert [batch.lines for batch in batches] == [[forged]]
     assert stream.exit is None
@@ -57,12 +58,14 @@ def test_output_that_looks_like_a_marker_is_output() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        b'"exit":"x","reason":5',
-        b'"exit":"0","reason":"well"',
+        b'"exit":"x","reason":5,' + USED,
+        b'"exit":"0","reason":"well",' + USED,
         b'"exit":"0"',
-        b'"exit":0,"reason":"exit"',
-        b'"exit":"0","reason":"exit","more":[]',
-        b'"exit":"99999","reason":"exit"',
+        b'"exit":0,"reason":"exit",' + USED,
+        b'"exit":"0","reason":"exit"',
+        b'"exit":"0","reason":"exit",' + USED + b',"more":[]',
+        b'"exit":"99999","reason":"exit",' + USED,
+        b'"exit":"0","reason":"exit","cpu_ms":"1.5","memory_kib":"-"',
     ],
 )
 def test_only_what_a_supervisor_writes_is_a_marker(words: bytes) -> None:
@@ -70,6 +73,13 @@ def test_only_what_a_supervisor_writes_is_a_marker(words: bytes) -> None:
     batches, stream = read([line + b"\nnext\n" + MARKER])
     assert [line for batch in batches for line in batch.lines] == [line, b"next"]
     assert stream.exit == Exit(3, "exit")
+
+
+def test_end_says_what_the_turn_took_of_its_host() -> None:
+    told = read([MARKER])[1].exit
+    assert told is not None and (told.cpu_ms, told.peak_memory_bytes) == (1234, None)
+    told = read([MARKER.replace(b'"-"', b'"2048"').replace(b"1234", b"-")])[1].exit
+    assert told is not None and (told.cpu_ms, told.peak_memory_bytes) == (None, 2 * 2**20)
 
 
 def test_nobody_saw_the_exit_of_a_lost_turn() -> None:

@@ -25,15 +25,15 @@ MAY_LOSE_ATTEMPTS = frozenset(
 _WRITE_LINES = frozenset({*MAY_LOSE_ATTEMPTS, Kind.STUCK, Kind.BROUGHT, Kind.LIVE})
 
 _MARKERS = (
-    '{{"runturn":"{seal}","exit":"0","reason":"exit"}}',
+    '{{"runturn":"{seal}","exit":"0","reason":"exit","cpu_ms":"-","memory_kib":"-"}}',
     '{{"runturn":"{seal}","exit":"x","reason":5}}',
-    '{{"runturn":"{seal}","exit":"-","reason":"lost"}}',
+    '{{"runturn":"{seal}","exit":"-","reason":"lost","cpu_ms":"1","memory_kib":"1"}}',
     '{{"runturn":{{"exit":0}},"exit":null}}',
 )
 _ENDS = (
     "0 exit marked",
-    "0 exit marked -",
-    "0 exit marked {seal}",
+    "0 exit marked 1 1 -",
+    "0 exit marked 1 1 {seal}",
     "- lost unmarked {seal}",
     "junk " * 40,
     "{{}}",

@@ -1,0 +1,125 @@
+# What a turn takes of its host: CPU time, memory and processes; and the limits of a contained turn. Once a second, a
+# shell outside of what contains it adds up all that init has descended to; nothing inside can see it, hide from it or
+# stop it. Between two looks, a turn may exceed its limits. Without limits, the watcher looks, at each of its ticks.
+#
+# `load_limits` sets `max_memory` (pages) and `max_processes`; blank: no limit.
+
+# load_limits: as recorded when the turn was started.
+load_limits() {
+    get limits
+    set -- $value
+    max_memory=${1#-} max_processes=${2#-}
+    are_numbers "${max_memory:-0}" "${max_processes:-0}" || max_memory= max_processes=
+}
+
+# record_limits: of `max_kibibytes` and `max_processes`; blank: no limit.
+record_limits() {
+    max_memory=-
+    if [ "$max_kibibytes" ]; then
+        page=$(getconf PAGESIZE 2>/dev/null) || page=4096
+        max_memory=$((max_kibibytes * 1024 / page))
+    fi
+    put limits "$max_memory ${max_processes:--}"
+}
+
+# keep_limits: until the turn is over, or over its limits.
+keep_limits() {
+    sleeper=
+    trap 'wake; exit' TERM
+    while [ -d "$spool" ] && ! ended; do
+        nap 1
+        agent_group
+        [ "$inner" ] || continue
+        weigh_all
+        if [ "$max_memory" ] && [ "$pages" -gt "$max_memory" ]; then
+            exceed memory
+        elif [ "$max_processes" ] && [ "$count" -gt "$max_processes" ]; then
+            exceed processes
+        fi
+    done
+} 2>/dev/null
+
+# exceed LIMIT: without the stop ladder, which leaves time to fill the host.
+exceed() {
+    want_end "$1"
+    kill -KILL "$inner"
+}
+
+# note_peak: of an agent without limits, which may not be contained.
+note_peak() {
+    agent_group
+    [ "$outer" ] && weigh_all
+} 2>/dev/null
+
+# weigh_all: sets `pages`, the resident memory of the agent and its tools, and `count`, their number; records the most
+# memory. What an agent leaves behind is init's, if it is contained, else not counted.
+weigh_all() {
+    found=$outer
+    if [ "$inner" ]; then
+        found=
+        find_children "$inner"
+    fi
+    weigh
+    [ "$pages" -gt "${peak_pages:-0}" ] || return 0
+    peak_pages=$pages
+    if [ -z "$page" ]; then page=$(getconf PAGESIZE 2>/dev/null) || page=4096; fi
+    put peak "$((pages * (page / 1024)))"
+}
+
+# weigh: what is `found`, and its descendants.
+weigh() {
+    pages=0 count=0
+    while [ "$found" ]; do
+        set -- $found
+        found=
+        for pid; do
+            read -r size resident rest <"/proc/$pid/statm" || continue
+            pages=$((pages + resident))
+            count=$((count + 1))
+            # A fork bomb has been seen by now.
+            if [ "$max_processes" ] && [ "$count" -gt "$((max_processes + 1000))" ]; then return; fi
+            find_children "$pid"
+        done
+    done
+}
+
+# read_times: sets `cpu_ms`, the milliseconds of CPU that the agent and all it waited for have taken; blank: unknown.
+# Called by the shell that waited for the agent: `times` in a subshell would know nothing of it.
+read_times() {
+    cpu_ms=
+    times >"$spool/times" && { read -r row && read -r user system; } <"$spool/times" || return
+    count_ms "$user" && used=$counted && count_ms "$system" && cpu_ms=$((used + counted))
+} 2>/dev/null
+
+# count_ms TIME: sets `counted`, from 12m3.45s; shells print two to six decimals, after the locale's point.
+count_ms() {
+    minutes=${1%%m*} seconds=${1#*m}
+    decimals=${seconds#*[.,]}
+    seconds=${seconds%%[.,]*}
+    decimals=${decimals%s}000
+    decimals=${decimals%"${decimals#???}"}
+    strip_zeros "$seconds"
+    seconds=$stripped
+    strip_zeros "$decimals"
+    are_numbers "$minutes" "$seconds" "$stripped" && counted=$((minutes * 60000 + seconds * 1000 + stripped))
+}
+
+# strip_zeros NUMBER: sets `stripped`: a leading zero would make it octal.
+strip_zeros() {
+    stripped=$1
+    while :; do
+        case $stripped in
+        0?*) stripped=${stripped#0} ;;
+        *) break ;;
+        esac
+    done
+}
+
+# find_children PID: adds the children of all its threads to `found`.
+find_children() {
+    for file in "/proc/$1/task"/*/children; do
+        row=
+        read -r row <"$file"
+        found="$found $row"
+    done
+}
