@@ -13,6 +13,7 @@
     │   ├── HostUnreachable            host_unreachable       (retried)
     │   ├── HostKeyChanged             host_key_changed
     │   ├── HostAuthFailed             host_auth_failed
+    │   ├── IsolationUnavailable       isolation_unavailable
     │   ├── SpoolUnwritable            spool_unwritable
     │   └── HostLost                   host_lost              (retried)
     ├── ApiError                       the model's API
@@ -24,6 +25,8 @@
     ├── LimitReached                   a limit that the request or the operator set
     │   ├── TurnTimeout                turn_timeout
     │   ├── TurnStalled                turn_stalled           (retried)
+    │   ├── MemoryExceeded             memory_exceeded
+    │   ├── ProcessesExceeded          processes_exceeded
     │   ├── ReadTimeout                read_timeout           (retried)
     │   ├── DeadlineExceeded           deadline_exceeded
     │   ├── TurnExpired                turn_expired

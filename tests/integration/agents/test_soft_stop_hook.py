@@ -22,5 +22,6 @@ def test_hook_prints_the_word_only_where_there_is_one(tmp_path: Path, shell: str
         return ran.returncode, ran.stdout, ran.stderr
 
     assert look() == (0, b"", b"")
-    (tmp_path / "stop").write_bytes(b'{"a":"b\\\\n"}\n')
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/stop").write_bytes(b'{"a":"b\\\\n"}\n')
     assert look() == (0, b'{"a":"b\\\\n"}\n', b"")

@@ -18,7 +18,7 @@ from tests.tools.dashboards.promql import (
     worst,
 )
 from tests.tools.dashboards.query import Column, Query
-from tests.tools.dashboards.units import COUNT, PER_MINUTE, SECONDS, SHARE
+from tests.tools.dashboards.units import BYTES, CORES, COUNT, PER_MINUTE, SECONDS, SHARE
 
 _UP = worst("runturn_host_up", HOST, by="host")
 # Every worker knows how many agents a host may run; only the ledger knows how many are running.
@@ -27,6 +27,7 @@ _USED = fullest("runturn_host_slots_in_use", HOST, by="host")
 _CONNECTIONS = f"sum by (host) (runturn_ssh_connections{{{HOST}}})"
 _CONNECTS = "runturn_ssh_connects_total"
 _CONNECT = "runturn_ssh_connect_duration_seconds"
+_MEMORY = "runturn_turn_peak_memory_bytes"
 _REFUSED = 'outcome!="ok"'
 _STEPS = ((None, GREEN), (0.9, ORANGE), (1.01, RED))
 
@@ -125,6 +126,23 @@ _TIME = Section(
             COUNT,
             Query(f"{_USED} or {_UP} * 0", "{{host}}"),
             stacked=True,
+        ),
+        graph(
+            "CPU of agents by host",
+            "Cores that agents and their tools kept busy, counted at the end of each attempt: a long one shows when "
+            "it ends. What an agent left behind, and its host ended, is missing.",
+            CORES,
+            Query(rate("runturn_agent_cpu_seconds_total", HOST, by="host"), "{{host}}"),
+            width=12,
+            stacked=True,
+        ),
+        graph(
+            "Peak memory of turns",
+            "Median and 95th percentile of the most memory that an agent and its tools were seen to have at once. "
+            "Turns of a few seconds are not looked at.",
+            BYTES,
+            *(Query(quantile(q, _MEMORY), f"p{q * 100:.0f}") for q in (0.5, 0.95)),
+            width=12,
         ),
         graph(
             "SSH connections",

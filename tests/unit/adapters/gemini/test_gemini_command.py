@@ -39,6 +39,7 @@ def test_plain_turn() -> None:
             ".gemini/tmp/*/chats/session-*-11111111.jsonl",
             ".gemini/tmp/*/chats/11111111-2222-4333-8444-555555555555/*.jsonl",
         ),
+        ".gemini",
     )
 
 
