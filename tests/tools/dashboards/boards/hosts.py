@@ -129,8 +129,8 @@ _TIME = Section(
         ),
         graph(
             "CPU of agents by host",
-            "Cores that agents and their tools kept busy, counted at the end of each attempt: a long one shows when "
-            "it ends. What an agent left behind, and its host ended, is missing.",
+            "Cores that agents and their tools kept busy, counted at the end of each attempt: a long one shows "
+            "when it ends. What an agent left behind, and its host ended, is missing.",
             CORES,
             Query(rate("runturn_agent_cpu_seconds_total", HOST, by="host"), "{{host}}"),
             width=12,
