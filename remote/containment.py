@@ -20,6 +20,7 @@ class Containment:
     writable: tuple[str, ...] = ()  # likewise, and the agent may write there
     max_memory: int | None = None  # bytes that the agent and its tools may take together
     max_processes: int | None = None  # that they may be
+    max_cpus: float | None = None  # that they may keep busy
 
     @classmethod
     def of(cls, isolation: Isolation | None, sandbox_paths: Sequence[str]) -> Containment:
@@ -36,14 +37,19 @@ class Containment:
             "agent_program": command.argv[0],
             "agent_state": "\n".join(command.state),
             "shown_paths": "\n".join(self.shown),
-            "max_kibibytes": "" if self.max_memory is None else str(self.max_memory // 1024),
-            "max_processes": "" if self.max_processes is None else str(self.max_processes),
+            "max_kibibytes": _word(self.max_memory, 1 / 1024),
+            "max_processes": _word(self.max_processes),
+            "max_cpu_percent": _word(self.max_cpus, 100),
             "writable_paths": "\n".join(self.writable),
             **session_variables(command, command.session_files),
         }
 
 
 AS_USUAL = Containment()
+
+
+def _word(limit: float | None, scale: float = 1) -> str:
+    return "" if limit is None else str(round(limit * scale))
 
 
 def session_variables(command: Command, files: SessionFiles | None) -> dict[str, str]:

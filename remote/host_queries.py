@@ -68,13 +68,15 @@ async def read_input(host: Host, spool: Spool) -> bytes:
     return await _ask(host, "read_input", spool.root, spool.id, timeout_s=120.0)
 
 
-async def containing_program(host: Host, isolation: Isolation | None) -> str:
-    """Return the host's program that contains agents at this level; blank if they are not contained.
+async def containing_program(host: Host, isolation: Isolation | None) -> tuple[str, str]:
+    """Return the host's program that contains agents at this level, and why systemd does not keep their limits.
 
-    Raise SpawnRefused (isolation_unavailable) if the level demands one, and HostUnreachable.
+    Each is blank if not so. Raise SpawnRefused (isolation_unavailable) if the level demands a program, and
+    HostUnreachable.
     """
-    program = await ask(host, ("upkeep", "checks", "containment"), "tell_wall", isolation or "auto")
-    return program.decode().strip()
+    said = await ask(host, ("upkeep", "checks", "containment", "scope"), "tell_wall", isolation or "auto")
+    program, _, reason = said.decode("utf-8", "replace").partition("\n")
+    return program, reason.strip()
 
 
 async def free_bytes(host: Host, path: str) -> int:

@@ -125,6 +125,7 @@ def _functions() -> str:
     return library(
         "state",
         "containment",
+        "scope",
         "resources",
         "processes",
         "checks",

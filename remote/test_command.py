@@ -54,4 +54,6 @@ async def end_checks(host: Host, spool: Spool, epoch: int) -> None:
 
 
 def _script(function: str) -> str:
-    return f'{library("state", "containment", "processes", "checks", "sessions", "check")}\n{function} "$@"'
+    return (
+        f'{library("state", "containment", "scope", "processes", "checks", "sessions", "check")}\n{function} "$@"'
+    )

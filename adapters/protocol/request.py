@@ -168,6 +168,11 @@ class TurnRequest(BaseModel):
     max_processes: Annotated[int, Field(ge=10, le=_MOST)] | None = Field(
         default=None, description="Limit on the number of processes of the agent and its tools together."
     )
+    max_cpus: Annotated[float, Field(ge=0.1, le=4096)] | None = Field(
+        default=None,
+        description="Limit on the processors that the agent and its tools keep busy together, such as `1.5`. "
+        "Hosts without systemd (cgroup v2) cannot keep it, and are not used.",
+    )
     failure: Literal["raise", "return"] = Field(
         default="raise",
         description="How a failed turn appears to Celery: as a failed task, or as one that returns its result.",

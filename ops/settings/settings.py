@@ -127,6 +127,11 @@ class Settings(BaseSettings):
     max_processes: Annotated[int, Field(ge=10)] | None = Field(
         default=None, description="Limit on the number of one turn's processes on this machine."
     )
+    max_cpus: Annotated[float, Field(ge=0.1, le=4096)] | None = Field(
+        default=None,
+        description="Limit on the processors that one turn's processes keep busy on this machine, such as `1.5`. "
+        "Needs systemd and cgroup v2; turns are refused without.",
+    )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(),
         description="Paths that sandboxes on the worker's own machine show, besides the system, the workspace and "

@@ -93,6 +93,11 @@ class SshHostSettings(BaseModel):
     max_processes: Annotated[int, Field(ge=10)] | None = Field(
         default=None, description="Limit on the number of one turn's processes on this host."
     )
+    max_cpus: Annotated[float, Field(ge=0.1, le=4096)] | None = Field(
+        default=None,
+        description="Limit on the processors that one turn's processes keep busy on this host, such as `1.5`. "
+        "Needs systemd and cgroup v2; turns are refused without.",
+    )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(), description="Paths on this host that sandboxes show, too; see the setting of that name."
     )

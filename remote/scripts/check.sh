@@ -12,6 +12,7 @@
 check() {
     place "$1" "$2"
     epoch=$3
+    id=check-$2
     shift 3
     choose_wall
     clear_way "checker.$epoch"
@@ -38,6 +39,7 @@ check() {
     guard=$!
     wait "$checked"
     code=$?
+    if close_scope; then echo "It took more memory than max_memory." >"$spool/printed.$epoch"; fi
     for left in "-$checked" "-$guard" "$guard"; do kill -KILL "$left" 2>/dev/null; done
     end_checks
     # A process that hid from that may hold the output open.

@@ -24,7 +24,8 @@ init="$init"'; done; exit "$code"'
 plain_unshare="--mount --propagation slave --pid --fork --kill-child --mount-proc"
 plain_bwrap="--unshare-pid --as-pid-1 --die-with-parent"
 
-# choose_wall: sets `wall`, the quoted words of the wall's command line; blank: the agent is not contained.
+# choose_wall: sets `wall`, the quoted words of the wall's command line; blank: the agent is not contained. With limits,
+# a scope of systemd's is around it where there can be one, `scope`; they have the wall itself there first.
 choose_wall() {
     wall=
     case $isolation in
@@ -33,14 +34,21 @@ choose_wall() {
     namespace) find_wall || refuse isolation_unavailable "$said" ;;
     sandbox) find_sandbox && furnish || refuse isolation_unavailable "$said" ;;
     esac
+    scope=
+    if [ "$max_kibibytes$max_processes$max_cpu_percent" ]; then add_scope; fi
 }
 
-# tell_wall ISOLATION: print the program that contains agents here; a blank line if they are not contained.
+# tell_wall ISOLATION: print the program that contains agents here, blank if they are not contained; and in another line
+# why systemd does not keep their limits, blank if it does.
 tell_wall() {
     isolation=$1
-    cwd=/usr
+    cwd=/usr id=doctor
+    max_kibibytes= max_processes= max_cpu_percent=
     choose_wall
-    printf '%s\n' "${wall:+$located}"
+    program=${wall:+$located}
+    max_kibibytes=1048576 max_processes=1000 max_cpu_percent=100
+    if find_manager && try_scope; then said=; fi
+    printf '%s\n' "$program" "$(printf %s "$said" | tr '\n' ' ')"
 }
 
 find_wall() {

@@ -119,7 +119,7 @@ claim() {
 # start_supervisor ARGV...
 start_supervisor() {
     said=$(
-        export RUNTURN_ENVIRONMENT="$agent_environment" RUNTURN_WALL="$wall" RUNTURN_ISOLATION="$isolation"
+        export RUNTURN_ENVIRONMENT="$agent_environment" RUNTURN_WALL="$wall" RUNTURN_ISOLATION="$isolation" RUNTURN_SCOPE="$scope"
         detach supervise "$spool" "$cwd" "$@" 2>&1 >/dev/null
     ) && return
     rm -rf "$spool"

@@ -9,8 +9,8 @@ supervise() {
     trap : HUP INT TERM USR1
     load_turn
     shed_limit
-    wall=$RUNTURN_WALL isolation=$RUNTURN_ISOLATION
-    unset RUNTURN_WALL RUNTURN_ISOLATION
+    wall=$RUNTURN_WALL isolation=$RUNTURN_ISOLATION scope=$RUNTURN_SCOPE
+    unset RUNTURN_WALL RUNTURN_ISOLATION RUNTURN_SCOPE
     load_limits
     sign supervisor
     supervisor_signature=$signature
@@ -90,6 +90,7 @@ conclude() {
     # Or a tool has written something, for which the watcher has terminated the agent.
     *) reason=lost ;;
     esac
+    if close_scope && [ "$reason" = exit ]; then reason=memory; fi
     agent_group
     # The number is not reused while any process is left in the agent's group.
     if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi

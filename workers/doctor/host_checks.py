@@ -113,7 +113,7 @@ async def isolation(host: TurnHost) -> Check:
         return Check("isolation", True, "none, as configured")
     setting = "RUNTURN_ISOLATION" if _is_local(host) else f"{host.name}'s isolation"
     try:
-        program = await containing_program(host.host, host.least.isolation)
+        program, unlimited = await containing_program(host.host, host.least.isolation)
         if not program:
             await containing_program(host.host, Isolation.NAMESPACE)
             return Check(
@@ -123,7 +123,9 @@ async def isolation(host: TurnHost) -> Check:
         demanded = host.least.isolation is not None
         detail = refusal.message if demanded else f"none: {refusal.message}"
         return Check("isolation", not demanded, detail, _NAMESPACES, warning=not demanded)
-    return Check("isolation", True, f"namespace, by {program}")
+    limits = f"looked at once a second, and none of CPU ({unlimited})" if unlimited else "kept by systemd"
+    level = host.least.isolation or Isolation.NAMESPACE
+    return Check("isolation", True, f"{level}, by {program}; limits are {limits}")
 
 
 async def workspaces(host: TurnHost, root: str) -> Check:

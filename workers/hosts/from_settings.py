@@ -116,7 +116,12 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
 
 def _containment(settings: Settings | SshHostSettings) -> Containment:
     asked = Containment.of(settings.isolation, settings.sandbox_paths)
-    return replace(asked, max_memory=settings.max_memory, max_processes=settings.max_processes)
+    return replace(
+        asked,
+        max_memory=settings.max_memory,
+        max_processes=settings.max_processes,
+        max_cpus=settings.max_cpus,
+    )
 
 
 def _is_up(host: SshHost) -> bool:

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
@@ -17,6 +17,8 @@ from remote.errors import HostError
 from remote.host import Host
 from remote.spool import Spool
 from remote.workspaces import Place
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,10 @@ class TurnHost:
         least = self.least
         memory = _lower(least.max_memory, request.max_memory)
         processes = _lower(least.max_processes, request.max_processes)
-        limited = Isolation.NAMESPACE if memory or processes else None
+        cpus = _lower(least.max_cpus, request.max_cpus)
+        limited = Isolation.NAMESPACE if memory or processes or cpus else None
         level = strictest(least.isolation, request.isolation, limited)
-        return replace(least, isolation=level, max_memory=memory, max_processes=processes)
+        return replace(least, isolation=level, max_memory=memory, max_processes=processes, max_cpus=cpus)
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return an agent's command line for this host."""
@@ -83,7 +86,7 @@ class TurnHost:
         return replace(command, argv=self.program(agent, command.argv))
 
 
-def _lower(*limits: int | None) -> int | None:
+def _lower(*limits: _Number | None) -> _Number | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 

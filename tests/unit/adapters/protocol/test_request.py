@@ -34,6 +34,7 @@ WHOLE: dict[str, Any] = {
     "isolation": "sandbox",
     "max_memory": 2**30,
     "max_processes": 500,
+    "max_cpus": 1.5,
     "failure": "return",
     "on_host_lost": "any_host",
     "session_id": "8c3f3a5e-52a8-4a34-9f0a-0d8a3b7c0c11",
