@@ -29,18 +29,29 @@ shed_limit() {
 
 # find_members: sets `members` to the pids of all processes of this turn, except those that are `spared`. A process
 # may have handed over to a child since the list of files was made, so newer ones are checked, too: no chain of
-# short-lived processes escapes. Takes two processes if grep supports -z.
+# short-lived processes escapes. Takes one process if there are none and grep supports -z.
 find_members() {
     members=
     led=
     if [ -z "$mark" ]; then learn_limit; fi
-    find_environments
-    for file in $found; do add_member "$file"; done
     newest_pid
     checked=$newest
-    find_relatives
+    if has_traces; then
+        find_environments
+        for file in $found; do add_member "$file"; done
+        newest_pid
+        checked=$newest
+        find_relatives
+    fi
     check_newer
 } 2>/dev/null
+
+# has_traces: false if no process shows either mark. True for more: other turns' spools may begin like this one's.
+has_traces() {
+    set -- /proc/[0-9]*/environ /proc/[0-9]*/stat
+    found=$(RUNTURN_SPOOL=$spool LC_ALL=C grep -lszF -e "RUNTURN_SPOOL=$spool" ${mark:+-e " $mark "} /proc/self/environ "$@")
+    [ "$found" != /proc/self/environ ]
+}
 
 # add_member FILE: by one of its files in /proc.
 add_member() {
