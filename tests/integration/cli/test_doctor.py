@@ -30,9 +30,9 @@ def test_fleet_in_order(fleet_cli: Cli) -> None:
     assert (said.status, said.document["healthy"]) == (0, True)
     assert list(checks) == [
         "configuration", "state directory", "ledger", "dead letters", "broker", "worker",
-        "tools", "spool directory", *(f"agent {entry.name}" for entry in BUILT_IN), "spools",
+        "tools", "spool directory", "isolation", *(f"agent {entry.name}" for entry in BUILT_IN), "spools",
     ]  # fmt: skip
-    assert [check["host"] for check in checks.values()] == [None] * 6 + ["local"] * (3 + len(BUILT_IN))
+    assert [check["host"] for check in checks.values()] == [None] * 6 + ["local"] * (4 + len(BUILT_IN))
     assert (
         "only turns that ask for it need it" in checks["agent claude-code"]["detail"]
     )  # it is missing on purpose

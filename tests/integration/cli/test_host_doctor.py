@@ -91,7 +91,16 @@ def test_healthy_host_has_all_that_a_turn_needs(
     said = cli("doctor", "--host", "h1", "--json")
     assert (said.status, said.err, said.document["healthy"]) == (0, "", True)
     checks = _of(said)
-    names = ["tools", "spool directory", f"workspaces {tmp_path}", *AGENTS, "channels", "clock", "spools"]
+    names = [
+        "tools",
+        "spool directory",
+        "isolation",
+        f"workspaces {tmp_path}",
+        *AGENTS,
+        "channels",
+        "clock",
+        "spools",
+    ]
     assert [check["name"] for check in said.document["checks"]] == ["broker", *CONNECTION, *names]
     assert list(checks) == [*CONNECTION, *names]
     assert checks["spool directory"]["detail"].startswith(f"{tmp_path}/spool, ")
@@ -109,7 +118,7 @@ def test_host_with_problems_hides_neither_the_others_nor_the_installation(
     said = cli("doctor", "--json")
     assert (said.status, said.err) == (1, "")
     assert list(_of(said, None)) == ["configuration", "state directory", "ledger", "dead letters", "broker"]
-    assert list(_of(said, "local")) == ["tools", "spool directory", *AGENTS, "spools"]
+    assert list(_of(said, "local")) == ["tools", "spool directory", "isolation", *AGENTS, "spools"]
     assert list(_of(said, "h1")) == ["reach"]
     assert list(_of(said, "h2"))[-1] == "spools"
     assert all(check["ok"] for check in _of(said, "h2").values())
