@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adapters.isolation import Isolation
 from remote.errors import HostUnreachable
 from remote.host import Host
 from remote.run import Output, run_script
@@ -115,14 +116,14 @@ async def test_worker_that_has_lost_the_turn_ends_no_command_of_its_successor(la
 async def test_command_that_kills_its_parent_leaves_nothing(any_lab: Lab) -> None:
     spool = await ended_turn(any_lab)
     # In a namespace, its parent is process 1, which nobody inside can kill.
-    code = 0 if any_lab.containment.isolation else 137
+    code = 0 if any_lab.containment.isolation is Isolation.NAMESPACE else 137
     assert (await checked(any_lab, spool, "kill -9 $PPID")).exit == code
     await any_lab.nothing_left(spool)
 
 
 async def test_command_that_ends_whoever_runs_it_is_given_up(any_lab: Lab) -> None:
     spool = await ended_turn(any_lab)
-    if any_lab.containment.isolation:  # it cannot see them
+    if any_lab.containment.isolation is Isolation.NAMESPACE:  # it cannot see them
         await checked(any_lab, spool, DEADLY)
         return
     for _ in range(5):
