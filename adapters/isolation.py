@@ -13,6 +13,13 @@ class Isolation(StrEnum):
     SANDBOX = "sandbox"  # the same; and of the host's files, the agent sees those it needs
 
 
+class Network(StrEnum):
+    """What a sandbox shows of the host's network."""
+
+    FULL = "full"
+    NONE = "none"  # a loopback interface, which leads nowhere but to itself
+
+
 def strictest(*levels: Isolation | None) -> Isolation | None:
     """Return the strictest of these levels; None, for a level left to the host, is the weakest of all."""
     order = list(Isolation)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adapters.command import Command, SessionFiles
-from adapters.isolation import Isolation
+from adapters.isolation import Isolation, Network
 
 WRITABLE = ":rw"
 
@@ -18,6 +18,7 @@ class Containment:
     isolation: Isolation | None = None  # None: the level that the host provides at no cost to the agent
     shown: tuple[str, ...] = ()  # paths that a sandbox shows, besides the agent's own
     writable: tuple[str, ...] = ()  # likewise, and the agent may write there
+    network: Network = Network.FULL  # of a sandbox
     max_memory: int | None = None  # bytes that the agent and its tools may take together
     max_processes: int | None = None  # that they may be
     max_cpus: float | None = None  # that they may keep busy
@@ -32,6 +33,7 @@ class Containment:
         """Return the variables that `containment.sh` needs for an agent with this command."""
         return {
             "isolation": self.isolation or "auto",
+            "network": self.network,
             "cwd": command.cwd,
             "agent_path": command.env.get("PATH", ""),
             "agent_program": command.argv[0],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adapters.command import Command, SessionFiles
-from adapters.isolation import Isolation
+from adapters.isolation import Isolation, Network
 from remote.containment import session_variables
 from remote.host import Host
 from remote.run import Output, ask, run_script
@@ -68,13 +68,16 @@ async def read_input(host: Host, spool: Spool) -> bytes:
     return await _ask(host, "read_input", spool.root, spool.id, timeout_s=120.0)
 
 
-async def containing_program(host: Host, isolation: Isolation | None) -> tuple[str, str]:
+async def containing_program(
+    host: Host, isolation: Isolation | None, network: Network = Network.FULL
+) -> tuple[str, str]:
     """Return the host's program that contains agents at this level, and why systemd does not keep their limits.
 
     Each is blank if not so. Raise SpawnRefused (isolation_unavailable) if the level demands a program, and
     HostUnreachable.
     """
-    said = await ask(host, ("upkeep", "checks", "containment", "scope"), "tell_wall", isolation or "auto")
+    scripts = ("upkeep", "checks", "containment", "scope", "repositories")
+    said = await ask(host, scripts, "tell_wall", isolation or "auto", network)
     program, _, reason = said.decode("utf-8", "replace").partition("\n")
     return program, reason.strip()
 

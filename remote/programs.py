@@ -127,6 +127,7 @@ def _functions() -> str:
         "containment",
         "scope",
         "resources",
+        "repositories",
         "processes",
         "checks",
         "supervisor",

@@ -54,6 +54,5 @@ async def end_checks(host: Host, spool: Spool, epoch: int) -> None:
 
 
 def _script(function: str) -> str:
-    return (
-        f'{library("state", "containment", "scope", "processes", "checks", "sessions", "check")}\n{function} "$@"'
-    )
+    scripts = ("state", "containment", "scope", "repositories", "processes", "checks", "sessions", "check")
+    return f'{library(*scripts)}\n{function} "$@"'

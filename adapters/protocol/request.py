@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from adapters.isolation import Isolation
+from adapters.isolation import Isolation, Network
 from adapters.protocol.after import After
 from adapters.protocol.output_schema import checked_schema
 from adapters.protocol.task import Task, with_prompt
@@ -159,6 +159,11 @@ class TurnRequest(BaseModel):
         default=None,
         description="Isolation that the turn needs: `namespace` or `sandbox`. Hosts without it are not used. "
         "Default: the host's own; a weaker level has no effect.",
+    )
+    sandbox_network: Network | None = Field(
+        default=None,
+        description="`none`: run the turn in a sandbox without a network, which agents that call an API cannot. "
+        "Default: the host's own; `full` has no effect.",
     )
     max_memory: Memory | None = Field(
         default=None,

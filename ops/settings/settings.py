@@ -17,7 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from adapters.isolation import Isolation
+from adapters.isolation import Isolation, Network
 from adapters.protocol.request import Memory, Name
 from ops.settings import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
@@ -136,6 +136,11 @@ class Settings(BaseSettings):
         default=(),
         description="Paths that sandboxes on the worker's own machine show, besides the system, the workspace and "
         'the agent\'s own files: `["/srv/toolchain", "~/.cache/pip:rw"]`. Agents may write to those with `:rw`.',
+    )
+    sandbox_network: Network = Field(
+        default=Network.FULL,
+        description="Network of sandboxes on the worker's own machine: `full`, the machine's; or `none`, which "
+        "makes `isolation` `sandbox`. Agents that call an API cannot run without one.",
     )
     mount_roots: tuple[LocalPath, ...] = Field(
         default=(),

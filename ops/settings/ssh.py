@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from adapters.isolation import Isolation
+from adapters.isolation import Isolation, Network
 from adapters.protocol.request import EnvName, Label, Memory, Name
 from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable, SandboxPath
 
@@ -100,6 +100,9 @@ class SshHostSettings(BaseModel):
     )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(), description="Paths on this host that sandboxes show, too; see the setting of that name."
+    )
+    sandbox_network: Network = Field(
+        default=Network.FULL, description="Network of sandboxes on this host; see the setting of that name."
     )
     workspaces_dir: str | None = Field(
         default=None,

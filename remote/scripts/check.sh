@@ -47,6 +47,7 @@ check() {
     while kill -0 "$reader" 2>/dev/null && [ "$waited" -lt 20 ]; do pause; done
     kill -KILL "$reader" 2>/dev/null
     rm -f "$begun"
+    if [ "$isolation" = sandbox ]; then keep_objects; fi
     return "$code"
 }
 

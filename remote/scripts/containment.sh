@@ -9,9 +9,9 @@
 # adds. It runs as its user, without the privileges of root, and without setuid programs.
 #
 # Callers set `isolation`: none; namespace; sandbox; or auto, for a namespace where that changes nothing for the agent.
-# For a sandbox, also `cwd`, `spool`, `agent_path` (blank: the host's PATH), `agent_program` and `session_*`, and, a line
-# each, `agent_state` (of the agent's own files, below the home), `shown_paths` and `writable_paths` (the
-# operator's, absolute or below ~/). They define `refuse CODE DETAIL`.
+# For a sandbox, also `cwd`, `spool`, `network` (none, or full), `agent_path` (blank: the host's PATH), `agent_program`,
+# `max_kibibytes` and `session_*`, and, a line each, `agent_state` (of the agent's own files, below the home),
+# `shown_paths` and `writable_paths` (the operator's, absolute or below ~/). They define `refuse CODE DETAIL`.
 
 # As text, since the agent's environment is in place when it runs. Without a namespace, `kill -1` would reach all that
 # we may signal. Signals from outside do nothing to an init that has no handlers, except KILL and STOP.
@@ -32,16 +32,17 @@ choose_wall() {
     none) ;;
     auto) try_wall unshare "$plain_unshare" || wall= ;;
     namespace) find_wall || refuse isolation_unavailable "$said" ;;
-    sandbox) find_sandbox && furnish || refuse isolation_unavailable "$said" ;;
+    sandbox) find_sandbox || refuse isolation_unavailable "$said" ;;
     esac
     scope=
     if [ "$max_kibibytes$max_processes$max_cpu_percent" ]; then add_scope; fi
 }
 
-# tell_wall ISOLATION: print the program that contains agents here, blank if they are not contained; and in another line
-# why systemd does not keep their limits, blank if it does.
+# tell_wall ISOLATION NETWORK: print the program that contains agents here, blank if they are not contained; and in
+# another line why systemd does not keep their limits, blank if it does.
 tell_wall() {
     isolation=$1
+    network=$2
     cwd=/usr id=doctor
     max_kibibytes= max_processes= max_cpu_percent=
     choose_wall
@@ -57,23 +58,39 @@ find_wall() {
         try_wall bwrap "$plain_bwrap --dev-bind / / --proc /proc --"
 }
 
-# find_sandbox: with its capabilities, root would break out.
+# find_sandbox: with its capabilities, root would break out. It is tried as furnished, so that what bwrap cannot do there
+# is not taken for a fault of the agent.
 find_sandbox() {
-    if [ "$(id -u)" = 0 ]; then plain_bwrap="$plain_bwrap --unshare-user --cap-drop ALL"; fi
-    try_wall bwrap "$plain_bwrap --ro-bind / / --dev /dev --proc /proc --" || return
-    wall=
-    add_words "$located" $plain_bwrap
+    locate_wall bwrap "$plain_bwrap" || return
+    if [ "$(id -u)" = 0 ]; then add_words --unshare-user --cap-drop ALL; fi
+    if [ "$network" = none ]; then add_words --unshare-net; fi
+    furnish || return
+    furnished=$wall
+    add_words --
+    prove_wall || return
+    wall=$furnished
+    add_words --ro-bind "$spool/files" "$spool/files" --
 }
 
 # try_wall PROGRAM OPTIONS: true if it makes a namespace with its own /proc; else `said` is why not.
 try_wall() {
+    locate_wall "$1" "$2" && prove_wall
+}
+
+# locate_wall PROGRAM OPTIONS: begin `wall` with them.
+locate_wall() {
     said="no $1 is installed"
     locate "$1"
     [ "$located" != "$1" ] || return
     wall=
     add_words "$located" $2
-    said=$(eval "$wall"' sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]'\' 2>&1) ||
-        return
+}
+
+prove_wall() {
+    if ! said=$(eval "$wall"' sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]'\' 2>&1); then
+        said=${said:-$located fails without saying why}
+        return 1
+    fi
     said="the kernel does not tell the children of a process"
     [ -r "/proc/$$/task/$$/children" ]
 }
@@ -84,13 +101,25 @@ furnish() {
     for path in $system; do
         if [ -d "$path" ]; then add_words --ro-bind "$path" "$path"; fi
     done
-    add_words --dev /dev --proc /proc --tmpfs /run --tmpfs /var/tmp --tmpfs /tmp --tmpfs "$HOME" --setenv TMPDIR /tmp
+    limit_size
+    add_words --dev /dev --proc /proc --setenv TMPDIR /tmp
+    for path in /run /var/tmp /tmp "$HOME"; do show_empty "$path"; done
+    hide_real_home
     for name in "$agent_program" node; do
         find_program "$name" || continue
         if [ -L "$path" ]; then add_words --symlink "$real" "$path"; fi
         add_words --ro-bind "$shown" "$shown"
     done
     if [ "$session_patterns" ]; then show_sessions; fi
+    show_repository
+    show_paths || return
+    add_words --bind "$cwd" "$cwd" --chdir "$cwd"
+    # A `.git` of the agent's would lead git to settings of its making, also outside.
+    if [ "$store" ]; then add_words --ro-bind "$cwd/.git" "$cwd/.git"; fi
+}
+
+# show_paths: the agent's own, and the operator's.
+show_paths() {
     missing=
     set -f
     IFS='
@@ -103,8 +132,24 @@ furnish() {
     unset -v IFS
     set +f
     said="of sandbox_paths, there is no $missing"
-    [ -z "$missing" ] || return
-    add_words --bind "$cwd" "$cwd" --chdir "$cwd" --ro-bind "$spool/files" "$spool/files" --
+    [ -z "$missing" ]
+}
+
+# limit_size: sets `size`, in bytes, of each place that is empty at first and kept in memory; blank: the kernel's limit.
+limit_size() {
+    size=
+    if [ "$max_kibibytes" ] && "$located" --help 2>&1 | grep -q -e "--size"; then size=$((max_kibibytes * 1024)); fi
+}
+
+# show_empty DIRECTORY
+show_empty() {
+    add_words ${size:+--size "$size"} --tmpfs "$1"
+}
+
+# hide_real_home: it may be in what the sandbox shows of the system, and the home a link to it.
+hide_real_home() {
+    path=$(real_path "$HOME") || return 0
+    if [ "$path" != "${HOME%/}/" ]; then show_empty "${path%/}"; fi
 }
 
 # show_path OPTION PATH
@@ -128,6 +173,8 @@ system="/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /opt /nix /gnu /snap /sy
 
 # check_cwd: a workspace that contains the home would show all that a sandbox is to hide.
 check_cwd() {
+    said="there is no workspace $cwd"
+    [ -d "$cwd" ] || return
     said="the workspace $cwd contains the home directory, which a sandbox hides"
     case $(real_path "$HOME") in
     "$(real_path "$cwd")"*) return 1 ;;

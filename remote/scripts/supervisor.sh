@@ -28,6 +28,10 @@ supervise() {
         code=$?
     fi
     read_times
+    if [ "$isolation" = sandbox ]; then
+        cwd=$1
+        keep_objects
+    fi
     conclude "$code"
 }
 

@@ -113,7 +113,7 @@ async def isolation(host: TurnHost) -> Check:
         return Check("isolation", True, "none, as configured")
     setting = "RUNTURN_ISOLATION" if _is_local(host) else f"{host.name}'s isolation"
     try:
-        program, unlimited = await containing_program(host.host, host.least.isolation)
+        program, unlimited = await containing_program(host.host, host.least.isolation, host.least.network)
         if not program:
             await containing_program(host.host, Isolation.NAMESPACE)
             return Check(

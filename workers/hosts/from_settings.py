@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from adapters.isolation import Isolation, Network, strictest
 from ops.errors import SettingsError
 from ops.metrics import WorkerMetrics
 from ops.redaction import scrubbed
@@ -115,9 +116,12 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
 
 
 def _containment(settings: Settings | SshHostSettings) -> Containment:
-    asked = Containment.of(settings.isolation, settings.sandbox_paths)
+    network = settings.sandbox_network
+    apart = Isolation.SANDBOX if network is Network.NONE else None
+    asked = Containment.of(strictest(settings.isolation, apart), settings.sandbox_paths)
     return replace(
         asked,
+        network=network,
         max_memory=settings.max_memory,
         max_processes=settings.max_processes,
         max_cpus=settings.max_cpus,

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
-from adapters.isolation import Isolation, strictest
+from adapters.isolation import Isolation, Network, strictest
 from adapters.protocol.request import TurnRequest
 from remote.containment import AS_USUAL, Containment
 from remote.errors import HostError
@@ -74,8 +74,10 @@ class TurnHost:
         processes = _lower(least.max_processes, request.max_processes)
         cpus = _lower(least.max_cpus, request.max_cpus)
         limited = Isolation.NAMESPACE if memory or processes or cpus else None
-        level = strictest(least.isolation, request.isolation, limited)
-        return replace(least, isolation=level, max_memory=memory, max_processes=processes, max_cpus=cpus)
+        apart = Network.NONE in (least.network, request.sandbox_network)
+        level = strictest(least.isolation, request.isolation, limited, Isolation.SANDBOX if apart else None)
+        contained = replace(least, isolation=level, network=Network.NONE if apart else Network.FULL)
+        return replace(contained, max_memory=memory, max_processes=processes, max_cpus=cpus)
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return an agent's command line for this host."""
