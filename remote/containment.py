@@ -24,10 +24,13 @@ class Containment:
     max_cpus: float | None = None  # that they may keep busy
 
     @classmethod
-    def of(cls, isolation: Isolation | None, sandbox_paths: Sequence[str]) -> Containment:
+    def of(
+        cls, isolation: Isolation | None, sandbox_paths: Sequence[str], network: Network = Network.FULL
+    ) -> Containment:
         """Return the containment with these paths for a sandbox, of which `:rw` marks writable ones."""
         writable = tuple(path.removesuffix(WRITABLE) for path in sandbox_paths if path.endswith(WRITABLE))
-        return cls(isolation, tuple(path for path in sandbox_paths if not path.endswith(WRITABLE)), writable)
+        shown = tuple(path for path in sandbox_paths if not path.endswith(WRITABLE))
+        return cls(isolation, shown, writable, network)
 
     def variables(self, command: Command) -> Mapping[str, str]:
         """Return the variables that `containment.sh` needs for an agent with this command."""

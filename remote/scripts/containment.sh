@@ -88,7 +88,7 @@ locate_wall() {
 
 prove_wall() {
     if ! said=$(eval "$wall"' sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]'\' 2>&1); then
-        said=${said:-$located fails without saying why}
+        said=${said:-$located makes no namespace, and does not say why}
         return 1
     fi
     said="the kernel does not tell the children of a process"

@@ -9,7 +9,9 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from functools import partial
+from types import UnionType
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -176,7 +178,16 @@ def _intro(model: type[BaseModel]) -> str:
 
 
 def _described(field: FieldInfo, schema: Schema) -> Row:
-    return _type(schema), _default(field), field.description or ""
+    choices = ", ".join(f"`{value}`" for value in _choices(field.annotation))
+    return choices or _type(schema), _default(field), field.description or ""
+
+
+def _choices(annotation: object) -> Iterator[str]:
+    """The values of an enumeration, if the field's value is one."""
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        yield from annotation
+    for part in get_args(annotation) if isinstance(annotation, UnionType) else ():
+        yield from _choices(part)
 
 
 def _type(schema: Schema) -> str:

@@ -118,10 +118,9 @@ def _ssh_host(host: SshHost, settings: SshHostSettings) -> TurnHost:
 def _containment(settings: Settings | SshHostSettings) -> Containment:
     network = settings.sandbox_network
     apart = Isolation.SANDBOX if network is Network.NONE else None
-    asked = Containment.of(strictest(settings.isolation, apart), settings.sandbox_paths)
+    asked = Containment.of(strictest(settings.isolation, apart), settings.sandbox_paths, network)
     return replace(
         asked,
-        network=network,
         max_memory=settings.max_memory,
         max_processes=settings.max_processes,
         max_cpus=settings.max_cpus,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adapters.command import FILES
-from adapters.isolation import Isolation
+from adapters.isolation import Isolation, Network
 from remote.containment import Containment
 from remote.errors import SpawnRefused
 from remote.shell import library
 from remote.spool import Exit
+from remote.test_command import run_check
 from tests.integration.remote.conftest import opened
 from tests.support.needs import need, need_namespaces, need_root
 from tests.support.ssh.laboratory import Lab, drain, read_until
@@ -253,6 +257,136 @@ async def test_root_has_no_privileges_in_a_sandbox(sandbox: Lab) -> None:
     assert output.decode().split() == ["CapEff:", "0000000000000000", "no"]
 
 
+# Connects to a port; prints what happened.
+CONNECT = """
+import socket, sys
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5).close()
+    print("reached")
+except OSError as error:
+    print(type(error).__name__)
+"""
+# Does the same with a port and an abstract socket of its own.
+OWN = """
+import socket
+for family, place in ((socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_UNIX, "\\0own")):
+    with socket.socket(family) as server, socket.socket(family) as client:
+        server.bind(place); server.listen(); client.connect(server.getsockname())
+print("reached")
+"""
+
+
+@pytest.mark.parametrize(
+    ("network", "seen"), [(Network.FULL, "reached"), (Network.NONE, "ConnectionRefusedError")]
+)
+async def test_sandbox_reaches_the_network_it_is_given(sandbox: Lab, network: Network, seen: str) -> None:
+    given = replace(sandbox.containment, network=network)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        agent = sandbox.python(CONNECT, str(server.getsockname()[1]))
+        assert await sandbox.run(agent, containment=given) == (f"{seen}\n".encode(), Exit(0, "exit"))
+    assert await sandbox.run(sandbox.python(OWN), containment=given) == (b"reached\n", Exit(0, "exit"))
+
+
+async def test_sandbox_without_a_network_sees_no_abstract_socket_of_the_host(sandbox: Lab) -> None:
+    name = f"runturn-{sandbox.spool().id}"
+    look = f"""grep -c '@{name}' /proc/net/unix"""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0{name}")
+        server.listen()
+        apart = replace(sandbox.containment, network=Network.NONE)
+        assert (await sandbox.run(sandbox.sh(look)))[0] == b"1\n"
+        assert (await sandbox.run(sandbox.sh(look), containment=apart))[0] == b"0\n"
+
+
+async def test_network_that_a_host_cannot_take_away_is_named(tmp_path: Path) -> None:
+    script = """case $* in *--unshare-net*) echo "bwrap: loopback: Operation not permitted" >&2; exit 1 ;; esac"""
+    with _other_bwrap(tmp_path, f'{script}; exec {need("bwrap")} "$@"') as lab:
+        given = replace(lab.containment, network=Network.NONE)
+        with pytest.raises(SpawnRefused, match="loopback: Operation not permitted") as refused:
+            await lab.run(lab.sh("echo ran"), containment=given)
+        assert refused.value.code == "isolation_unavailable"
+        assert (await lab.run(lab.sh("echo ran")))[0] == b"ran\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        ("echo 'bwrap: out of order' >&2; exit 1", "bwrap: out of order"),
+        ("exit 1", "makes no namespace, and does not say why"),
+        ("kill -KILL $$", "Killed|makes no namespace, and does not say why"),
+        ('while [ $1 != sh ]; do shift; done; exec "$@"', "makes no namespace, and does not say why"),
+    ],
+)
+async def test_broken_bubblewrap_is_named(tmp_path: Path, script: str, named: str) -> None:
+    with _other_bwrap(tmp_path, script) as lab:
+        with pytest.raises(SpawnRefused, match=named) as refused:
+            await lab.run(lab.sh("echo ran"))
+        assert refused.value.code == "isolation_unavailable"
+        assert not list(lab.root.glob("*"))
+
+
+async def test_path_that_bubblewrap_cannot_show_is_named(sandbox: Lab) -> None:
+    """It is below a link in another one, which leads out of the sandbox."""
+    (sandbox.folder / "tools").mkdir()
+    (sandbox.folder / "elsewhere/part").mkdir(parents=True)
+    (sandbox.folder / "tools/link").symlink_to(sandbox.folder / "elsewhere")
+    shown = (f"{sandbox.folder}/tools", f"{sandbox.folder}/tools/link/part")
+    with pytest.raises(SpawnRefused, match=f"bwrap: .*{sandbox.folder}/tools/link") as refused:
+        await sandbox.run(sandbox.sh("echo ran"), containment=replace(sandbox.containment, shown=shown))
+    assert refused.value.code == "isolation_unavailable"
+
+
+async def test_workspace_that_vanished_is_named(sandbox: Lab) -> None:
+    agent = sandbox.sh("echo ran")
+    spool = sandbox.spool()
+    await sandbox.run(agent, spool)
+    shutil.rmtree(sandbox.workspace)
+    with pytest.raises(SpawnRefused) as refused:
+        await sandbox.run(agent)
+    assert refused.value.code == "workspace_missing"
+    checked = await run_check(
+        sandbox.host, spool, 1, agent, "echo ran", {}, containment=sandbox.containment, timeout_s=60.0, tail=1000
+    )
+    assert (checked.exit, checked.stdout.decode()) == (126, f"there is no workspace {sandbox.workspace}\n")
+
+
+async def test_workspace_that_vanishes_at_the_last_moment_is_named(tmp_path: Path) -> None:
+    last = f'case $* in */files*) rmdir "$GONE" ;; esac; exec {need("bwrap")} "$@"'
+    with _other_bwrap(tmp_path, last) as lab:
+        lab.host._host.env["GONE"] = str(lab.workspace)  # type: ignore[index]
+        async with lab.follow(lab.spool(), lab.sh("echo ran")) as turn:
+            assert await drain(turn) == b""
+            assert turn.exit is not None
+            assert turn.exit.code == 1
+            assert f"{lab.workspace}: No such file".encode() in await turn.stderr_tail()
+
+
+async def test_home_that_is_a_link_is_hidden_by_both_names(sandbox: Lab) -> None:
+    moved = sandbox.folder / "disk/home"
+    moved.parent.mkdir()
+    sandbox.home.rename(moved)
+    sandbox.home.symlink_to(moved)
+    for file in (moved / ".ssh/key", moved / ".agent/login"):
+        file.parent.mkdir()
+        file.write_text(f"{file.name}\n")
+    (moved / "work").mkdir()
+    look = 'pwd; cat "$1/.ssh/key" ~/.ssh/key; cat ~/.agent/login; touch ~/.agent/new here; ls -A ~'
+    agent = sandbox.sh(look, str(moved), state=(".agent",), cwd=str(sandbox.home / "work"))
+    output, _ = await sandbox.run(agent)
+    assert output.decode().split() == [f"{sandbox.home}/work", "login", ".agent", "work"]
+    assert (moved / ".agent/new").exists()
+    assert (moved / "work/here").exists()
+
+
+async def test_full_tmp_of_a_sandbox_is_the_tools_own_trouble(sandbox: Lab) -> None:
+    limited = replace(sandbox.containment, max_memory=64 << 20)
+    fill = "head -c 100M /dev/zero >/tmp/full; echo $?; rm /tmp/full; echo room >/tmp/again; echo done"
+    async with sandbox.follow(sandbox.spool(), sandbox.sh(fill), containment=limited) as turn:
+        assert await drain(turn) == b"1\ndone\n"
+        assert turn.exit == Exit(0, "exit")
+        assert b"No space left on device" in await turn.stderr_tail()
+
+
 def test_init_outside_a_namespace_signals_nobody() -> None:
     script = f'{library("containment")}\nexec sh -c "$init" init true'
     assert subprocess.run(["sh", "-c", script], check=False).returncode == 126
@@ -286,6 +420,16 @@ async def test_turn_within_its_limits_goes_on(contained: Lab) -> None:
     limited = replace(contained.containment, max_memory=1 << 30, max_processes=40)
     agent = contained.sh("sleep 3; echo done")
     assert await contained.run(agent, containment=limited) == (b"done\n", Exit(0, "exit"))
+
+
+@contextmanager
+def _other_bwrap(folder: Path, script: str) -> Iterator[Lab]:
+    """A host that has this as its bubblewrap."""
+    need_namespaces()
+    (folder / "programs").mkdir()
+    _shell_program(folder / "programs/bwrap", script)
+    path = f"{folder}/programs:/usr/bin:/bin"
+    yield from opened(Lab(folder / "lab", path, containment=Containment(Isolation.SANDBOX)))
 
 
 class _Pipe:

@@ -9,6 +9,7 @@ import pytest
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
+from adapters.isolation import Isolation, Network
 from adapters.protocol.request import TurnRequest
 from ops.errors import SettingsError
 from ops.settings import Settings, SshHostSettings
@@ -105,3 +106,27 @@ def test_host_says_where_its_agents_are(tmp_path: Path) -> None:
     assert found.get("a").adapt("claude-code", command).argv == ("/opt/claude", "-p")
     assert found.get("a").adapt("scripted", command).argv == ("claude", "-p")
     assert found.get("local").adapt("claude-code", command).argv == ("claude", "-p")
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "network", "isolation"),
+    [
+        ({}, {}, Network.FULL, None),
+        ({}, {"sandbox_network": "none"}, Network.NONE, Isolation.SANDBOX),
+        ({}, {"sandbox_network": "full"}, Network.FULL, None),
+        ({"sandbox_network": "none"}, {}, Network.NONE, Isolation.SANDBOX),
+        ({"sandbox_network": "none"}, {"sandbox_network": "full"}, Network.NONE, Isolation.SANDBOX),
+        ({"sandbox_network": "none", "isolation": "none"}, {"isolation": "none"}, Network.NONE, Isolation.SANDBOX),
+    ],
+)
+def test_request_may_only_tighten_its_hosts_network(
+    tmp_path: Path,
+    settings: dict[str, Any],
+    fields: dict[str, Any],
+    network: Network,
+    isolation: Isolation | None,
+) -> None:
+    request = TurnRequest.parse({"prompt": "do it", "workspace": "/", **fields})
+    for host in hosts(tmp_path, {"name": "a", **settings}, **settings):
+        containment = host.containment(request)
+        assert (containment.network, containment.isolation) == (network, isolation)
