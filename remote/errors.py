@@ -36,7 +36,8 @@ class SpawnRefused(HostError):
     """The host refused, for the reason in `code`. Retrying does not help until something changes.
 
     Codes: workspace_missing, workspace_not_directory, workspace_not_enterable, workspace_not_allowed,
-    agent_not_found, agent_not_executable, spool_full, spool_unwritable, spool_missing, spool_shortened,
+    agent_not_found, agent_not_executable, isolation_unavailable,
+    spool_full, spool_unwritable, spool_missing, spool_shortened,
     spool_exists, spool_in_use, tool_missing, start_failed, git_missing, repository_missing, ref_missing,
     workspace_full, workspace_unwritable, not_collected.
     """
@@ -69,6 +70,7 @@ _SENTENCES = {
     "spool_shortened": "the turn's output is shorter than what was read of it",
     "spool_exists": "the turn has a spool after all: its start was delayed",
     "spool_in_use": "the turn in this spool has not finished",
+    "isolation_unavailable": "the host cannot isolate the agent",
     "tool_missing": "a program that every host needs is missing",
     "git_missing": "git is not installed",
     "repository_missing": "there is no such git repository",

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from adapters.isolation import Isolation
+from adapters.isolation import Isolation, Network
 from ops.ledger import Ledger, SpoolRow
 from remote.errors import HostAuthFailed, HostError, HostUnreachable, SpawnRefused
 from remote.host_queries import (
@@ -125,7 +125,8 @@ async def isolation(host: TurnHost) -> Check:
         return Check("isolation", not demanded, detail, _NAMESPACES, warning=not demanded)
     limits = f"looked at once a second, and none of CPU ({unlimited})" if unlimited else "kept by systemd"
     level = host.least.isolation or Isolation.NAMESPACE
-    return Check("isolation", True, f"{level}, by {program}; limits are {limits}")
+    network = " without a network" if host.least.network is Network.NONE else ""
+    return Check("isolation", True, f"{level}{network}, by {program}; limits are {limits}")
 
 
 async def workspaces(host: TurnHost, root: str) -> Check:

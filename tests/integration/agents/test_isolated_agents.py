@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +71,27 @@ def test_turns_of_a_session_run_as_without_isolation(tmp_path: Path, level: Isol
         assert "added" in str(shown)
         assert ("the key" in str(shown)) is (level is not Isolation.SANDBOX)
         assert (fleet.workspace / "file").read_text() == "new\n"
+        fleet.assert_nothing_left()
+
+
+def test_turn_commits_in_the_worktree_it_brings(tmp_path: Path, level: Isolation) -> None:
+    repository = tmp_path / "a repo's"
+    named = (need("git"), "-c", "user.name=t", "-c", "user.email=t@localhost", "-C", str(repository))
+    repository.mkdir()
+    for command in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "one")):
+        subprocess.run([*named, *command], check=True)
+    commit = "git -c user.name=a -c user.email=a@b commit -qm two && git log --format=%s && git status --short"
+    with isolated(tmp_path / "fleet", level, script("commit", f"echo new >file; git add file; {commit}")) as place:
+        fleet, api = place
+        brought = {"worktree": {"repository": str(repository)}, "collect": {"patch": True}, "keep_workspace": True}
+        result = run(fleet, api, "commit", workspace="", **brought)
+        shown = [event for event in fleet.events(result.turn_id) if event["event"] == "tool_finished"]
+        assert "two\\none" in json.dumps(shown)
+        assert result.collected is not None
+        assert "+new\n" in (result.collected.patch or "")
+        assert result.workspace is not None
+        log = subprocess.check_output([*named[:-2], "-C", result.workspace, "log", "--format=%s"], text=True)
+        assert log.split() == ["two", "one"]
         fleet.assert_nothing_left()
 
 
