@@ -76,7 +76,11 @@ hide_worktrees() {
         first_line "$entry" || continue
         path=${line%/.git}
         case $path in
-        "$common"/*) if [ -d "$path" ]; then show_empty "$path"; fi ;;
+        /*) ;;
+        *) path=$(cd -- "${entry%/gitdir}" && real_path "$path") ;;
+        esac
+        case $path in
+        "$common"/*) if [ -d "$path" ]; then show_empty "${path%/}"; fi ;;
         esac
     done
 }

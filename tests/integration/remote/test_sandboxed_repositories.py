@@ -15,7 +15,7 @@ from remote.test_command import run_check
 from remote.workspaces import Place, make_worktree, read_patch, remove_workspace
 from tests.integration.remote.conftest import SHELLS, opened
 from tests.support.needs import need, need_namespaces
-from tests.support.ssh.laboratory import Lab
+from tests.support.ssh.laboratory import Lab, drain, read_until
 
 AUTHOR = {f"GIT_{who}_{what}": "t@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
@@ -114,6 +114,21 @@ async def test_turns_own_worktree_is_committed_in_and_its_patch_read(lab: Lab, r
     assert "+four\n" in patch
     await remove_workspace(lab.host, place)
     assert git(repository.path, "worktree", "list").count("\n") == 2
+
+
+@pytest.mark.parametrize("end", ["cancelled", "killed"])
+async def test_commit_of_a_turn_that_is_ended_stays(lab: Lab, repository: Repository, end: str) -> None:
+    work = "git commit -q --allow-empty -m three; echo ready; sleep 600"
+    spool = lab.spool()
+    async with lab.follow(spool, lab.sh(work, cwd=str(repository.worktree), env=AUTHOR)) as turn:
+        await read_until(turn, b"ready")
+        if end == "cancelled":
+            await turn.cancel()
+        else:
+            lab.kill(spool, "agent")
+        await drain(turn)
+    assert repository.said_in("%s") == "three"
+    await lab.nothing_left(spool)
 
 
 async def test_commit_of_a_test_command_stays(lab: Lab, repository: Repository) -> None:
@@ -245,12 +260,18 @@ async def test_link_in_a_git_directory_shows_nothing(lab: Lab, repository: Repos
     assert "fatal: not a git repository" in output
 
 
-async def test_other_worktrees_inside_a_bare_repository_are_hidden(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.parametrize("relative", [False, True])
+async def test_other_worktrees_inside_a_bare_repository_are_hidden(
+    lab: Lab, tmp_path: Path, relative: bool
+) -> None:
     source = Repository(lab, tmp_path / "source")
     bare = lab.home / "bare.git"
     git(tmp_path, "clone", "-q", "--bare", str(source.path), str(bare))
     for name in ("mine", "theirs"):
         git(bare, "worktree", "add", "-q", "--detach", str(bare / name))
+        if relative:  # as git does since 2.48, if told to
+            (bare / name / ".git").write_text(f"gitdir: ../worktrees/{name}\n")
+            (bare / "worktrees" / name / "gitdir").write_text(f"../../{name}/.git\n")
     output, _ = await source.run(
         f"git commit -q --allow-empty -m three; git log --format=%s; ls '{bare}/theirs'", cwd=str(bare / "mine")
     )
