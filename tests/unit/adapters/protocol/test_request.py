@@ -32,6 +32,7 @@ WHOLE: dict[str, Any] = {
     "host": "build-3",
     "host_labels": {"gpu": "yes"},
     "isolation": "sandbox",
+    "sandbox_network": "none",
     "max_memory": 2**30,
     "max_processes": 500,
     "max_cpus": 1.5,
