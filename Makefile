@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python and pytest read these before our code can discard them.
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTEST_ADDOPTS PYTEST_PLUGINS
 
-.PHONY: help install demo test test-unit test-newest test-fresh test-tools test-agents test-levels lint docs bench simulate chaos outages \
+.PHONY: help install demo test test-unit test-newest test-fresh test-tools test-agents test-levels test-vm lint docs bench simulate chaos outages \
 	dashboards pictures stack secrets lock clean
 
 # List the targets.
@@ -66,6 +66,11 @@ test-tools: $(INSTALLED)
 # Run every agent through the same scenes at every level of isolation, on this machine and over SSH.
 test-levels: $(INSTALLED) test-tools
 	LEVELS=all $(BIN)/python -m pytest tests/integration/contract
+
+# Run turns on a virtual machine with systemd, whose kernel keeps their limits and whose power is cut: ten minutes.
+# Needs root, mmdebstrap, e2fsprogs and qemu-system-x86.
+test-vm: $(INSTALLED)
+	@$(BIN)/python -m tests.tools.vm
 
 # Check style, types and import contracts.
 lint: $(INSTALLED)
