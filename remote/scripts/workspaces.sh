@@ -53,7 +53,12 @@ index_worktree() {
     # A copy of the index saves git from reading unchanged files. Those that may have changed in the second in
     # which the index was written, git reads anyway, so the copy must be as old.
     cp -p "$GIT_DIR/index" "$GIT_INDEX_FILE" || plain_git read-tree "$base" || return
-    plain_git add -A .
+    # In a submodule, `git add` would have git do what the agent has configured there.
+    plain_git ls-files -s | grep '^160000 ' | cut -f 2- >"$patch/submodules"
+    plain_git update-index --skip-worktree --stdin <"$patch/submodules" || return
+    plain_git add -A . || return
+    plain_git update-index --no-skip-worktree --stdin <"$patch/submodules" || return
+    plain_git update-index --remove --stdin <"$patch/submodules"
 }
 
 # enter_made ROOT ID
@@ -80,8 +85,8 @@ read_patch() {
 # compare: the current files with `base`.
 compare() {
     if [ -e "$made/repository" ]; then index_worktree; else index_files "$patch/files"; fi || return
-    plain_git diff --cached --binary --no-color --no-ext-diff --no-textconv --src-prefix=a/ --dst-prefix=b/ \
-        "$base" -- >"$patch/patch"
+    plain_git diff --cached --binary --no-color --no-ext-diff --no-textconv --submodule=short \
+        --src-prefix=a/ --dst-prefix=b/ "$base" -- >"$patch/patch"
 }
 
 # list_files ROOT ID BYTES: print the names of the regular files, each followed by a NUL; at most BYTES in all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import time
 import tracemalloc
@@ -304,6 +305,37 @@ async def test_worktree_without_its_git_is_still_compared(lab: Lab, repository: 
     assert b"deleted file" in await read_patch(lab.host, place, 10**6)
     await remove_workspace(lab.host, place)
     assert not list((repository / ".git").glob("worktrees/*"))
+
+
+async def test_submodule_makes_git_obey_no_agent(lab: Lab, repository: Path, tmp_path: Path) -> None:
+    module, trap = tmp_path / "module", tmp_path / "sprung"
+    git(tmp_path, "init", "-q", str(module))
+    (module / "file").write_text("a\n")
+    git(module, "add", ".")
+    git(module, "commit", "-qm", "first")
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(module), 'an "ödd" one')
+    git(repository, "commit", "-qm", "with a submodule")
+    place = place_in(lab)
+    inner = Path(await make_worktree(lab.host, place, str(repository), "HEAD")) / 'an "ödd" one'
+
+    git(inner, "init", "-q")
+    git(inner, "fetch", "-q", str(module))
+    git(inner, "reset", "-q", "--hard", "FETCH_HEAD")
+    git(inner, "config", "filter.trap.clean", f"touch '{trap}'; cat")
+    git(inner, "config", "core.fsmonitor", f"touch '{trap}'")
+    (inner / ".gitattributes").write_text("* filter=trap\n")
+    (inner / "file").write_text("b\n")  # as long as before, so git has to read it
+    assert await read_patch(lab.host, place, 10_000) == b""
+    assert not trap.exists()
+
+    (inner / ".gitattributes").unlink()
+    git(inner, "config", "core.fsmonitor", "false")
+    git(inner, "commit", "-qam", "second")
+    head = git(inner, "rev-parse", "HEAD").strip()
+    assert f"+Subproject commit {head}\n".encode() in await read_patch(lab.host, place, 10_000)
+    (inner / "file").unlink()
+    shutil.rmtree(inner)
+    assert b"deleted file mode 160000" in await read_patch(lab.host, place, 10_000)
 
 
 async def test_draft_of_a_worktree_is_removed_with_what_its_repository_knows(lab: Lab, repository: Path) -> None:

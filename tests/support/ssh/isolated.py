@@ -1,7 +1,7 @@
 """Hosts for agents that try to break out, at each level of isolation.
 
-Such an agent runs as the account that runs the tests, on its own machine, or as an unprivileged account over SSH. Next
-to it, two turns run that must not notice.
+Such an agent runs as the account that runs the tests, on its own machine, or as an unprivileged account over SSH.
+Next to it, two turns run that must not notice.
 """
 
 from __future__ import annotations
