@@ -26,6 +26,7 @@ record_limits() {
 keep_limits() {
     sleeper=
     trap 'wake; exit' TERM
+    list_private
     while [ -d "$spool" ] && ! ended; do
         nap 1
         agent_group
@@ -60,6 +61,7 @@ weigh_all() {
         find_children "$inner"
     fi
     weigh
+    weigh_private
     [ "$pages" -gt "${peak_pages:-0}" ] || return 0
     peak_pages=$pages
     if [ -z "$page" ]; then page=$(getconf PAGESIZE 2>/dev/null) || page=4096; fi
@@ -112,6 +114,29 @@ strip_zeros() {
         0?*) stripped=${stripped#0} ;;
         *) break ;;
         esac
+    done
+}
+
+# list_private: sets `known_systems`, the file systems of this host where a sandbox has its own. Only a sandbox's turn has
+# the file `out`.
+list_private() {
+    known_systems=
+    if [ "$max_memory" ] && [ -f "$spool/out" ]; then
+        known_systems=$(stat -f -c %i / /dev /run /tmp /var/tmp "$HOME" | tr '\n' ' ')
+    fi
+}
+
+# weigh_private: adds to `pages` what a sandbox's own file systems hold, which is memory; their blocks are pages.
+weigh_private() {
+    [ "$known_systems" ] || return 0
+    set -- "/proc/$inner/root"
+    set -- $(stat -f -c '%i %b %f' "$1/" "$1/dev" "$1/run" "$1/tmp" "$1/var/tmp" "$1$HOME")
+    while [ "$#" -ge 3 ]; do
+        case " $known_systems " in
+        *" $1 "*) ;;
+        *) pages=$((pages + $2 - $3)) ;;
+        esac
+        shift 3
     done
 }
 

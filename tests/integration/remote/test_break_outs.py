@@ -274,6 +274,24 @@ async def test_temporary_files_fill_the_host_except_in_a_sandbox(place: Place, f
     assert size == (0 if place.level is SANDBOX else 4_000_000)
 
 
+# 40 MB in each place, which stay while the agent does nothing.
+HOARD = """
+for place in /tmp /var/tmp /run /dev/shm "$HOME" /dev /; do
+    head -c 40000000 /dev/zero >"${place%/}/rt-hoard" || echo "not in $place"
+done 2>/dev/null
+until [ -e go ]; do sleep 0.1; done
+"""
+
+
+@pytest.mark.parametrize("level", [SANDBOX], ids=str, indirect=True)  # elsewhere, these are the host's
+async def test_files_in_the_memory_of_a_sandbox_count_as_its_memory(place: Place) -> None:
+    limits = replace(place.containment, max_memory=200 << 20)
+    with _alone():
+        async with place.neighbours() as others:
+            _, end = await others.run(place.sh(HOARD), containment=limits)
+    assert end.reason == "memory"
+
+
 # To a socket of a file system, to one without a name there, and over the network.
 CONNECT = r"""
 use Socket;
