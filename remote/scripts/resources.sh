@@ -22,23 +22,29 @@ record_limits() {
     put limits "$max_memory ${max_processes:--}"
 }
 
-# keep_limits: until the turn is over, or over its limits.
+# keep_limits: until the turn is over, or over its limits. A shell that can start no process exits, after one more look,
+# which starts none: that may be the work of this very turn.
 keep_limits() {
     sleeper=
     trap 'wake; exit' TERM
+    trap look EXIT
     list_private
     while [ -d "$spool" ] && ! ended; do
         nap 1
-        agent_group
-        [ "$inner" ] || continue
-        weigh_all
-        if [ "$max_memory" ] && [ "$pages" -gt "$max_memory" ]; then
-            exceed memory
-        elif [ "$max_processes" ] && [ "$count" -gt "$max_processes" ]; then
-            exceed processes
-        fi
+        look
     done
 } 2>/dev/null
+
+# look: the number first, which takes no process.
+look() {
+    agent_group
+    [ "$inner" ] || return 0
+    weigh_all
+    if [ "$max_processes" ] && [ "$count" -gt "$max_processes" ]; then exceed processes; fi
+    weigh_private
+    if [ "$max_memory" ] && [ "$pages" -gt "$max_memory" ]; then exceed memory; fi
+    note_pages
+}
 
 # exceed LIMIT: without the stop ladder, which leaves time to fill the host.
 exceed() {
@@ -49,11 +55,12 @@ exceed() {
 # note_peak: of an agent without limits, which may not be contained.
 note_peak() {
     agent_group
-    [ "$outer" ] && weigh_all
+    [ "$outer" ] || return
+    weigh_all
+    note_pages
 } 2>/dev/null
 
-# weigh_all: sets `pages`, the resident memory of the agent and its tools, and `count`, their number; records the most
-# memory. What an agent leaves behind is init's, if it is contained, else not counted.
+# weigh_all: sets `pages`, the resident memory of the agent and its tools, and `count`, their number. What an agent leaves behind is init's, if it is contained, else not counted.
 weigh_all() {
     found=$outer
     if [ "$inner" ]; then
@@ -61,7 +68,10 @@ weigh_all() {
         find_children "$inner"
     fi
     weigh
-    weigh_private
+}
+
+# note_pages: record them, if they are the most.
+note_pages() {
     [ "$pages" -gt "${peak_pages:-0}" ] || return 0
     peak_pages=$pages
     if [ -z "$page" ]; then page=$(getconf PAGESIZE 2>/dev/null) || page=4096; fi
@@ -104,6 +114,23 @@ count_ms() {
     seconds=$stripped
     strip_zeros "$decimals"
     are_numbers "$minutes" "$seconds" "$stripped" && counted=$((minutes * 60000 + seconds * 1000 + stripped))
+}
+
+# bound_tasks: have `init` tell the kernel how many tasks may run, each thread being one: enough for any that stay within
+# `max_processes`. For root, this limit does not hold. Outside of a user namespace, or before Linux 5.14, it would count
+# all processes of the user.
+bound_tasks() {
+    [ "$max_processes" ] && counts_by_namespace || return 0
+    bound=$((16 * max_processes + 100))
+    init='read -r _ _ users </proc/self/uid_map; if [ "$users" = 1 ]; then ulimit -u '"$bound || ulimit -p $bound"'
+        fi 2>/dev/null; '"$init"
+}
+
+counts_by_namespace() {
+    read -r release </proc/sys/kernel/osrelease || return
+    minor=${release#*.}
+    are_numbers "${release%%.*}" "${minor%%[!0-9]*}" || return
+    [ "$((${release%%.*} * 1000 + ${minor%%[!0-9]*}))" -ge 5014 ]
 }
 
 # strip_zeros NUMBER: sets `stripped`: a leading zero would make it octal.

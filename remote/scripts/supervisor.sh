@@ -71,6 +71,7 @@ launch() {
     locate setsid
     set -- "$located" "$@"
     if [ "$wall" ]; then
+        bound_tasks
         locate sh
         set -- "$located" -c "$init" init "$@"
         eval "set -- $wall"' "$@"'

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from adapters.isolation import Isolation
-from remote.spool import Exit
+from remote.spool import Exit, Spool
 from tests.support.needs import need, need_namespaces, need_root
 from tests.support.shared import run_folder
 from tests.support.ssh.isolated import Place, place_of
@@ -103,6 +103,37 @@ async def test_fork_bomb_ends_with_its_turn(place: Place) -> None:
         assert turn.exit is not None
         assert turn.exit.reason == ("cancel" if place.level is NONE else "processes")
         await place.nothing_left(spool)
+
+
+# 300 processes of one program, which says how many there were when the kernel refused another.
+CROWD = r"""
+$SIG{CHLD} = "IGNORE"; $| = 1;
+my $count = 0;
+while ($count < 300) {
+    my $pid = fork;
+    last unless defined $pid;
+    if ($pid == 0) { sleep 600; exit }
+    $count++;
+}
+print "$count\n";
+sleep 600;
+"""
+
+
+@pytest.mark.parametrize("level", [NAMESPACE, SANDBOX], ids=str, indirect=True)
+async def test_kernel_bounds_the_tasks_of_users_between_two_looks(place: Place) -> None:
+    need("perl")
+    limits = replace(place.containment, max_processes=10)
+    spool = place.spool()
+    agent = place.sh('until [ -e go ]; do sleep 0.1; done; exec perl -e "$1"', CROWD)
+    async with place.neighbours() as others, others.follow(spool, agent, containment=limits) as turn:
+        keeper = await _keeper(place, spool)
+        keeper.suspend()  # until the watcher continues it
+        place.go()
+        said = await drain(turn)
+        assert turn.exit is not None
+        assert turn.exit.reason == "processes"
+    assert int(said) == 300 if place.is_root else 200 < int(said) < 16 * 10 + 100
 
 
 GIB = 1 << 30
@@ -336,6 +367,17 @@ def _alone() -> Iterator[None]:
     with (run_folder() / "memory.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+async def _keeper(place: Place, spool: Spool) -> psutil.Process:
+    """Return the shell that looks at a turn's limits: the watcher's second child, after its guard."""
+    watcher = psutil.Process(place.pid(spool, "watcher"))
+
+    def shells() -> list[psutil.Process]:
+        return [each for each in watcher.children() if spool.path in each.cmdline()]
+
+    await eventually(lambda: len(shells()) == 2)
+    return shells()[1]
 
 
 def _resident(pids: list[int]) -> int:
