@@ -61,7 +61,7 @@ find_wall() {
 # find_sandbox: with its capabilities, root would break out. It is tried as furnished, so that what bwrap cannot do there
 # is not taken for a fault of the agent.
 find_sandbox() {
-    locate_wall bwrap "$plain_bwrap" || return
+    locate_wall bwrap "$plain_bwrap --unshare-ipc" || return
     if [ "$(id -u)" = 0 ]; then add_words --unshare-user --cap-drop ALL; fi
     if [ "$network" = none ]; then add_words --unshare-net; fi
     furnish || return

@@ -60,7 +60,8 @@ note_peak() {
     note_pages
 } 2>/dev/null
 
-# weigh_all: sets `pages`, the resident memory of the agent and its tools, and `count`, their number. What an agent leaves behind is init's, if it is contained, else not counted.
+# weigh_all: sets `pages`, the resident memory of the agent and its tools, and `count`, their number. What an agent leaves
+# behind is init's, if it is contained, else not counted.
 weigh_all() {
     found=$outer
     if [ "$inner" ]; then
