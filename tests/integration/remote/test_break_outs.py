@@ -60,12 +60,14 @@ def place(request: pytest.FixtureRequest, level: Isolation, tmp_path: Path) -> I
         yield made
 
 
-# Each holds its pipe open. The last one sheds everything that it could be found by.
+# Each holds its pipe open. The chain ends once nobody reads what it prints; the last one sheds everything that it
+# could be found by. They name the workspace, for the laboratory to end them if nothing else does.
 DAEMONS = r"""
 hold='exec >"$0"; read x <"$1"'
-(setsid env -i sh -c "$hold" environment never &)
-((sh -c "$hold" forks never &) &)
-(exec >chain; hop() { if [ "$hops" -lt 20000 ]; then hops=$((hops + 1)); (hop) & fi; exit; }; hops=0; hop) &
+(setsid env -i sh -c "$hold" environment never "$PWD" &)
+((sh -c "$hold" forks never "$PWD" &) &)
+hop='echo . || exit; sh -c "$0" "$0" "$1" & exit'
+(exec >chain; exec sh -c "$hop" "$hop" "$PWD") &
 (ulimit -S -m unlimited; setsid env -i sh -c "$hold" everything never "$PWD" &)
 until [ -e go ]; do sleep 0.1; done
 """
@@ -406,11 +408,11 @@ def _alone() -> Iterator[None]:
 
 
 async def _keeper(place: Place, spool: Spool) -> psutil.Process:
-    """Return the shell that looks at a turn's limits: the watcher's second child, after its guard."""
+    """Return the shell that looks at a turn's limits: the watcher's second shell that naps, after its guard."""
     watcher = psutil.Process(place.pid(spool, "watcher"))
 
     def shells() -> list[psutil.Process]:
-        return [each for each in watcher.children() if spool.path in each.cmdline()]
+        return [each for each in watcher.children() if spool.path in each.cmdline() and each.children()]
 
     await eventually(lambda: len(shells()) == 2)
     return shells()[1]
