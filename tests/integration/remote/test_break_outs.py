@@ -373,8 +373,8 @@ SHARED = r"""shmread($ARGV[0], $what, 0, 7) && print "$what\n" """
 
 async def test_memory_that_processes_share_is_read_except_in_a_sandbox(place: Place) -> None:
     perl = [need("perl"), "-e"]
-    who = {} if place.login is None else {"user": place.account.uid, "group": place.account.gid}
-    with subprocess.Popen([*perl, SHARE], stdin=PIPE, stdout=PIPE, text=True, **who) as sharing:
+    user, group = (place.account.uid, place.account.gid) if place.login else (None, None)
+    with subprocess.Popen([*perl, SHARE], stdin=PIPE, stdout=PIPE, text=True, user=user, group=group) as sharing:
         assert sharing.stdout is not None
         segment = sharing.stdout.readline().strip()
         async with place.neighbours() as others:
@@ -412,10 +412,17 @@ async def _keeper(place: Place, spool: Spool) -> psutil.Process:
     watcher = psutil.Process(place.pid(spool, "watcher"))
 
     def shells() -> list[psutil.Process]:
-        return [each for each in watcher.children() if spool.path in each.cmdline() and each.children()]
+        return [each for each in watcher.children() if _naps(each, spool)]
 
     await eventually(lambda: len(shells()) == 2)
     return shells()[1]
+
+
+def _naps(process: psutil.Process, spool: Spool) -> bool:
+    try:
+        return spool.path in process.cmdline() and bool(process.children())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _resident(pids: list[int]) -> int:
