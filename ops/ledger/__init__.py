@@ -19,7 +19,7 @@ from ops.ledger.queue.session_runs import SessionRun
 from ops.ledger.queue.settlement import Busy, Settled
 from ops.ledger.reports.backlog import Backlog
 from ops.ledger.reports.costs import CostKey, CostRow, Spent
-from ops.ledger.reports.live import RunningTurn, Spending
+from ops.ledger.reports.live import HostLoad, RunningTurn, Spending
 from ops.ledger.reports.totals import FailureTotals, ModelTotals, OutcomeTotals, Totals
 from ops.ledger.reports.turns import TurnRow
 from ops.ledger.retention import Forgotten
@@ -46,6 +46,7 @@ __all__ = [
     "FailureTotals",
     "Forgotten",
     "HostBusy",
+    "HostLoad",
     "InUse",
     "Ledger",
     "LedgerClock",

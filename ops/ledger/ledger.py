@@ -162,6 +162,7 @@ class Reports(Repository):
     backlog = reads(backlog.backlog)
     running = reads(live.running)
     spending = reads(live.spending)
+    host_loads = reads(live.host_loads)
     totals = reads(totals.totals)
 
 

@@ -42,7 +42,13 @@ from workers.turn.budget_messages import usd
 _MOST = 100  # turns, without a screen to fill
 _FIXED_LINES = 8  # of the screen, other than hosts, budgets and turns
 _SILENT_S = 60.0  # idle time from which a turn is highlighted
-_HOSTS = (Column("host"), Column("slots", right=True), Column("seen", right=True))
+_HOSTS = (
+    Column("host"),
+    Column("slots", right=True),
+    Column("seen", right=True),
+    Column("CPU in last hour", right=True),
+    Column("largest turn", right=True),
+)
 _TURNS = (
     Column("turn"),
     Column("host", spare=4),
@@ -141,7 +147,7 @@ def _sleep(patience_s: float) -> str:
 
 def _drawn(overview: Overview, width: int) -> RenderableType:
     return Group(
-        *_summary(overview), Text(""), _hosts(overview), Text(""), _turns(overview, width), _rest(overview)
+        *_summary(overview), Text(""), _hosts(overview, width), Text(""), _turns(overview, width), _rest(overview)
     )
 
 
@@ -173,9 +179,15 @@ def _spent(spending: Spending) -> str:
     return f"{cost}{unpriced}, {counted(spending.tokens, 'token')}"
 
 
-def _hosts(overview: Overview) -> Table:
-    seen = {host.name: "" if host.seen_s is None else f"{_span(host.seen_s)} ago" for host in overview.hosts}
-    return table(_HOSTS, ((host.name, _slots(host), seen[host.name]) for host in overview.hosts), UNLIMITED)
+def _hosts(overview: Overview, width: int) -> Table:
+    return table(_HOSTS, map(_host, overview.hosts), width)
+
+
+def _host(host: HostLine) -> tuple[str | Text, ...]:
+    seen = "" if host.seen_s is None else f"{_span(host.seen_s)} ago"
+    cpu = "" if host.cpu_s is None else _span(host.cpu_s)
+    memory = "" if host.peak_memory_bytes is None else f"{number(host.peak_memory_bytes // 2**20)} MiB"
+    return host.name, _slots(host), seen, cpu, memory
 
 
 def _slots(host: HostLine) -> Text:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ops.ledger import Budget, Ledger, Period, RunningTurn, Spending
+from ops.ledger import Budget, HostLoad, Ledger, Period, RunningTurn, Spending
 from workers.cli.live_view import Price, TurnView
 
 _HOUR_S = 3_600.0
-_SPENDING_S = 10.0  # maximum age of its figures: at 100,000 turns a day they take more than half a second
+_PAST_S = 10.0  # maximum age of figures of the past: at 100,000 turns a day they take more than half a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class HostLine:
     slots_in_use: int
     slots: int | None  # None: limit not configured here
     seen_s: float | None  # since a worker last announced it, to a minute; None: never
+    cpu_s: float | None  # CPU time of the attempts that ended in the last hour; None: unknown
+    peak_memory_bytes: int | None  # the most that one of them had; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +82,13 @@ class Survey:
     beginnings: Callable[[Sequence[str]], dict[str, str]]  # of these turns' prompts, without secrets
     slots: Mapping[str, int]  # of hosts with a configured limit
     _followed: dict[str, _Followed] = field(default_factory=dict)
-    _spending: tuple[float, list[Spending]] | None = None
+    _past: tuple[float, list[Spending], Mapping[str, HostLoad]] | None = None
 
     def look(self, now: float, most: int) -> Overview:
         """Take a snapshot with at most `most` running turns. Raise LedgerUnavailable if reading fails."""
         count, running = self.ledger.reports.running(most)
         backlog = self.ledger.reports.backlog(now)
-        last_hour, today = self._spent(now)
+        (last_hour, today), loads = self._ended(now)
         seen = self.ledger.hosts.known()
         self._follow([turn.turn_id for turn in running])
         names = sorted({*seen, *backlog.open_attempts, *self.slots})
@@ -98,6 +100,8 @@ class Survey:
                     slots_in_use=backlog.open_attempts.get(name, 0),
                     slots=self.slots.get(name),
                     seen_s=max(0.0, now - max(row.at for row in seen[name])) if name in seen else None,
+                    cpu_s=loads[name].cpu_ms / 1000 if name in loads else None,
+                    peak_memory_bytes=loads[name].peak_memory_bytes if name in loads else None,
                 )
                 for name in names
             ],
@@ -112,10 +116,11 @@ class Survey:
             dead_letters=backlog.dead_letters,
         )
 
-    def _spent(self, now: float) -> list[Spending]:
-        if self._spending is None or not 0 <= now - self._spending[0] < _SPENDING_S:
-            self._spending = now, self.ledger.reports.spending([now - _HOUR_S, Period.DAY.start(now)])
-        return self._spending[1]
+    def _ended(self, now: float) -> tuple[list[Spending], Mapping[str, HostLoad]]:
+        if self._past is None or not 0 <= now - self._past[0] < _PAST_S:
+            reports, hour = self.ledger.reports, now - _HOUR_S
+            self._past = now, reports.spending([hour, Period.DAY.start(now)]), reports.host_loads(hour)
+        return self._past[1:]
 
     def _follow(self, turn_ids: Sequence[str]) -> None:
         known, new = self._followed, [turn_id for turn_id in turn_ids if turn_id not in self._followed]

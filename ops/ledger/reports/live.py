@@ -1,4 +1,4 @@
-"""Contents of a live view: running turns and recent spending. Queried about once a second."""
+"""Contents of a live view: running turns, recent spending, what hosts had to do. Queried about once a second."""
 
 from __future__ import annotations
 
@@ -55,6 +55,14 @@ class Spending:
     unpriced_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """Resources that attempts took of a host, of those that have ended within a period."""
+
+    cpu_ms: int
+    peak_memory_bytes: int | None  # the most that a single one took; None: unknown
+
+
 def running(connection: Connection, limit: int) -> tuple[int, list[RunningTurn]]:
     """Return the number of running turns, and the oldest of them."""
     rows = connection.execute(_RUNNING, {"limit": limit}).mappings()
@@ -79,3 +87,11 @@ def spending(connection: Connection, since: Sequence[float]) -> list[Spending]:
     sums = [row[start : start + 3] for start in range(0, len(row), 3)]
     # int(): PostgreSQL's sums of integers are decimals
     return [Spending(int(count or 0), dollars(cost), int(no_price or 0)) for count, cost, no_price in sums]
+
+
+def host_loads(connection: Connection, since: float) -> dict[str, HostLoad]:
+    """Return, by host, what the attempts took that ended at or after `since`, where anything is known of them."""
+    cpu, memory = sa.func.sum(attempts.c.cpu_ms), sa.func.max(attempts.c.peak_memory_bytes)
+    query = sa.select(attempts.c.host, cpu, memory).where(attempts.c.ended_at >= since).group_by(attempts.c.host)
+    loads = {host: HostLoad(int(used or 0), peak) for host, used, peak in connection.execute(query)}
+    return {host: load for host, load in loads.items() if load != HostLoad(0, None)}

@@ -12,6 +12,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,11 @@ from ops.ledger import BudgetKey, Claim, Ledger, Period, Spending
 from ops.settings.state_dir import StateDir
 from tests.integration.cli.conftest import Cli
 from tests.support.claiming import claim_turn
-from tests.support.ledger.accounts import a_request, a_usage, begun, claimed, completed
+from tests.support.ledger.accounts import a_request, a_result, a_usage, an_end, begun, claimed, completed
 from tests.support.places import ROOT
 from tests.support.waiting import until
 from workers.cli.top import _drawn, _fitted
-from workers.cli.top_data import Survey
+from workers.cli.top_data import HostLine, Survey
 from workers.events.model import AnyEvent, AttemptStarted, to_wire
 
 HOUR_S = 3600.0
@@ -44,7 +45,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def fill(ledger: Ledger, now: float) -> None:
-    """One turn runs and has done something, one lost its worker, one is ready, two are parked, four have ended."""
+    """One turn runs and has done something, one lost its worker, one is ready, two are parked, five have ended."""
     ledger.hosts.announce({"build1": {}, "build2": {}}, now - 20)
     ledger.budgets.put(BudgetKey("team", "web", Period.DAY), 5.0, 1.0, now - HOUR_S)
     ledger.queue.submit_many([a_request("runs", producer="issue-bot", labels={"team": "web"})], now - 100)
@@ -69,6 +70,11 @@ def fill(ledger: Ledger, now: float) -> None:
     completed(ledger, "ended-2", a_usage(None), now - 60)
     completed(ledger, "ended-3", estimate, now - 60)
     completed(ledger, "ended-4", a_usage(0.5), now - 2 * HOUR_S)
+    claim = claimed(ledger, "ended-5", now=now - 60)
+    begun(ledger, claim, "s-ended-5", now - 60, host="build1")
+    nothing = Usage({}, UsageSource.RESULT)
+    end = replace(an_end(used=nothing), cpu_ms=90_000, peak_memory_bytes=300 << 20)
+    ledger.queue.settle(claim, a_result("ended-5", used=nothing), now - 50, end)
 
 
 def price(_: str, __: str, tokens: Tokens) -> float:
@@ -79,8 +85,10 @@ def price(_: str, __: str, tokens: Tokens) -> float:
 def test_it_tells_what_runs_what_waits_and_what_was_spent(ledger: Ledger) -> None:
     fill(ledger, NOON)
     seen = Survey(ledger, price, ledger.reports.prompts, {"build1": 2}).look(NOON, 100)
-    hosts = {host.name: (host.slots_in_use, host.slots, host.seen_s) for host in seen.hosts}
-    assert hosts == {"build1": (1, 2, 20.0), "build2": (1, None, 20.0)}
+    assert seen.hosts == [
+        HostLine("build1", 1, 2, 20.0, cpu_s=90.0, peak_memory_bytes=300 << 20),
+        HostLine("build2", 1, None, 20.0, cpu_s=None, peak_memory_bytes=None),
+    ]
     lost, runs = seen.turns
     assert (lost.turn_id, lost.followed, lost.age_s, lost.idle_s) == ("lost", False, 600.0, None)
     assert (runs.turn_id, runs.host, runs.producer, runs.attempt) == ("runs", "build1", "issue-bot", 1)
@@ -154,6 +162,8 @@ def test_once_prints_plain_text_for_pipes(cli: Cli, ledger: Ledger) -> None:
     assert (said.status, said.err) == (0, "")
     assert "\x1b" not in said.out
     lines = said.out.splitlines()
+    (host,) = (line for line in lines if line.startswith("build1"))
+    assert host.split()[-4:] == ["1m", "30s", "300", "MiB"]
     assert "2 running · 1 ready (oldest: 5" in lines[0] and "parked: 2 rate_limited" in lines[0]
     assert lines[1].startswith("last hour $0.2500 (excluding 3,520 unpriced), 7,040 tokens")
     assert "budget team=web/day: $0.00 + $1.00 reserved of $5.00" in lines

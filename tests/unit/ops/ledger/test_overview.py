@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sqlalchemy as sa
 
 from adapters.usage import Usage, UsageSource
-from ops.ledger import Ledger, Spending
+from ops.ledger import HostLoad, Ledger, Spending
 from ops.ledger.schema import usage
-from tests.support.ledger.accounts import a_request, a_usage, begun, claimed, completed
+from tests.support.ledger.accounts import a_request, a_result, a_usage, an_end, begun, claimed, completed
 
 
 def test_running_turns_come_oldest_first_and_all_are_counted(ledger: Ledger) -> None:
@@ -52,3 +54,14 @@ def test_spending_reads_the_usage_of_those_attempts_only(sqlite_url: str) -> Non
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", arguments).all()
     assert any("attempts_by_end" in step[3] for step in plan), plan
     assert not any(step[3].startswith("SCAN") for step in plan), plan
+
+
+def test_load_of_a_host_is_that_of_the_attempts_that_ended_since(ledger: Ledger) -> None:
+    for number, (host, at, cpu_ms, memory) in enumerate(
+        [("h1", 10.0, 9_000, 900), ("h1", 200.0, 1_500, 300), ("h1", 200.0, 500, 200), ("h2", 200.0, None, None)]
+    ):
+        claim = claimed(ledger, f"t{number}", now=at)
+        begun(ledger, claim, f"s{number}", at, host=host)
+        end = replace(an_end(), cpu_ms=cpu_ms, peak_memory_bytes=memory)
+        ledger.queue.settle(claim, a_result(f"t{number}"), at, end)
+    assert ledger.reports.host_loads(100.0) == {"h1": HostLoad(2_000, 300)}
