@@ -54,5 +54,5 @@ async def end_checks(host: Host, spool: Spool, epoch: int) -> None:
 
 
 def _script(function: str) -> str:
-    scripts = ("state", "containment", "scope", "repositories", "processes", "checks", "sessions", "check")
-    return f'{library(*scripts)}\n{function} "$@"'
+    contained = ("containment", "scope", "resources", "repositories")
+    return f'{library("state", *contained, "processes", "checks", "sessions", "check")}\n{function} "$@"'

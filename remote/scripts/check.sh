@@ -28,6 +28,7 @@ check() {
     fi
     printf . >>"$begun"
     clear_way "files/command.$epoch"
+    put "excess.$epoch" ""
     (umask 077 && printf '%s\n' "$3" >"$spool/files/command.$epoch" && mkfifo "$spool/printed.$epoch") || exit 90
     tail -c "$2" <"$spool/printed.$epoch" 4>&- &
     reader=$!
@@ -37,16 +38,25 @@ check() {
     RUNTURN_SPOOL=$spool setsid sh -c 'kill -0 "$3" && sleep "$1"; kill -KILL "-$2"' \
         guard "$1" "$checked" "$$" >/dev/null 2>&1 4>&- &
     guard=$!
+    keeper=
+    if [ "$max_kibibytes$max_processes" ]; then
+        keep_check_limits </dev/null >/dev/null 2>&1 4>&- &
+        keeper=$!
+    fi
     wait "$checked"
     code=$?
-    if close_scope; then echo "It took more memory than max_memory." >"$spool/printed.$epoch"; fi
-    for left in "-$checked" "-$guard" "$guard"; do kill -KILL "$left" 2>/dev/null; done
+    if close_scope; then tell_excess memory; fi
+    for left in "-$checked" "-$guard" "$guard" $keeper; do kill -KILL "$left" 2>/dev/null; done
     end_checks
     # A process that hid from that may hold the output open.
     waited=0
     while kill -0 "$reader" 2>/dev/null && [ "$waited" -lt 20 ]; do pause; done
     kill -KILL "$reader" 2>/dev/null
     rm -f "$begun"
+    get "excess.$epoch"
+    case $value in
+    memory | processes) echo "It exceeded max_$value." ;;
+    esac
     if [ "$isolation" = sandbox ]; then keep_objects; fi
     return "$code"
 }
@@ -60,6 +70,7 @@ enter() {
     # As arguments: the environment may contain any name.
     locate sh
     set -- "$located" "$spool/files/command.$epoch"
+    bound_tasks
     if [ "$wall" ]; then eval "set -- $wall"' "$located" -c "$init" init "$@"'; fi
     locate setsid
     set -- "${LC_ALL-}" "$environment" "$located" "$@"
@@ -69,6 +80,21 @@ enter() {
     unset OLDPWD RUNTURN_SCRIPT
     shift 2
     exec "$@"
+}
+
+# keep_check_limits: until the command ends, or exceeds a limit.
+keep_check_limits() {
+    count_pages
+    list_private
+    while kill -0 "$checked"; do
+        look_inside "$checked"
+        if [ "$inner" ]; then compare_with_limits; fi
+        sleep 1
+    done
+}
+
+tell_excess() {
+    put "excess.$epoch" "$1"
 }
 
 # refuse CODE DETAIL

@@ -206,10 +206,6 @@ agent_group() {
     get agent
     outer=${value%% *}
     group=$outer
-    # The watcher's successor does not know.
-    case $value in
-    *" contained"*) wall=${wall:-unknown} ;;
-    esac
     if [ "$wall" ]; then look_inside "$outer"; fi
     case $group in
     *[!0-9]* | 0* | 1) group= ;;

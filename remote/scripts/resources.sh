@@ -14,12 +14,17 @@ load_limits() {
 
 # record_limits: of `max_kibibytes` and `max_processes`; blank: no limit.
 record_limits() {
-    max_memory=-
+    count_pages
+    put limits "${max_memory:--} ${max_processes:--}"
+}
+
+# count_pages: sets `max_memory`, of `max_kibibytes`.
+count_pages() {
+    max_memory=
     if [ "$max_kibibytes" ]; then
         page=$(getconf PAGESIZE 2>/dev/null) || page=4096
         max_memory=$((max_kibibytes * 1024 / page))
     fi
-    put limits "$max_memory ${max_processes:--}"
 }
 
 # keep_limits: until the turn is over, or over its limits. A shell that can start no process exits, after one more look,
@@ -35,20 +40,25 @@ keep_limits() {
     done
 } 2>/dev/null
 
-# look: the number first, which takes no process.
 look() {
     agent_group
     [ "$inner" ] || return 0
+    compare_with_limits
+    note_pages
+}
+
+# compare_with_limits: what `inner` has descended to; the number first, which takes no process. Callers define
+# `tell_excess LIMIT`.
+compare_with_limits() {
     weigh_all
     if [ "$max_processes" ] && [ "$count" -gt "$max_processes" ]; then exceed processes; fi
     weigh_private
     if [ "$max_memory" ] && [ "$pages" -gt "$max_memory" ]; then exceed memory; fi
-    note_pages
 }
 
 # exceed LIMIT: without the stop ladder, which leaves time to fill the host.
 exceed() {
-    want_end "$1"
+    tell_excess "$1"
     kill -KILL "$inner"
 }
 

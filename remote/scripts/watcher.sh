@@ -52,6 +52,10 @@ start_guard() {
     guard="$! $started_at"
 }
 
+tell_excess() {
+    want_end "$1"
+}
+
 start_keeper() {
     (keep_limits) &
     start_time $!
@@ -93,6 +97,10 @@ watch_again() {
     shed_limit
     load_limits
     learn_limit
+    get agent
+    case $value in
+    *" contained"*) wall=unknown ;;
+    esac
     ended || watch
 }
 

@@ -416,6 +416,22 @@ async def test_turn_over_its_number_of_processes_is_ended(contained: Lab) -> Non
         assert turn.exit.reason == "processes"
 
 
+@pytest.mark.parametrize(
+    ("limit", "command"),
+    [("memory", f"'{sys.executable}' -ISc '{HUNGRY}' 400; true"), ("processes", BREEDING)],
+    ids=["memory", "processes"],
+)
+async def test_command_over_a_limit_is_ended(contained: Lab, limit: str, command: str) -> None:
+    limited = replace(contained.containment, max_memory=200 << 20, max_processes=40)
+    spool, agent = contained.spool(), contained.sh("true")
+    await contained.run(agent, spool)
+    over = await run_check(
+        contained.host, spool, 1, agent, command, {}, containment=limited, timeout_s=60, tail=1000
+    )
+    assert over.exit != 0
+    assert over.stdout.endswith(f"It exceeded max_{limit}.\n".encode())
+
+
 async def test_turn_within_its_limits_goes_on(contained: Lab) -> None:
     limited = replace(contained.containment, max_memory=1 << 30, max_processes=40)
     agent = contained.sh("sleep 3; echo done")
