@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,7 @@ class Agents:
     apis: Mapping[str, Api]  # by agent
     programs: Mapping[str, str]  # by agent
     variables: Mapping[str, str]
+    folders: Sequence[str]  # of what these programs consist of, for sandboxes
 
     @property
     def forwarded(self) -> list[str]:
@@ -85,7 +86,8 @@ def open_agents(stack: ExitStack, form: Form, home: Path, homes: list[Path], pla
             write_settings(each)
         programs |= {name: str(players.counted(npm_agent(name))) for name in (CODEX, GEMINI)}
         variables["PATH"] = f"{npm_agent(CODEX).parent}{os.pathsep}{variables['PATH']}"
-    return Agents(apis, programs, variables)
+    folders = [str(npm_agent(name).parent.parent) for name in (CODEX, GEMINI) if form.others]
+    return Agents(apis, programs, variables, sorted({str(binary.parent), *folders}))
 
 
 def settings(agents: Agents) -> dict[str, str]:

@@ -6,11 +6,13 @@ import json
 import os
 import random
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapters.isolation import Isolation
 from ops.ledger import Ledger
 from tests.support.ledger.postgresql_server import PostgresqlServer, find_binaries
 from tests.support.needs import need
@@ -131,7 +133,9 @@ def _environment(
 ) -> dict[str, str]:
     """Return the environment of the workers."""
     programs = {"scripted": str(players.program), **real.programs}
-    described = [host.setting(agents=programs, env=real.forwarded) for host in hosts]
+    shown = [sys.prefix, sys.base_prefix, f"{root / 'players'}:rw", *real.folders]
+    described = [host.setting(agents=programs, env=real.forwarded, sandbox_paths=shown) for host in hosts]
+    described[0]["isolation"] = Isolation.NONE  # the others' is that of root
     return {
         **real.variables,
         **agents.settings(real),
@@ -143,6 +147,7 @@ def _environment(
         "RUNTURN_METRICS_PORT": "0",
         "RUNTURN_HOST_NAME": "local",  # of both: they are on one machine
         "RUNTURN_SSH_HOSTS": json.dumps(described),
+        "RUNTURN_SANDBOX_PATHS": json.dumps(shown),
         "RUNTURN_MOUNT_ROOTS": json.dumps([str(root / "mounted")]),
         "RUNTURN_AGENT__MAX_CONCURRENT_AGENTS": str(_SLOTS),
         "RUNTURN_AGENT__LEASE_MS": f"{form.lease_s}000",

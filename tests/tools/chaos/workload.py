@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from adapters.isolation import Isolation
 from adapters.protocol.request import TurnRequest
 from adapters.protocol.session_request import SessionRequest
 from ops.ledger import Ledger
@@ -20,6 +21,7 @@ _RECORDINGS = ("a_parallel_tools", "b_agentic_steps", "c_subagent")
 _STEPS = 3  # until a session of turns is done
 _SHORTEST_S = 2.0
 _CHORDS = 2
+_LEVELS = (None, None, Isolation.NAMESPACE, Isolation.SANDBOX)  # None: as the host does it
 _STALL_MS = 15_000  # longer than any of these agents is silent otherwise
 
 
@@ -224,7 +226,11 @@ class Workload:
             fields["options"].pop("permissions")
         document = {
             "run_id": name,
-            "turn": {"prompt": f"do it [script:{name}]", "workspace": str(workspace), **fields},
+            "turn": {
+                "prompt": f"do it [script:{name}]",
+                "workspace": str(workspace),
+                **_given(isolation=self._rng.choice(_LEVELS), **fields),
+            },
             "test_commands": [f'test "$(wc -l <steps)" -ge {_STEPS}'],
             "max_turns": 10,
         }
@@ -233,8 +239,7 @@ class Workload:
     def _request(self, turn_id: str, **fields: Any) -> TurnRequest:
         workspace = str(self._root / "workspace")
         document = {"turn_id": turn_id, "prompt": f"do it [script:{turn_id}]", "workspace": workspace}
-        told = {name: value for name, value in (document | fields).items() if value is not None}
-        return TurnRequest.parse(told)
+        return TurnRequest.parse(_given(**{"isolation": self._rng.choice(_LEVELS), **document, **fields}))
 
     def _sendings(self, turn_id: str, number: int) -> list[Sending]:
         """Return the sendings: a third before the storm; every fourth turn is sent again, some of them late."""
@@ -255,3 +260,7 @@ class Workload:
             yield turn, Sending(0.0, Way.NAME, f"{turn.id}-late")
         for run in self.runs:
             yield run, Sending(0.0, Way.NAME, f"{run.id}-late")
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

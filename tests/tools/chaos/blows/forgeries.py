@@ -63,7 +63,7 @@ def _blow(stage: Stage, forgery: _Forgery, rng: random.Random) -> Blow:
     written: list[str] = []
 
     def wanted(each: Running) -> bool:
-        return each.kind in forgery.kinds and each.spool.parent in places
+        return each.kind in forgery.kinds and each.spool.parent in places and not each.has_sandbox
 
     def forge(each: Running) -> None:
         if forgery.ends_agents and each.kind is Kind.REAL:

@@ -32,10 +32,18 @@ class Running:
     def pid(self, name: str) -> int:
         """Return the pid of its supervisor, watcher or agent; 0 if that has not signed or has exited."""
         signature = words_of(self.spool / name)
-        if len(signature) != 2:
+        if len(signature) < 2:
             return 0
         stat = text_of(Path(f"/proc/{signature[0]}/stat")).rpartition(")")[2].split()
-        return int(signature[0]) if stat[_STARTED_AT : _STARTED_AT + 1] == signature[1:] else 0
+        if stat[_STARTED_AT : _STARTED_AT + 1] != signature[1:2]:
+            return 0
+        pid = int(signature[0])
+        return _first_child(_first_child(pid)) if "contained" in signature else pid
+
+    @property
+    def has_sandbox(self) -> bool:
+        """Return True if its agent can write to no file of its spool."""
+        return (self.spool / "out").exists()
 
 
 def strike_one(
@@ -62,6 +70,12 @@ def strike_one(
         raise Missed from error
     assert one is not None
     return one
+
+
+def _first_child(pid: int) -> int:
+    """Return 0 if there is none; that of nobody is nobody."""
+    children = text_of(Path(f"/proc/{pid}/task/{pid}/children")).split()
+    return int(children[0]) if children else 0
 
 
 def _is_over(stage: Stage) -> bool:
