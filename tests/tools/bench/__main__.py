@@ -17,6 +17,7 @@ from tests.tools.bench.capacity import capacity_check
 from tests.tools.bench.flood import flood
 from tests.tools.bench.fold import fold_rate
 from tests.tools.bench.growth import drained_turns, queued_turns, settled_turns
+from tests.tools.bench.isolation import contained_start
 from tests.tools.bench.latency import first_event_latency
 from tests.tools.bench.overhead import overhead
 from tests.tools.bench.rows import Rows
@@ -28,6 +29,7 @@ from tests.tools.bench.thousand import thousand_turns
 BENCHES: list[Callable[[], Rows]] = [
     fold_rate,
     first_event_latency,
+    contained_start,
     ssh_start,
     ssh_throughput,
     sdk_turn,

@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from adapters.protocol.request import TurnRequest
 from tests.support.fleets.fleet import Fleet
 from tests.support.places import RECORDINGS
 from tests.tools.bench.rows import Rows, at_most, informs
@@ -20,7 +21,7 @@ def first_event_latency() -> Rows:
     """Measure one turn at a time: one worker, embedded broker and ledger, the `scripted` agent; medians."""
     with tempfile.TemporaryDirectory() as root, Fleet(Path(root)) as fleet:
         fleet.start_worker()
-        measured = [_one_turn(fleet) for _ in range(_WARM_UP + _TURNS)][_WARM_UP:]
+        measured = [_one_turn(fleet, fleet.recorded(_RECORDING)) for _ in range(_WARM_UP + _TURNS)][_WARM_UP:]
     accepted, first, settled = (statistics.median(times) * 1000 for times in zip(*measured, strict=True))
     return {
         "enqueue_to_attempt_started": informs(accepted, "ms"),
@@ -29,9 +30,14 @@ def first_event_latency() -> Rows:
     }
 
 
-def _one_turn(fleet: Fleet) -> tuple[float, float, float]:
+def until_first_event(fleet: Fleet, request: TurnRequest) -> float:
+    """Run a turn to its end; return the seconds until its agent's first event."""
+    return _one_turn(fleet, request)[1]
+
+
+def _one_turn(fleet: Fleet, request: TurnRequest) -> tuple[float, float, float]:
     began = time.perf_counter()
-    turn_id = fleet.client.enqueue(fleet.recorded(_RECORDING))
+    turn_id = fleet.client.enqueue(request)
     seen: dict[str, float] = {}
     for event in fleet.client.events(turn_id):
         seen.setdefault(event["event"], time.perf_counter() - began)

@@ -28,6 +28,7 @@ _WINDOW_S = 40.0  # of one event a second from every turn, in which everything i
 _PATIENCE_S = 600.0  # for a thousand of anything
 _KIB_A_TURN, _P99_MS, _CORES = 150.0, 250.0, 1.0
 _THREADS, _CONNECTIONS = 100, 30  # of a worker, besides a thread for each turn; to its broker and result backend
+_END_S = {100: 2.0, 1000: 15.0}  # until all have settled that have ended together
 _SCRAPE_MS = 50.0  # of the worker's metrics, while it is at work
 _AGENT = '#!/bin/sh\nfor pipe; do :; done\nexec cat "$pipe"\n'  # the recording is the last argument
 
@@ -95,7 +96,7 @@ def _measured(fleet: Fleet, worker: psutil.Process, choir: Choir, prometheus: _P
         "worker_cpu": at_most(own, _CORES, "cores"),
         "machine_cpu": informs(busy / seconds, "cores"),
         "all_started": informs(started_s, "s"),
-        "all_settled": informs(ended_s, "s"),
+        "all_settled": at_most(ended_s, _END_S[size], "s") if size in _END_S else informs(ended_s, "s"),
     }
     if size < max(_SIZES):  # what a worker has once weighs most on those
         rows["memory"] = informs(rows["memory"]["value"], "KiB per turn")
