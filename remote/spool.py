@@ -60,3 +60,4 @@ class Exit:
     # Memory: the most that was seen, of the agent and its tools together. None: unknown.
     cpu_ms: int | None = field(default=None, compare=False)
     peak_memory_bytes: int | None = field(default=None, compare=False)
+    least_free_percent: int | None = field(default=None, compare=False)  # of the host's memory, meanwhile

@@ -12,7 +12,7 @@ _LONGEST_ANSWER = 16_384
 _READY = re.compile(r"([0-9]{1,18})(?: ([0-9]{1,18}))?")
 _END = re.compile(
     rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes)",'
-    rb'"cpu_ms":"(-|[0-9]{1,18})","memory_kib":"(-|[0-9]{1,15})"}'
+    rb'"cpu_ms":"(-|[0-9]{1,18})","memory_kib":"(-|[0-9]{1,15})","free_percent":"(-|[0-9]{1,3})"}'
 )
 
 
@@ -148,8 +148,8 @@ def _parse_marker(line: bytes) -> Exit | None:
     found = _END.fullmatch(line)
     if found is None:
         return None
-    code, _, cpu_ms, memory_kib = (_number(word) for word in found.groups())
-    return Exit(code, found[2].decode(), cpu_ms, None if memory_kib is None else memory_kib * 1024)
+    code, _, cpu_ms, memory_kib, free = (_number(word) for word in found.groups())
+    return Exit(code, found[2].decode(), cpu_ms, None if memory_kib is None else memory_kib * 1024, free)
 
 
 def _number(word: bytes) -> int | None:

@@ -20,6 +20,7 @@ _TOOL = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 600)
 _CONNECT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _USD = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
+_FREE_PERCENT = 5  # of a host's memory; with less, the kernel is about to kill something
 _MEMORY = tuple(2**power * 2**20 for power in range(5, 17))  # bytes: 32 MiB to 64 GiB
 
 _LONGEST_ID = 120  # of a valid request; OpenMetrics allows 128, name included
@@ -84,6 +85,11 @@ class WorkerMetrics:
             "Most memory that an agent and its tools were seen to have together",
             _MEMORY,
             "agent",
+        )
+        self._short_of_memory = counter(
+            "host_memory_short",
+            f"Attempts that saw less than {_FREE_PERCENT} % of their host's memory available",
+            "host",
         )
         self._cost = histogram("turn_cost_usd", "Cost of a turn over all attempts, where known", _USD, "agent")
         self._queue_wait = histogram(
@@ -212,6 +218,12 @@ class WorkerMetrics:
             self._cpu.labels(name, host).inc(cpu_ms / 1000)
         if peak_memory_bytes is not None:
             self._memory.labels(name).observe(peak_memory_bytes)
+
+    def host_memory_seen(self, host: str, least_free_percent: int | None) -> None:
+        """Record the least share of a host's memory that an attempt saw available; None: it was never looked at."""
+        short = self._short_of_memory.labels(host)
+        if least_free_percent is not None and least_free_percent < _FREE_PERCENT:
+            short.inc()
 
     def turn_refused(self, turn_id: str, agent: str) -> None:
         """Record an invalid request, whose turn is settled without a claim."""

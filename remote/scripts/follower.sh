@@ -92,7 +92,7 @@ replay() {
     tail=
     get end
     set -- $value
-    make_marker "$1" "$2" "$4" "$5"
+    make_marker "$1" "$2" "$4" "$5" -
     answer "$marker"
 }
 

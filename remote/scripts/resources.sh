@@ -44,7 +44,7 @@ look() {
     agent_group
     [ "$inner" ] || return 0
     compare_with_limits
-    note_pages
+    note_extremes
 }
 
 # compare_with_limits: what `inner` has descended to; the number first, which takes no process. Callers define
@@ -67,7 +67,7 @@ note_peak() {
     agent_group
     [ "$outer" ] || return
     weigh_all
-    note_pages
+    note_extremes
 } 2>/dev/null
 
 # weigh_all: sets `pages`, the resident memory of the agent and its tools, and `count`, their number. What an agent leaves
@@ -81,12 +81,29 @@ weigh_all() {
     weigh
 }
 
-# note_pages: record them, if they are the most.
-note_pages() {
-    [ "$pages" -gt "${peak_pages:-0}" ] || return 0
-    peak_pages=$pages
+# note_extremes: record `pages`, if they are the most, and the host's free memory, if it is the least.
+note_extremes() {
+    read_free
+    [ "$pages" -gt "${peak_pages:-0}" ] || [ "${free:-100}" -lt "${least_free:-100}" ] || return 0
+    if [ "$pages" -gt "${peak_pages:-0}" ]; then peak_pages=$pages; fi
+    if [ "${free:-100}" -lt "${least_free:-100}" ]; then least_free=$free; fi
     if [ -z "$page" ]; then page=$(getconf PAGESIZE 2>/dev/null) || page=4096; fi
-    put peak "$((pages * (page / 1024)))"
+    put peak "$((${peak_pages:-0} * (page / 1024))) ${least_free:--}"
+}
+
+# read_free: sets `free`, the share of the host's memory that is available, in percent; blank: unknown.
+read_free() {
+    free= total= available=
+    while read -r name size rest; do
+        case $name in
+        MemTotal:) total=$size ;;
+        MemAvailable:)
+            available=$size
+            break
+            ;;
+        esac
+    done </proc/meminfo
+    are_numbers "$total" "$available" && free=$((available * 100 / total))
 }
 
 # weigh: what is `found`, and its descendants.

@@ -8,7 +8,8 @@
 #   heartbeat   changes as long as the turn is followed
 #   reason      why the agent must be terminated: cancel, lease, lost, memory or processes; blank: it must not
 #   limits      of resident memory in pages, and of processes; "-": none
-#   peak        most memory in KiB that the agent and its tools were seen to have together
+#   peak        most memory in KiB that the agent and its tools were seen to have together, and the least that the host
+#               had to spare meanwhile, in percent; "-": unknown
 #   end         exit code ("-" if unknown), reason, whether `events` contains the end marker, milliseconds of CPU and
 #               KiB of memory ("-": unknown), and the seal
 #
@@ -210,16 +211,20 @@ want_end() {
 # finish CODE REASON: record, once, that the turn is over. What a sweep could not terminate may still run.
 finish() {
     ended && return
+    code=$1 why=$2
     get peak
-    are_numbers "$value" || value=-
-    peak=$value
-    make_marker "$1" "$2" "${cpu_ms:--}" "$peak"
+    set -- $value
+    are_numbers "$1" || set -- - "$2"
+    are_numbers "$2" || set -- "$1" -
+    peak=$1
+    make_marker "$code" "$why" "${cpu_ms:--}" "$peak" "$2"
     clear_way events
     if printf '\n%s\n' "$marker" >>"$spool/events"; then marked=marked; else marked=unmarked; fi
-    put end "$1 $2 $marked ${cpu_ms:--} $peak $seal"
+    put end "$code $why $marked ${cpu_ms:--} $peak $seal"
 }
 
-# make_marker CODE REASON CPU MEMORY: sets `marker`, the line that tells of the end.
+# make_marker CODE REASON CPU MEMORY FREE: sets `marker`, the line that tells of the end.
 make_marker() {
-    marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\",\"cpu_ms\":\"$3\",\"memory_kib\":\"$4\"}"
+    marker="{\"runturn\":\"$seal\",\"exit\":\"$1\",\"reason\":\"$2\""
+    marker="$marker,\"cpu_ms\":\"$3\",\"memory_kib\":\"$4\",\"free_percent\":\"$5\"}"
 }

@@ -121,6 +121,7 @@ class Settlement:
             )
             outcome = await self._settle(result, seq + 1, ended, checks)
         context.metrics.agent_ended(self._claim.request.agent, attempt.host, end.cpu_ms, end.peak_memory_bytes)
+        context.metrics.host_memory_seen(attempt.host, end.least_free_percent)
         context.metrics.lines_malformed(self._claim.request.agent, state.malformed)
         context.metrics.events_dropped(self._claim.request.agent, dropped)
         if not spool_stays:

@@ -36,7 +36,8 @@ for file in [*spool.iterdir(), *processes]:
         if file.is_file(): seen |= set(re.findall(rb"[A-Za-z0-9]{8,64}", file.read_bytes()))
     except OSError: pass
 for word in {b"", *seen}:
-    for end in (b'"exit":"0","reason":"exit","cpu_ms":"-","memory_kib":"-"', b'"exit":"x","reason":5'):
+    used = b'"cpu_ms":"-","memory_kib":"-","free_percent":"-"'
+    for end in (b'"exit":"0","reason":"exit",' + used, b'"exit":"x","reason":5'):
         os.write(1, b'\n{"runturn":"%s",%s}\n' % (word, end))
 for words in [b"0 exit marked", b"0 exit marked 1 1 -", b"0 exit unmarked x", b"junk"]:
     (spool / "end").write_bytes(words + b"\n")

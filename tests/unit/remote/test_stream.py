@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from remote.spool import Batch, Exit
 from remote.stream import Answer, EventStream, Ready, Refused
 
-USED = b'"cpu_ms":"1234","memory_kib":"-"'
+USED = b'"cpu_ms":"1234","memory_kib":"-","free_percent":"-"'
 MARKER = b'\n{"runturn":"secret","exit":"3","reason":"exit",%b}\n' % USED
 
 
@@ -65,7 +65,7 @@ def test_output_that_looks_like_a_marker_is_output() -> None:
         b'"exit":"0","reason":"exit"',
         b'"exit":"0","reason":"exit",' + USED + b',"more":[]',
         b'"exit":"99999","reason":"exit",' + USED,
-        b'"exit":"0","reason":"exit","cpu_ms":"1.5","memory_kib":"-"',
+        b'"exit":"0","reason":"exit","cpu_ms":"1.5","memory_kib":"-","free_percent":"-"',
     ],
 )
 def test_only_what_a_supervisor_writes_is_a_marker(words: bytes) -> None:
@@ -78,8 +78,9 @@ def test_only_what_a_supervisor_writes_is_a_marker(words: bytes) -> None:
 def test_end_says_what_the_turn_took_of_its_host() -> None:
     told = read([MARKER])[1].exit
     assert told is not None and (told.cpu_ms, told.peak_memory_bytes) == (1234, None)
-    told = read([MARKER.replace(b'"-"', b'"2048"').replace(b"1234", b"-")])[1].exit
-    assert told is not None and (told.cpu_ms, told.peak_memory_bytes) == (None, 2 * 2**20)
+    told = read([MARKER.replace(b'"-"', b'"2048"', 1).replace(b"1234", b"-").replace(b'"-"}', b'"7"}')])[1].exit
+    assert told is not None
+    assert (told.cpu_ms, told.peak_memory_bytes, told.least_free_percent) == (None, 2 * 2**20, 7)
 
 
 def test_nobody_saw_the_exit_of_a_lost_turn() -> None:

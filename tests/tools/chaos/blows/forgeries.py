@@ -25,9 +25,9 @@ MAY_LOSE_ATTEMPTS = frozenset(
 _WRITE_LINES = frozenset({*MAY_LOSE_ATTEMPTS, Kind.STUCK, Kind.BROUGHT, Kind.LIVE})
 
 _MARKERS = (
-    '{{"runturn":"{seal}","exit":"0","reason":"exit","cpu_ms":"-","memory_kib":"-"}}',
+    '{{"runturn":"{seal}","exit":"0","reason":"exit","cpu_ms":"-","memory_kib":"-","free_percent":"-"}}',
     '{{"runturn":"{seal}","exit":"x","reason":5}}',
-    '{{"runturn":"{seal}","exit":"-","reason":"lost","cpu_ms":"1","memory_kib":"1"}}',
+    '{{"runturn":"{seal}","exit":"-","reason":"lost","cpu_ms":"1","memory_kib":"1","free_percent":"1"}}',
     '{{"runturn":{{"exit":0}},"exit":null}}',
 )
 _ENDS = (
