@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adapters.command import Command, SessionFiles
-from adapters.isolation import Isolation, Network
-from remote.containment import session_variables
+from remote.containment import Containment, session_variables
 from remote.host import Host
-from remote.run import Output, ask, run_script
-from remote.shell import library
+from remote.run import Output, answered, ask, run_script
+from remote.shell import assignment, library
 from remote.spool import Spool
 
 STDERR_TAIL_BYTES = 65_536  # also in follower.sh
+_NO_COMMAND = Command(("sh",), "")
 _PROBE_MARGIN_S = 10.0  # for the channel; the host itself kills a probe in time
 
 
@@ -68,16 +68,16 @@ async def read_input(host: Host, spool: Spool) -> bytes:
     return await _ask(host, "read_input", spool.root, spool.id, timeout_s=120.0)
 
 
-async def containing_program(
-    host: Host, isolation: Isolation | None, network: Network = Network.FULL
-) -> tuple[str, str]:
-    """Return the host's program that contains agents at this level, and why systemd does not keep their limits.
+async def containing_program(host: Host, containment: Containment) -> tuple[str, str]:
+    """Return the host's program that contains agents, and why systemd does not keep their limits.
 
-    Each is blank if not so. Raise SpawnRefused (isolation_unavailable) if the level demands a program, and
-    HostUnreachable.
+    Each is blank if not so. Raise SpawnRefused (isolation_unavailable) if agents cannot be contained like this,
+    and HostUnreachable.
     """
-    scripts = ("upkeep", "checks", "containment", "scope", "repositories")
-    said = await ask(host, scripts, "tell_wall", isolation or "auto", network)
+    variables = containment.variables(_NO_COMMAND)
+    script = b"".join(assignment(*each) for each in variables.items()).decode("utf-8", "surrogateescape")
+    scripts = ("state", "upkeep", "checks", "containment", "scope", "repositories")
+    said = answered(host, "tell_wall", await run_script(host, f"{script}{library(*scripts)}\ntell_wall"))
     program, _, reason = said.decode("utf-8", "replace").partition("\n")
     return program, reason.strip()
 

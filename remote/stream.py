@@ -11,8 +11,9 @@ from remote.spool import Batch, Exit
 _LONGEST_ANSWER = 16_384
 _READY = re.compile(r"([0-9]{1,18})(?: ([0-9]{1,18}))?")
 _END = re.compile(
-    rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes)",'
-    rb'"cpu_ms":"(-|[0-9]{1,18})","memory_kib":"(-|[0-9]{1,15})","free_percent":"(-|[0-9]{1,3})"}'
+    rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes)"'
+    # Turns of older workers say nothing of this.
+    rb'(?:,"cpu_ms":"(-|[0-9]{1,18})","memory_kib":"(-|[0-9]{1,15})","free_percent":"(-|[0-9]{1,3})")?}'
 )
 
 
@@ -152,5 +153,5 @@ def _parse_marker(line: bytes) -> Exit | None:
     return Exit(code, found[2].decode(), cpu_ms, None if memory_kib is None else memory_kib * 1024, free)
 
 
-def _number(word: bytes) -> int | None:
-    return int(word) if word.isdigit() else None
+def _number(word: bytes | None) -> int | None:
+    return int(word) if word is not None and word.isdigit() else None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 from adapters.command import Command
 from remote.containment import AS_USUAL, Containment
 from remote.host import Host
-from remote.run import Output, run_script
+from remote.run import Output, answered, run_script
 from remote.shell import assignment, library
 from remote.spool import Spool
 
 _KILLED = 137
+_REFUSAL = re.compile(rb"\n(isolation_unavailable|workspace_not_isolated) ")
 _MARGIN_S = 60.0  # for the channel, and for terminating what is left of it
 
 
@@ -30,7 +32,7 @@ async def run_check(
 ) -> Output:
     """Run `command` with sh where `agent` ran, contained like it. After `timeout_s`, its exit is 137.
 
-    Return the last `tail` bytes of its output as stdout.
+    Return the last `tail` bytes of its output as stdout. Raise SpawnRefused if the host cannot contain it.
 
     Terminate everything it started, and whatever a worker whose claim has a lower `epoch` was running for this
     turn. Do not start it where a worker with a higher epoch has been. Raise HostUnreachable, and leave it running
@@ -43,6 +45,8 @@ async def run_check(
     surroundings = b"".join(assignment(*each) for each in containment.variables(agent).items())
     script = surroundings.decode("utf-8", "surrogateescape") + _script("check")
     output = await run_script(host, script, args, timeout_s=timeout_s + _MARGIN_S)
+    if _REFUSAL.search(b"\n" + output.stderr):  # what the command prints there is in its output
+        answered(host, "check", output)
     if output.exit == _KILLED:  # perhaps the kill hit the shell that cleans up
         await end_checks(host, spool, epoch)
     return output

@@ -11,7 +11,6 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
-    ByteSize,
     ConfigDict,
     Field,
     JsonValue,
@@ -25,6 +24,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from adapters.isolation import Isolation, Network
 from adapters.protocol.after import After
 from adapters.protocol.output_schema import checked_schema
+from adapters.protocol.resources import Cpus, Memory, Processes
 from adapters.protocol.task import Task, with_prompt
 from adapters.protocol.validation_errors import read_document
 from adapters.protocol.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
@@ -40,7 +40,6 @@ EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,12
 Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,128}$")]
 _TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"  # https://www.w3.org/TR/trace-context/
 _MOST = 2**53 - 1  # the largest integer that every JSON reader represents exactly
-Memory = Annotated[ByteSize, Field(ge=64 * 2**20)]  # of a turn; no agent starts with less
 Milliseconds = Annotated[int, Field(ge=1, le=_MOST)]
 
 
@@ -162,7 +161,7 @@ class TurnRequest(BaseModel):
     )
     sandbox_network: Network | None = Field(
         default=None,
-        description="`none`: run the turn in a sandbox without a network, which agents that call an API cannot. "
+        description="`none`: run in a sandbox without network access. Agents that call an API cannot work there. "
         "Default: the host's own; `full` has no effect.",
     )
     max_memory: Memory | None = Field(
@@ -170,13 +169,13 @@ class TurnRequest(BaseModel):
         description="Limit on the memory of the agent and its tools together, in bytes or as `4GiB`. Like the "
         "following, it makes `isolation` at least `namespace`.",
     )
-    max_processes: Annotated[int, Field(ge=10, le=_MOST)] | None = Field(
+    max_processes: Processes | None = Field(
         default=None, description="Limit on the number of processes of the agent and its tools together."
     )
-    max_cpus: Annotated[float, Field(ge=0.1, le=4096)] | None = Field(
+    max_cpus: Cpus | None = Field(
         default=None,
-        description="Limit on the processors that the agent and its tools keep busy together, such as `1.5`. "
-        "Hosts without systemd (cgroup v2) cannot keep it, and are not used.",
+        description="CPU limit for the agent and its tools together, in cores, such as `1.5`. Hosts without "
+        "systemd (cgroup v2) cannot enforce it, and are not used.",
     )
     failure: Literal["raise", "return"] = Field(
         default="raise",

@@ -72,9 +72,9 @@ def stored_request(connection: Connection, turn_id: str) -> TurnRequest:
 
 
 def stored_result(connection: Connection, turn_id: str) -> TurnResult:
-    """Return the result of a settled turn."""
+    """Return the result of a settled turn, without what newer workers may have added to it."""
     document = connection.scalar(_RESULT, {"this": turn_id})
-    return TurnResult.model_validate_json(document or "")
+    return TurnResult.model_validate_json(document or "", extra="ignore")
 
 
 def attempts_of(connection: Connection, turn_id: str) -> tuple[Attempt, ...]:

@@ -76,13 +76,13 @@ class WorkerMetrics:
         )
         self._cpu = counter(
             "agent_cpu_seconds",
-            "CPU time of agents and their tools, as far as their host knows it",
+            "CPU time of agents and their tools, where the host reports it",
             "agent",
             "host",
         )
         self._memory = histogram(
-            "turn_peak_memory_bytes",
-            "Most memory that an agent and its tools were seen to have together",
+            "attempt_peak_memory_bytes",
+            "Peak memory of an agent and its tools, as sampled",
             _MEMORY,
             "agent",
         )
@@ -156,8 +156,11 @@ class WorkerMetrics:
         self._clock.set_function(ahead_s)
 
     def watch_host(self, host: str, slots: int | None, up: Callable[[], bool]) -> None:
-        """Report a host and its slots; None: no limit."""
+        """Report a host and its slots; None: no limit. Create its counters at 0, as for connections."""
         self._host_up.labels(host).set_function(up)
+        self._short_of_memory.labels(host)
+        for agent in self._words.agents:
+            self._cpu.labels(agent, host)
         if slots is not None:
             self._host_slots.labels(host).set(slots)
 
@@ -220,7 +223,7 @@ class WorkerMetrics:
             self._memory.labels(name).observe(peak_memory_bytes)
 
     def host_memory_seen(self, host: str, least_free_percent: int | None) -> None:
-        """Record the least share of a host's memory that an attempt saw available; None: it was never looked at."""
+        """Record the smallest share of a host's memory that an attempt saw available; None: not sampled."""
         short = self._short_of_memory.labels(host)
         if least_free_percent is not None and least_free_percent < _FREE_PERCENT:
             short.inc()

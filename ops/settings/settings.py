@@ -18,7 +18,8 @@ from pydantic_settings import (
 )
 
 from adapters.isolation import Isolation, Network
-from adapters.protocol.request import Memory, Name
+from adapters.protocol.request import Name
+from adapters.protocol.resources import Cpus, Memory, Processes
 from ops.settings import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
 from ops.settings.ssh import SshHosts, SshSettings
@@ -118,19 +119,19 @@ class Settings(BaseSettings):
     )
     isolation: Isolation | None = Field(
         default=None,
-        description="Least isolation of agents on the worker's own machine: `none`, `namespace` or `sandbox`, see "
-        "`hosts.md`. Default: `namespace` for root, where the kernel allows it; else `none`.",
+        description="Minimum isolation level for agents on the worker's own machine: `none`, `namespace` or "
+        "`sandbox`, see `hosts.md`. Default: `namespace` for root, where the kernel allows it; else `none`.",
     )
     max_memory: Memory | None = Field(
         default=None, description="Limit on the memory of one turn's processes on this machine, such as `4GiB`."
     )
-    max_processes: Annotated[int, Field(ge=10)] | None = Field(
+    max_processes: Processes | None = Field(
         default=None, description="Limit on the number of one turn's processes on this machine."
     )
-    max_cpus: Annotated[float, Field(ge=0.1, le=4096)] | None = Field(
+    max_cpus: Cpus | None = Field(
         default=None,
-        description="Limit on the processors that one turn's processes keep busy on this machine, such as `1.5`. "
-        "Needs systemd and cgroup v2; turns are refused without.",
+        description="CPU limit of one turn on this machine, in cores, such as `1.5`. Requires systemd and "
+        "cgroup v2; turns are refused without.",
     )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(),

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from adapters.isolation import Isolation, Network
-from adapters.protocol.request import EnvName, Label, Memory, Name
+from adapters.protocol.request import EnvName, Label, Name
+from adapters.protocol.resources import Cpus, Memory, Processes
 from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable, SandboxPath
 
 
@@ -85,18 +86,18 @@ class SshHostSettings(BaseModel):
         description="Directory on the host for the spools of turns.",
     )
     isolation: Isolation | None = Field(
-        default=None, description="Least isolation of agents on this host; see the setting of that name."
+        default=None, description="Minimum isolation level for agents on this host; see the setting of that name."
     )
     max_memory: Memory | None = Field(
         default=None, description="Limit on the memory of one turn's processes on this host, such as `4GiB`."
     )
-    max_processes: Annotated[int, Field(ge=10)] | None = Field(
+    max_processes: Processes | None = Field(
         default=None, description="Limit on the number of one turn's processes on this host."
     )
-    max_cpus: Annotated[float, Field(ge=0.1, le=4096)] | None = Field(
+    max_cpus: Cpus | None = Field(
         default=None,
-        description="Limit on the processors that one turn's processes keep busy on this host, such as `1.5`. "
-        "Needs systemd and cgroup v2; turns are refused without.",
+        description="CPU limit of one turn on this host, in cores, such as `1.5`. Requires systemd and cgroup v2; "
+        "turns are refused without.",
     )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(), description="Paths on this host that sandboxes show, too; see the setting of that name."

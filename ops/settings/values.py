@@ -34,11 +34,20 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _is_no_root(text: str) -> str:
+    path = text.removesuffix(":rw")
+    if path in ("/", "~/") or ".." in path.split("/"):
+        raise ValueError("must lead to something below / or ~/, without `..`")
+    return text
+
+
 Milliseconds = Annotated[int, Field(ge=1)]
 Printable = Annotated[str, Field(min_length=1), AfterValidator(printable)]
 Version = Annotated[str, AfterValidator(_is_version)]
 LocalPath = Annotated[Path, AfterValidator(_absolute)]  # on this machine
 HostPath = Annotated[Printable, AfterValidator(_is_absolute)]  # on the host that agents run on
-SandboxPath = Annotated[str, Field(pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$")]
+SandboxPath = Annotated[
+    str, Field(pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$"), AfterValidator(_is_no_root)
+]
 QueueNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lambda name: str(name).lower())]

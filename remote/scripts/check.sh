@@ -97,9 +97,13 @@ tell_excess() {
     put "excess.$epoch" "$1"
 }
 
-# refuse CODE DETAIL
+# refuse CODE DETAIL: a workspace that is gone is the agent's fault, and the command fails as it would without isolation.
 refuse() {
-    echo "$2"
+    if [ "$1" != workspace_missing ]; then
+        printf '\n%s %s' "$1" "$(printf %s "$2" | tr '\n' ' ')" >&2
+        exit 90
+    fi
+    echo "there is no workspace $2"
     exit 126
 }
 

@@ -24,32 +24,30 @@ init="$init"'; done; exit "$code"'
 plain_unshare="--mount --propagation slave --pid --fork --kill-child --mount-proc"
 plain_bwrap="--unshare-pid --as-pid-1 --die-with-parent"
 
-# choose_wall: sets `wall`, the quoted words of the wall's command line; blank: the agent is not contained. With limits,
-# a scope of systemd's is around it where there can be one, `scope`; they have the wall itself there first.
+# choose_wall: sets `wall`, the quoted words of the wall's command line, and `container`, its program; blank: the agent is
+# not contained. With limits, a systemd scope is around it where there can be one: `scope`, whose command comes first.
 choose_wall() {
     wall=
+    refusal=isolation_unavailable
     case $isolation in
     none) ;;
     auto) try_wall unshare "$plain_unshare" || wall= ;;
-    namespace) find_wall || refuse isolation_unavailable "$said" ;;
-    sandbox) find_sandbox || refuse isolation_unavailable "$said" ;;
+    namespace) find_wall || refuse "$refusal" "$said" ;;
+    sandbox) find_sandbox || refuse "$refusal" "$said" ;;
     esac
+    container=${wall:+$located}
     scope=
     if [ "$max_kibibytes$max_processes$max_cpu_percent" ]; then add_scope; fi
 }
 
-# tell_wall ISOLATION NETWORK: print the program that contains agents here, blank if they are not contained; and in
-# another line why systemd does not keep their limits, blank if it does.
+# tell_wall: for no agent in particular (`cwd` is blank), print the program that contains agents here, blank if they are
+# not contained; and in another line why systemd does not keep their limits, blank if it does.
 tell_wall() {
-    isolation=$1
-    network=$2
-    cwd=/usr id=doctor
-    max_kibibytes= max_processes= max_cpu_percent=
+    id=doctor
     choose_wall
-    program=${wall:+$located}
     max_kibibytes=1048576 max_processes=1000 max_cpu_percent=100
     if find_manager && try_scope; then said=; fi
-    printf '%s\n' "$program" "$(printf %s "$said" | tr '\n' ' ')"
+    printf '%s\n' "$container" "$(printf %s "$said" | tr '\n' ' ')"
 }
 
 find_wall() {
@@ -67,6 +65,7 @@ find_sandbox() {
     furnish || return
     furnished=$wall
     add_words --
+    refusal=isolation_unavailable
     prove_wall || return
     wall=$furnished
     add_words --ro-bind "$spool/files" "$spool/files" --
@@ -79,7 +78,7 @@ try_wall() {
 
 # locate_wall PROGRAM OPTIONS: begin `wall` with them.
 locate_wall() {
-    said="no $1 is installed"
+    said="no $1 is installed; install it, or run agents there without this level of isolation"
     locate "$1"
     [ "$located" != "$1" ] || return
     wall=
@@ -88,16 +87,16 @@ locate_wall() {
 
 prove_wall() {
     if ! said=$(eval "$wall"' sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]'\' 2>&1); then
-        said=${said:-$located makes no namespace, and does not say why}
+        said="${said:-$located makes no namespace, and does not say why}; runturn doctor says how to allow namespaces"
         return 1
     fi
-    said="the kernel does not tell the children of a process"
+    said="the kernel does not list the children of a process: it lacks CONFIG_PROC_CHILDREN"
     [ -r "/proc/$$/task/$$/children" ]
 }
 
 # furnish: add to `wall` what the sandbox shows. bwrap obeys its options in their order.
 furnish() {
-    check_cwd || return
+    if [ "$cwd" ]; then check_cwd || return; fi
     for path in $system; do
         if [ -d "$path" ]; then add_words --ro-bind "$path" "$path"; fi
     done
@@ -111,9 +110,9 @@ furnish() {
         add_words --ro-bind "$shown" "$shown"
     done
     if [ "$session_patterns" ]; then show_sessions; fi
-    show_repository
+    if [ "$cwd" ]; then show_repository; fi
     show_paths || return
-    add_words --bind "$cwd" "$cwd" --chdir "$cwd"
+    if [ "$cwd" ]; then add_words --bind "$cwd" "$cwd" --chdir "$cwd"; fi
     # A `.git` of the agent's would lead git to settings of its making, also outside.
     if [ "$store" ]; then add_words --ro-bind "$cwd/.git" "$cwd/.git"; fi
 }
@@ -131,7 +130,7 @@ show_paths() {
     for path in $writable_paths; do show_path --bind "$path"; done
     unset -v IFS
     set +f
-    said="of sandbox_paths, there is no $missing"
+    said="of sandbox_paths, there is no $missing; create it, or correct the setting"
     [ -z "$missing" ]
 }
 
@@ -171,15 +170,38 @@ show_sessions() {
 # Not /var: it has logs, mail, databases, and perhaps spools.
 system="/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /opt /nix /gnu /snap /sys"
 
-# check_cwd: a workspace that contains the home would show all that a sandbox is to hide.
+# check_cwd: a workspace is shown, and writable, whoever has named it. So it must be, or contain, or lie in nothing that a
+# sandbox hides or protects; workspaces that turns bring lie next to the spools.
 check_cwd() {
-    said="there is no workspace $cwd"
-    [ -d "$cwd" ] || return
-    said="the workspace $cwd contains the home directory, which a sandbox hides"
-    case $(real_path "$HOME") in
-    "$(real_path "$cwd")"*) return 1 ;;
+    refusal=workspace_missing said=$cwd
+    workspace=$(real_path "$cwd") || return
+    refusal=workspace_not_isolated
+    said="$cwd contains the home directory, which a sandbox hides"
+    home=$(real_path "$HOME")
+    case $home in
+    "$workspace"*) return 1 ;;
+    esac
+    said="$cwd contains the spools of turns, or is one"
+    spools=$(real_path "${spool%/*}") || spools=${spool%/*}/
+    case $spools in
+    "$workspace"*) return 1 ;;
+    esac
+    case $workspace in
+    "$spools"*) return 1 ;;
+    esac
+    said="$cwd belongs to the system, or to what a sandbox hides"
+    for path in $protected; do
+        case $workspace in
+        "$path"/*) return 1 ;;
+        esac
+    done
+    case $workspace in
+    "${spools%/*/}/workspaces/"*) ;;
+    "$home".*) return 1 ;;
     esac
 }
+
+protected="/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /sys /run /dev /proc /boot"
 
 # find_program NAME: sets `path`, `real`, the same without symbolic links, and `shown`, what must be seen of it: the
 # program alone, or all packages that npm has put next to it. Fails for none, and for a part of the system.

@@ -92,6 +92,8 @@ replay() {
     tail=
     get end
     set -- $value
+    # Older turns recorded neither CPU nor memory.
+    if [ "$#" -lt 6 ]; then set -- "$1" "$2" "$3" - -; fi
     make_marker "$1" "$2" "$4" "$5" -
     answer "$marker"
 }

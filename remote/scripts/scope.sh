@@ -12,7 +12,7 @@ add_scope() {
         wall="$wall $inside"
     else
         scope= wall=$inside
-        [ -z "$max_cpu_percent" ] || refuse isolation_unavailable "max_cpus needs a scope of systemd's: $said"
+        [ -z "$max_cpu_percent" ] || refuse isolation_unavailable "max_cpus requires a systemd scope: $said"
     fi
 }
 

@@ -11,6 +11,7 @@ import click
 import orjson
 
 from adapters.errors import InvalidRequest
+from adapters.isolation import Isolation, Network
 from adapters.protocol.request import AUTO, TurnRequest
 from adapters.protocol.session_request import SessionRequest
 from ops.settings import Settings
@@ -69,6 +70,19 @@ _REQUEST = (
         type=click.Choice(["same_host", "any_host", "never"]),
         help="Where to retry after host_lost; never: do not retry. [default: same_host]",
     ),
+    click.option(
+        "--isolation",
+        type=click.Choice([Isolation.NAMESPACE, Isolation.SANDBOX]),
+        help="Minimum isolation of the agent. [default: the host's]",
+    ),
+    click.option(
+        "--sandbox-network",
+        type=click.Choice(list(Network)),
+        help="none: run in a sandbox without network access. [default: the host's]",
+    ),
+    click.option("--max-memory", metavar="SIZE", help="Memory limit for the agent and its tools, such as 4GiB."),
+    click.option("--max-processes", type=int, metavar="N", help="Limit on the number of their processes."),
+    click.option("--max-cpus", type=float, metavar="N", help="CPU limit, in cores; needs a host with systemd."),
     click.option(
         "--resume", "session_id", metavar="SESSION", help="Continue the agent session of an earlier turn."
     ),

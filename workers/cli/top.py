@@ -47,7 +47,7 @@ _HOSTS = (
     Column("slots", right=True),
     Column("seen", right=True),
     Column("CPU in last hour", right=True),
-    Column("largest turn", right=True),
+    Column("peak memory", right=True),
 )
 _TURNS = (
     Column("turn"),

@@ -22,7 +22,7 @@ class HostLine:
     slots: int | None  # None: limit not configured here
     seen_s: float | None  # since a worker last announced it, to a minute; None: never
     cpu_s: float | None  # CPU time of the attempts that ended in the last hour; None: unknown
-    peak_memory_bytes: int | None  # the most that one of them had; None: unknown
+    peak_memory_bytes: int | None  # of a single one of them; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Survey:
                     slots_in_use=backlog.open_attempts.get(name, 0),
                     slots=self.slots.get(name),
                     seen_s=max(0.0, now - max(row.at for row in seen[name])) if name in seen else None,
-                    cpu_s=loads[name].cpu_ms / 1000 if name in loads else None,
+                    cpu_s=_seconds(loads[name].cpu_ms) if name in loads else None,
                     peak_memory_bytes=loads[name].peak_memory_bytes if name in loads else None,
                 )
                 for name in names
@@ -155,3 +155,7 @@ class Survey:
             exact=exact,
             followed=turn.owner_expires is not None and turn.owner_expires > now,
         )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from adapters.isolation import Isolation, Network
+from adapters.protocol.request import TurnRequest
 from ops.ledger import Ledger, SpoolRow
 from remote.errors import HostAuthFailed, HostError, HostUnreachable, SpawnRefused
 from remote.host_queries import (
@@ -25,6 +27,7 @@ from remote.ssh.multiplexed import MAX_CHANNELS
 from workers.doctor.check import Check
 from workers.hosts.inventory import TurnHost
 
+_ANY = TurnRequest(prompt="Check this host.", workspace="/")  # a turn without demands of its own
 _MIN_FREE_BYTES = 256 * 1024 * 1024
 # Turns and leases need no common clock. Signed logins do: AWS refuses a request that is five minutes off.
 _MAX_CLOCK_OFFSET_S = 60.0
@@ -39,7 +42,7 @@ _ALONE = (
     "without a worker: if none is running, start one, which takes them over; if none starts, they are "
     "terminated when their lease expires"
 )
-_UNASKED = "none: an ordinary user's namespace hides who owns files, so sudo fails in it, and perhaps ssh"
+_UNASKED = "none by default: an ordinary user's namespace hides the owners of files: sudo fails in it, perhaps ssh"
 _NAMESPACES = (
     "let its users make namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, and on "
     "Ubuntu kernel.apparmor_restrict_unprivileged_userns or an AppArmor profile for unshare; or install bubblewrap"
@@ -108,24 +111,24 @@ async def spool_directory(host: TurnHost) -> Check:
 
 
 async def isolation(host: TurnHost) -> Check:
-    """Check whether agents get the isolation that they are to have."""
-    if host.least.isolation is Isolation.NONE:
+    """Check whether agents get the isolation and the limits that they are to have."""
+    wanted = host.containment(_ANY)
+    if wanted.isolation is Isolation.NONE:
         return Check("isolation", True, "none, as configured")
     setting = "RUNTURN_ISOLATION" if _is_local(host) else f"{host.name}'s isolation"
     try:
-        program, unlimited = await containing_program(host.host, host.least.isolation, host.least.network)
+        program, unlimited = await containing_program(host.host, wanted)
         if not program:
-            await containing_program(host.host, Isolation.NAMESPACE)
-            return Check(
-                "isolation", True, _UNASKED, f"to isolate agents all the same, set {setting} to namespace"
-            )
+            await containing_program(host.host, replace(wanted, isolation=Isolation.NAMESPACE))
+            return Check("isolation", True, _UNASKED, f"to isolate agents anyway, set {setting} to namespace")
     except SpawnRefused as refusal:
-        demanded = host.least.isolation is not None
+        demanded = wanted.isolation is not None
         detail = refusal.message if demanded else f"none: {refusal.message}"
-        return Check("isolation", not demanded, detail, _NAMESPACES, warning=not demanded)
-    limits = f"looked at once a second, and none of CPU ({unlimited})" if unlimited else "kept by systemd"
-    level = host.least.isolation or Isolation.NAMESPACE
-    network = " without a network" if host.least.network is Network.NONE else ""
+        remedy = _NAMESPACES if "namespaces" in refusal.message else ""  # others carry their own
+        return Check("isolation", not demanded, detail, remedy, warning=not demanded)
+    limits = f"checked once a second; no CPU limits ({unlimited})" if unlimited else "enforced by systemd"
+    level = wanted.isolation or Isolation.NAMESPACE
+    network = " without a network" if wanted.network is Network.NONE else ""
     return Check("isolation", True, f"{level}{network}, by {program}; limits are {limits}")
 
 

@@ -33,10 +33,8 @@ _REFUSALS: dict[str, tuple[type[TurnError], str]] = {
     ),
     "agent_not_found": (errors.AgentNotFound, f"install it there, or set its path: {_PROGRAM}"),
     "agent_not_executable": (errors.AgentNotFound, f"make it executable, or set another path: {_PROGRAM}"),
-    "isolation_unavailable": (
-        errors.IsolationUnavailable,
-        "allow user namespaces there, or run agents as root; `runturn doctor` says more",
-    ),
+    "isolation_unavailable": (errors.IsolationUnavailable, ""),
+    "workspace_not_isolated": (errors.InvalidWorkspace, "choose another workspace, or no sandbox"),
     "tool_missing": (errors.AgentNotFound, ""),
     "spool_full": (errors.SpoolUnwritable, "free some space there"),
     "spool_unwritable": (

@@ -33,6 +33,7 @@ from workers.results import attempt_started
 from workers.turn.leases import ANSWER_S, AgentLease
 from workers.turn.metrics import AttemptMetrics
 from workers.turn.output import AgentOutput
+from workers.turn.resource_limits import exceeded
 from workers.turn.room import RoomWait
 from workers.turn.termination import Termination
 
@@ -115,7 +116,17 @@ class AttemptRun:
     @property
     def over(self) -> bool:
         """True once the host has reported the agent's exit."""
-        return self._follower is not None and self._follower.exit is not None
+        return self.exit is not None
+
+    @property
+    def exit(self) -> Exit | None:
+        """The agent's exit, once the host has reported it."""
+        return self._follower.exit if self._follower is not None else None
+
+    @property
+    def exceeded(self) -> TurnError | None:
+        """The limit on its host's resources for which the host has ended the turn, if so."""
+        return exceeded(self.exit, self._host, self._claim.request) if self._host is not None else None
 
     @property
     def reached(self) -> bool:

@@ -43,8 +43,9 @@ class HostFailures:
         if not _is_final(fault, run, attempt):
             return await self._out_of_reach(run, attempt, fault)
         if not isinstance(fault, SpawnRefused) or fault.code not in _LOST:
-            why, started = run.ending.why or turn_error(fault), not isinstance(fault, SpawnRefused)
-            return await self._conclusion.of_unread(attempt, why, started=started, dropped=run.dropped_events)
+            why, started = _why(run) or turn_error(fault), not isinstance(fault, SpawnRefused)
+            dropped = run.dropped_events
+            return await self._conclusion.of_unread(attempt, why, run.exit, started=started, dropped=dropped)
         try:
             return await self._lost(run, attempt, fault)
         except HostError as loss:
@@ -52,10 +53,10 @@ class HostFailures:
 
     async def _lost(self, run: AttemptRun, attempt: Attempt, fault: SpawnRefused) -> TurnResult | Parked:
         """Book an attempt whose output is lost. Raises HostError while its agent may be running."""
-        why = run.ending.why or turn_error(fault)
+        why = _why(run) or turn_error(fault)
         salvage = self._salvage
         read = salvage.of_lost_spool if fault.code == "spool_missing" else salvage.of_stuck_turn
-        return await self._conclusion.of_unread(attempt, why, read=read, dropped=run.dropped_events)
+        return await self._conclusion.of_unread(attempt, why, run.exit, read=read, dropped=run.dropped_events)
 
     async def _not_ended(self, run: AttemptRun, attempt: Attempt, fault: NotEnded) -> TurnResult | Parked:
         """Book an attempt whose shells do not end it. Another may not follow: its agent may still be running."""
@@ -78,7 +79,7 @@ class HostFailures:
         since = now - run.out_of_reach_s if since is None else since
         over = self._given_up(run, attempt, now - since, fault)
         if over is not None:
-            return await self._conclusion.of_unread(attempt, over, dropped=run.dropped_events)
+            return await self._conclusion.of_unread(attempt, over, run.exit, dropped=run.dropped_events)
         later = RetryDecision(now + FAULT_PAUSE_S, counts=False)
         return await self._conclusion.park(turn_error(fault), later, unreachable_since=since)
 
@@ -88,13 +89,18 @@ class HostFailures:
         """Return why to stop waiting: the host has certainly terminated the agent. None: keep waiting."""
         if out_of_reach_s < AgentLease.on(attempt, self._context.settings.agent).fence_s:
             return None
-        if run.ending.why is not None:
-            return run.ending.why
+        if (why := _why(run)) is not None:
+            return why
         if run.over:
             return errors.HostLost(f"its agent has ended, and what it used cannot be read; {fault}")
         if self._claim.request.on_host_lost == "same_host":
             return None
         return errors.HostLost(f"unreachable for longer than its lease; {fault}")
+
+
+def _why(run: AttemptRun) -> TurnError | None:
+    """Return why the agent was terminated, if we or its host did that on purpose."""
+    return run.ending.why or run.exceeded
 
 
 def _is_final(fault: HostError, run: AttemptRun, attempt: Attempt) -> bool:

@@ -55,7 +55,7 @@ async def judge(
         judged = await observe(adapter, run.state, end, command, host, spool)
     except HostError as fault:
         judged = _owing(adapter.judgement(run.state, end), fault)
-    why = _why(judged.error or await _output_error(run, outputs), ended, end)
+    why = _why(judged.error or await _output_error(run, outputs), ended, end, run.exceeded)
     if isinstance(why, errors.PortExit | errors.HostLost) and await _disk_is_full(host, spool):
         why = errors.SpoolUnwritable(f"host {host.name}: the disk of {spool.root} is full; free some space")
     if isinstance(why, errors.AgentNotFound):
@@ -172,27 +172,18 @@ async def _disk_is_full(host: Host, spool: Spool) -> bool:
     return await tolerant(free_bytes(host, spool.root), _ENOUGH_BYTES) < _ENOUGH_BYTES
 
 
-_HOSTS_REASONS: dict[str, tuple[type[TurnError], str]] = {
-    "lease": (
-        errors.HostLost,
-        "no worker followed the turn for the length of its lease; the agent was terminated",
-    ),
-    "lost": (
-        errors.HostLost,
-        "the turn's supervisor on the host was killed, or its spool was changed; the agent was terminated",
-    ),
-    "memory": (errors.MemoryExceeded, "the agent and its tools took more memory than max_memory"),
-    "processes": (errors.ProcessesExceeded, "the agent and its tools were more processes than max_processes"),
-}
-
-
-def _why(error: TurnError | None, ended: Ended, end: Exit) -> TurnError | None:
+def _why(error: TurnError | None, ended: Ended, end: Exit, exceeded: TurnError | None) -> TurnError | None:
     """Return the cause of a failure: ours if we terminated the agent, else what its host and the agent report."""
     if error is None or ended.asked is not None:
         return error and ended.asked
-    if ended.exit.reason in _HOSTS_REASONS:
-        kind, message = _HOSTS_REASONS[ended.exit.reason]
-        return kind(message)
+    if exceeded is not None:
+        return exceeded
+    if ended.exit.reason == "lease":
+        return errors.HostLost("no worker followed the turn for the length of its lease; the agent was terminated")
+    if ended.exit.reason == "lost":
+        return errors.HostLost(
+            "the turn's supervisor on the host was killed, or its spool was changed; the agent was terminated"
+        )
     if end.signalled and isinstance(error, errors.TurnCancelled):
         # Killed by something else: out of memory, a reboot, a manual kill. The turn must not be lost to that.
         return error.with_retry(Retry.BACKOFF)

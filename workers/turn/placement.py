@@ -70,6 +70,8 @@ class Placement:
                 raise errors.SessionNotFound(
                     f"its session is on host {home}, which the request does not allow or this worker does not have"
                 )
+        refused = _refusing(self._claim.attempts)
+        candidates = tuple(host for host in candidates if host.name not in refused) or candidates
         refusals: dict[str, str] = {}  # by host
         for host in await self._with_room(candidates):
             seen = await self._seen(host)
@@ -127,12 +129,12 @@ class Placement:
         if len(candidates) == 1 and candidates[0].slots is None:
             return list(candidates)
         taken = await self._ledger_call(self._context.ledger.hosts.open_attempts)
-        refusing, workspace = _refusing(self._claim.attempts), self._claim.request.directory
+        workspace = self._claim.request.directory
 
         def load(host: TurnHost) -> tuple[bool, bool, bool, float, int]:
             count = taken.get(host.name, 0)
             lacks = self._context.health.lacks(host.name, self._claim.request.agent)
-            lacking = (host.name in refusing or lacks, not host.admits(workspace), host.host.rest_s > 0)
+            lacking = (lacks, not host.admits(workspace), host.host.rest_s > 0)
             return *lacking, count / host.slots if host.slots else 0.0, count
 
         free = (host for host in candidates if host.slots is None or taken.get(host.name, 0) < host.slots)

@@ -136,6 +136,7 @@ class Settlement:
         self,
         attempt: Attempt,
         error: TurnError,
+        end: Exit | None = None,
         *,
         started: bool = True,
         read: ReadUsage | None = None,
@@ -156,7 +157,7 @@ class Settlement:
         else:
             usage = at_least(state.estimate) if started else state.estimate
         judged = Judgement(error, usage)
-        return await self.of_attempt(attempt, state, seq, judged, spool_stays=started, dropped=dropped)
+        return await self.of_attempt(attempt, state, seq, judged, end, spool_stays=started, dropped=dropped)
 
     async def of_turn(self, error: TurnError) -> TurnResult | Parked:
         """Park or settle a turn that cannot have another attempt now."""

@@ -18,10 +18,11 @@ from adapters.contract import Judgement
 from adapters.protocol.session_request import SessionRequest
 from adapters.protocol.session_result import Check
 from ops.ledger import Attempt, Claim
+from remote.errors import SpawnRefused
 from remote.test_command import end_checks, run_check
 from workers.context import WorkerContext
 from workers.events.model import CheckFinished
-from workers.hosts.errors import tolerant
+from workers.hosts.errors import tolerant, turn_error
 from workers.hosts.inventory import TurnHost
 from workers.ledger_calls import LedgerCalls, WorkerStopping
 from workers.turn.attempt import AttemptRun
@@ -62,6 +63,8 @@ class CheckRunner:
         try:
             if judged.error is None:
                 await self._run_all(command, checks)
+        except SpawnRefused as refusal:
+            return replace(judged, error=turn_error(refusal)), tuple(checks)
         finally:
             # An earlier worker may have stored more of them than we have run.
             self._run.recorder.go_on_from(first_seq + max(len(checks), stored))

@@ -1,4 +1,4 @@
-"""Contents of a live view: running turns, recent spending, what hosts had to do. Queried about once a second."""
+"""Contents of a live view: running turns, recent spending, load by host. Queried about once a second."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Spending:
 class HostLoad:
     """Resources that attempts took of a host, of those that have ended within a period."""
 
-    cpu_ms: int
+    cpu_ms: int | None  # None: unknown
     peak_memory_bytes: int | None  # the most that a single one took; None: unknown
 
 
@@ -90,8 +90,9 @@ def spending(connection: Connection, since: Sequence[float]) -> list[Spending]:
 
 
 def host_loads(connection: Connection, since: float) -> dict[str, HostLoad]:
-    """Return, by host, what the attempts took that ended at or after `since`, where anything is known of them."""
+    """Return, by host, what the attempts took that ended at or after `since`."""
     cpu, memory = sa.func.sum(attempts.c.cpu_ms), sa.func.max(attempts.c.peak_memory_bytes)
     query = sa.select(attempts.c.host, cpu, memory).where(attempts.c.ended_at >= since).group_by(attempts.c.host)
-    loads = {host: HostLoad(int(used or 0), peak) for host, used, peak in connection.execute(query)}
-    return {host: load for host, load in loads.items() if load != HostLoad(0, None)}
+    rows = connection.execute(query).all()
+    # int(): PostgreSQL's sums of integers are decimals
+    return {host: HostLoad(None if used is None else int(used), peak) for host, used, peak in rows}

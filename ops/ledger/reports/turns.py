@@ -65,7 +65,7 @@ def request(connection: Connection, turn_id: str) -> TurnRequest | None:
 def result(connection: Connection, turn_id: str) -> TurnResult | None:
     """Return a turn's result; None if it is not settled or not recorded."""
     document = connection.scalar(sa.select(turns.c.result).where(turns.c.turn_id == turn_id))
-    return TurnResult.model_validate_json(document) if document else None
+    return TurnResult.model_validate_json(document, extra="ignore") if document else None
 
 
 def history(

@@ -78,6 +78,8 @@ def test_only_what_a_supervisor_writes_is_a_marker(words: bytes) -> None:
 def test_end_says_what_the_turn_took_of_its_host() -> None:
     told = read([MARKER])[1].exit
     assert told is not None and (told.cpu_ms, told.peak_memory_bytes) == (1234, None)
+    told = read([MARKER.replace(b"," + USED, b"")])[1].exit
+    assert told == Exit(3, "exit") and told.cpu_ms is None, "as a turn of an older worker tells it"
     told = read([MARKER.replace(b'"-"', b'"2048"', 1).replace(b"1234", b"-").replace(b'"-"}', b'"7"}')])[1].exit
     assert told is not None
     assert (told.cpu_ms, told.peak_memory_bytes, told.least_free_percent) == (None, 2 * 2**20, 7)

@@ -15,6 +15,7 @@ from tests.tools.dashboards.promql import (
     quantile,
     rate,
     ratio,
+    select,
     worst,
 )
 from tests.tools.dashboards.query import Column, Query
@@ -27,7 +28,8 @@ _USED = fullest("runturn_host_slots_in_use", HOST, by="host")
 _CONNECTIONS = f"sum by (host) (runturn_ssh_connections{{{HOST}}})"
 _CONNECTS = "runturn_ssh_connects_total"
 _CONNECT = "runturn_ssh_connect_duration_seconds"
-_MEMORY = "runturn_turn_peak_memory_bytes"
+_CPU = "runturn_agent_cpu_seconds_total"
+_MEMORY = "runturn_attempt_peak_memory_bytes"
 _REFUSED = 'outcome!="ok"'
 _STEPS = ((None, GREEN), (0.9, ORANGE), (1.01, RED))
 
@@ -129,17 +131,17 @@ _TIME = Section(
         ),
         graph(
             "CPU of agents by host",
-            "Cores that agents and their tools kept busy, counted at the end of each attempt: a long one shows "
-            "when it ends. What an agent left behind, and its host ended, is missing.",
+            "Cores that the agents and tools of the last hour kept busy on average. CPU time is counted when an "
+            "attempt ends. Leftover processes that the host terminated are not included.",
             CORES,
-            Query(rate("runturn_agent_cpu_seconds_total", HOST, by="host"), "{{host}}"),
+            Query(f"sum by (host) (increase({select(_CPU, HOST)}[1h])) / 3600", "{{host}}"),
             width=12,
             stacked=True,
         ),
         graph(
             "Peak memory of turns",
-            "Median and 95th percentile of the most memory that an agent and its tools were seen to have at once. "
-            "Turns of a few seconds are not looked at.",
+            "Median and 95th percentile of the peak memory of an agent and its tools, as sampled. Turns of a few "
+            "seconds are not sampled.",
             BYTES,
             *(Query(quantile(q, _MEMORY), f"p{q * 100:.0f}") for q in (0.5, 0.95)),
             width=12,

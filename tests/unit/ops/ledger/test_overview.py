@@ -64,4 +64,4 @@ def test_load_of_a_host_is_that_of_the_attempts_that_ended_since(ledger: Ledger)
         begun(ledger, claim, f"s{number}", at, host=host)
         end = replace(an_end(), cpu_ms=cpu_ms, peak_memory_bytes=memory)
         ledger.queue.settle(claim, a_result(f"t{number}"), at, end)
-    assert ledger.reports.host_loads(100.0) == {"h1": HostLoad(2_000, 300)}
+    assert ledger.reports.host_loads(100.0) == {"h1": HostLoad(2_000, 300), "h2": HostLoad(None, None)}

@@ -1,0 +1,29 @@
+"""Says which limit on its host's resources a turn exceeded."""
+
+from __future__ import annotations
+
+from adapters import errors
+from adapters.errors import TurnError
+from adapters.protocol.request import TurnRequest
+from remote.spool import Exit
+from workers.hosts.inventory import TurnHost
+
+
+def exceeded(end: Exit | None, host: TurnHost, request: TurnRequest) -> TurnError | None:
+    """Return the limit for which the host ended the turn; None: it did not."""
+    limits = host.containment(request)
+    match end.reason if end is not None else None:
+        case "memory":
+            limit = "" if limits.max_memory is None else f" ({limits.max_memory // 2**20:,} MiB)"
+            return errors.MemoryExceeded(_message(host, "memory", limit))
+        case "processes":
+            limit = "" if limits.max_processes is None else f" ({limits.max_processes:,})"
+            return errors.ProcessesExceeded(_message(host, "processes", limit))
+    return None
+
+
+def _message(host: TurnHost, what: str, limit: str) -> str:
+    return (
+        f"host {host.name}: the agent and its tools exceeded max_{what}{limit} and were terminated; "
+        "raise the limit, or split the task"
+    )
