@@ -27,6 +27,7 @@ check() {
         return 137
     fi
     printf . >>"$begun"
+    mkdir -p "$spool/files" # which an older worker's turn has not
     clear_way "files/command.$epoch"
     put "excess.$epoch" ""
     (umask 077 && printf '%s\n' "$3" >"$spool/files/command.$epoch" && mkfifo "$spool/printed.$epoch") || exit 90
@@ -41,12 +42,14 @@ check() {
     keeper=
     if [ "$max_kibibytes$max_processes" ]; then
         keep_check_limits </dev/null >/dev/null 2>&1 4>&- &
-        keeper=$!
+        start_time $!
+        keeper="$! $started_at"
     fi
     wait "$checked"
     code=$?
     if close_scope; then tell_excess memory; fi
-    for left in "-$checked" "-$guard" "$guard" $keeper; do kill -KILL "$left" 2>/dev/null; done
+    if alive $keeper; then kill -KILL "${keeper% *}"; fi
+    for left in "-$checked" "-$guard" "$guard"; do kill -KILL "$left" 2>/dev/null; done
     end_checks
     # A process that hid from that may hold the output open.
     waited=0
@@ -86,8 +89,11 @@ enter() {
 keep_check_limits() {
     count_pages
     list_private
-    while kill -0 "$checked"; do
-        look_inside "$checked"
+    outer=$checked
+    start_time "$outer" || return
+    outer_since=$started_at
+    while alive "$outer" "$outer_since"; do
+        look_inside
         if [ "$inner" ]; then compare_with_limits; fi
         sleep 1
     done

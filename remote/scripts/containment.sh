@@ -31,7 +31,7 @@ choose_wall() {
     refusal=isolation_unavailable
     case $isolation in
     none) ;;
-    auto) try_wall unshare "$plain_unshare" || wall= ;;
+    auto) can_count && try_wall unshare "$plain_unshare" || wall= ;;
     namespace) find_wall || refuse "$refusal" "$said" ;;
     sandbox) find_sandbox || refuse "$refusal" "$said" ;;
     esac
@@ -51,14 +51,19 @@ tell_wall() {
 }
 
 find_wall() {
-    try_wall unshare "$plain_unshare" ||
-        try_wall unshare "--user --map-current-user $plain_unshare" ||
-        try_wall bwrap "$plain_bwrap --dev-bind / / --proc /proc --"
+    can_count || return
+    try_wall unshare "$plain_unshare" && return
+    try_wall unshare "--user --map-current-user $plain_unshare" && return
+    why=$said
+    try_wall bwrap "$plain_bwrap --dev-bind / / --proc /proc --" && return
+    said="$why; $said"
+    return 1
 }
 
 # find_sandbox: with its capabilities, root would break out. It is tried as furnished, so that what bwrap cannot do there
 # is not taken for a fault of the agent.
 find_sandbox() {
+    can_count || return
     locate_wall bwrap "$plain_bwrap --unshare-ipc" || return
     if [ "$(id -u)" = 0 ]; then add_words --unshare-user --cap-drop ALL; fi
     if [ "$network" = none ]; then add_words --unshare-net; fi
@@ -69,6 +74,12 @@ find_sandbox() {
     prove_wall || return
     wall=$furnished
     add_words --ro-bind "$spool/files" "$spool/files" --
+}
+
+# can_count: what is in the namespace is told by the turn's mark, a number of 64 bits.
+can_count() {
+    said="its sh counts with 32 bits only; make sh another shell, such as dash"
+    [ "$((4503599627370496 * 1024))" = 4611686018427387904 ]
 }
 
 # try_wall PROGRAM OPTIONS: true if it makes a namespace with its own /proc; else `said` is why not.
@@ -104,9 +115,11 @@ furnish() {
     add_words --dev /dev --proc /proc --setenv TMPDIR /tmp
     for path in /run /var/tmp /tmp "$HOME"; do show_empty "$path"; done
     hide_real_home
+    hide_turns
+    if [ "$network" = full ]; then show_resolver; fi
     for name in "$agent_program" node; do
         find_program "$name" || continue
-        if [ -L "$path" ]; then add_words --symlink "$real" "$path"; fi
+        if [ "$path" != "$real" ]; then add_words --symlink "$real" "$path"; fi
         add_words --ro-bind "$shown" "$shown"
     done
     if [ "$session_patterns" ]; then show_sessions; fi
@@ -151,6 +164,23 @@ hide_real_home() {
     if [ "$path" != "${HOME%/}/" ]; then show_empty "${path%/}"; fi
 }
 
+# hide_turns: the spools and workspaces of others, if they lie in what is shown of the system.
+hide_turns() {
+    for path in $system; do
+        case $spools in
+        "$path"/*) for place in "${spools%/}" "${spools%/*/}/workspaces"; do show_empty "$place"; done ;;
+        esac
+    done
+}
+
+# show_resolver: systemd keeps it in /run.
+show_resolver() {
+    [ -L /etc/resolv.conf ] && path=$(readlink -f /etc/resolv.conf) || return 0
+    case $path in
+    /run/*) add_words --ro-bind-try "$path" "$path" ;;
+    esac
+}
+
 # show_path OPTION PATH
 show_path() {
     case $2 in
@@ -163,6 +193,8 @@ show_path() {
 show_sessions() {
     locate_sessions
     path=$session_root${session_directory:+/$session_directory}
+    # An adapter that names no directory of its own would show the home.
+    [ "${path%/}" != "${HOME%/}" ] || return 0
     [ -d "$path" ] || (umask 077 && mkdir -p "$path")
     add_words --bind "$path" "$path"
 }
@@ -252,25 +284,19 @@ locate() {
     done
 }
 
-# look_inside PID: sets `inner`, the pid of init, and `group`, the agent's; both as they are numbered outside, and blank
-# if there is none. A tool may have written that pid, to have others signalled: a wall carries the turn's mark.
+# look_inside: sets `inner`, the pid of init, and `group`, the agent's, as they are numbered outside, with their start
+# times; both blank if there is none. The wall is `outer`.
 look_inside() {
     inner= group=
-    read_stat "$1" || return 0
-    case " $stat " in
-    *" ${mark:-none} "*) ;;
-    *) return 0 ;;
-    esac
-    first_child "$1"
-    inner=$child
-    first_child "$inner"
-    group=$child
+    first_child "$outer" || return 0
+    inner=$child inner_since=$started_at
+    first_child "$inner" || return 0
+    group=$child group_since=$started_at
 }
 
 # note_inner: for the supervisor, which cannot look inside a wall that was killed.
 note_inner() {
-    set -- $value
-    if [ "$inner" ] && start_time "$inner"; then put agent "$1 $2 $3 $inner $started_at"; fi
+    if [ "$inner" ]; then put agent "$outer $outer_since contained $inner $inner_since"; fi
 }
 
 # await_inner: after a wall was killed, until what it contained is gone, too; fails if nobody noted it, or it stays.
@@ -285,8 +311,9 @@ await_inner() {
     done
 }
 
-# first_child PID: sets `child`. Init adopts what others leave behind, but the agent is its first child.
+# first_child PID: sets `child` and `started_at`. Init adopts what others leave behind, but the agent is its first child.
 first_child() {
-    child=
-    if [ "$1" ]; then read -r child rest <"/proc/$1/task/$1/children"; fi
+    children_of "$1"
+    child=${children%% *}
+    [ "$child" ] && start_time "$child"
 } 2>/dev/null

@@ -165,8 +165,10 @@ hear() {
 
 # ask_to_end TEXT: for the agent's next check, which finds all of it or nothing.
 ask_to_end() {
-    clear_way files/stop.new
-    printf '%s\n' "$1" >"$spool/files/stop.new" && mv "$spool/files/stop.new" "$spool/files/stop"
+    # An older worker's agent looks for it in the spool itself.
+    if [ -d "$spool/files" ]; then word=files/stop; else word=stop; fi
+    clear_way "$word.new"
+    printf '%s\n' "$1" >"$spool/$word.new" && mv "$spool/$word.new" "$spool/$word"
 }
 
 cancel() {

@@ -12,6 +12,8 @@ learn_limit() {
     get supervisor
     set -- $value
     are_numbers "$1" "$2" || return
+    # A tool may have signed for another turn's: with that mark, all of it would be found here.
+    if [ "$supervisor_signature" != "$1 $2" ] && alive "$1" "$2"; then ours "$1" "$2" || return; fi
     limit=$((4503599627370496 + $1 * 1073741824 + $2 % 1073741824))
     mark=$((limit * 1024))
     if [ "${#mark}" != 19 ]; then mark=; fi
@@ -199,17 +201,48 @@ starting() {
     [ -z "$value" ]
 }
 
-# agent_group: sets `group`, the number of the agent's process group; blank if there is none. A tool may have written
-# it: 1 and 0 would mean all processes that we can signal, and our own group.
+# agent_group: sets `outer`, the pid of the agent or of the wall that contains it, and `outer_since`; and `group`, that of
+# the agent and of its process group, and `group_since`; blank if there is none.
 agent_group() {
-    inner=
-    get agent
-    outer=${value%% *}
-    group=$outer
-    if [ "$wall" ]; then look_inside "$outer"; fi
-    case $group in
-    *[!0-9]* | 0* | 1) group= ;;
+    inner= group=
+    find_outer || return 0
+    group=$outer group_since=$outer_since
+    if [ "$wall" ]; then look_inside; fi
+} 2>/dev/null
+
+# find_outer: the child of the supervisor that carries the turn's mark. What stands in `agent`, a tool may have written; it
+# counts if there is no supervisor any more, and only for a process that carries the mark. 1 would mean all processes.
+find_outer() {
+    outer= children=
+    if [ "$mark" ] && [ "$supervisor_signature" ] && alive $supervisor_signature; then
+        children_of "${supervisor_signature%% *}"
+    fi
+    if [ -z "$children" ]; then
+        get agent
+        alive $value || return
+        children=${value%% *}
+    fi
+    for child in $children; do
+        if start_time "$child" && carries_mark && [ "$child" != 1 ]; then
+            outer=$child outer_since=$started_at
+            return
+        fi
+    done
+    return 1
+}
+
+# children_of PID: sets `children`, of its main thread.
+children_of() {
+    children=
+    read -r children <"/proc/$1/task/$1/children"
+} 2>/dev/null
+
+# carries_mark: true if the process whose `stat` was read carries the limit; where there is none, all do.
+carries_mark() {
+    case " $stat " in
+    *" $mark "*) return 0 ;;
     esac
+    [ -z "$mark" ]
 }
 
 # freeze: stop all members until a search finds no new one. Then none is left that could start another.
@@ -244,8 +277,10 @@ end_agent() {
         return
     fi
     note_inner
+    target=$outer target_since=$outer_since
     for rung in $ladder KILL:50; do
-        running agent || return 0
+        alive "$target" "$target_since" || return 0
+        agent_group
         strays=
         case $rung in
         INT:*) ;;
@@ -253,9 +288,15 @@ end_agent() {
         *) [ "$wall" ] || find_strays "$group" ;;
         esac
         # The agent signs just before it becomes a group leader.
-        if ! kill -0 "-$group"; then strays="$strays $group"; fi
-        kill "-${rung%:*}" "-$group" $strays
-        kill -CONT "-$group" $strays
+        if [ "$group" ]; then
+            if kill -0 "-$group"; then
+                strays="-$group $strays"
+            elif alive "$group" "$group_since"; then
+                strays="$group $strays"
+            fi
+        fi
+        kill "-${rung%:*}" $strays
+        kill -CONT $strays
         await_agent "${rung#*:}"
     done
 } 2>/dev/null
@@ -263,13 +304,14 @@ end_agent() {
 # find_victims: sets `strays` for KILL. What contains an agent takes it along.
 find_victims() {
     if [ -z "$wall" ]; then freeze && strays=$members; fi
-    strays="$strays $outer $inner"
+    strays="$strays $outer"
+    if [ "$inner" ] && alive "$inner" "$inner_since"; then strays="$strays $inner"; fi
 }
 
 # await_agent TENTHS: wait until the agent has exited, at most that many tenths of a second.
 await_agent() {
     waited=0
-    while [ "$waited" -lt "$1" ] && running agent; do pause; done
+    while [ "$waited" -lt "$1" ] && alive "$target" "$target_since"; do pause; done
 }
 
 # within SECONDS SINCE: true if no more have passed, or nobody can tell.

@@ -119,20 +119,35 @@ clean_store="$in_store"'; loose | lent | while read -r name type rest; do [ "$ty
 clean_store="$clean_store"' rm -f "${name%"${name#??}"}/${name#??}"; done; for pack in pack/*.idx; do [ ! -f "$pack" ] ||'
 clean_store="$clean_store"' packed "$pack" | lent | grep -q missing || rm -f "${pack%.idx}".*; done'
 
-# keep_objects: add those in the store to the repository. If that fails, the agent's stderr says so, and the next turn here
-# tries again, and sees them all the same.
+# keep_objects: add those in the store to the repository, within half a minute: the agent could have made something that git
+# waits for. If that fails, the agent's stderr says so, and the next turn here tries again, and sees them all the same.
 keep_objects() {
     find_repository && is_filled || return 0
     # A scope of systemd's can be made once only.
     bare=$wall
     if [ "$scope" ]; then bare=${wall#*" '--' "}; fi
-    said=$(
-        exec 2>&1
-        unset -v GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES \
-            GIT_COMMON_DIR GIT_NAMESPACE
-        make_receiver && add_objects && eval "$bare"' sh -c "$clean_store" sh "$own" "$store" "$lent_objects"'
-    ) && return
+    (transfer_objects) </dev/null >"$spool/transfer" 2>&1 4>&- &
+    transfer=$!
+    waited=0
+    while kill -0 "$transfer" && [ "$waited" -lt 300 ]; do pause; done 2>/dev/null
+    if kill -0 "$transfer" 2>/dev/null; then
+        echo "it takes too long" >>"$spool/transfer"
+        kill -KILL "$transfer"
+        sweep
+    fi
+    wait "$transfer" && return
+    said=$(head -c 1000 "$spool/transfer")
     echo "runturn: what the agent has committed stays in $store, out of its repository's sight: $said" >>"$spool/err"
+}
+
+# transfer_objects: all of it carries the turn's marks, and may take 4 GiB of memory.
+transfer_objects() {
+    export RUNTURN_SPOOL="$spool"
+    carry_limit
+    ulimit -v 4194304
+    unset -v GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES \
+        GIT_COMMON_DIR GIT_NAMESPACE
+    make_receiver && add_objects && eval "$bare"' sh -c "$clean_store" sh "$own" "$store" "$lent_objects"'
 }
 
 add_objects() {

@@ -1,6 +1,6 @@
 # What a turn takes of its host: CPU time, memory and processes; and the limits of a contained turn. Once a second, a
-# shell outside of what contains it adds up all that init has descended to; nothing inside can see it, hide from it or
-# stop it. Between two looks, a turn may exceed its limits. Without limits, the watcher looks, at each of its ticks.
+# shell outside the namespace adds up init and all its descendants, as the kernel lists them. Between two looks, a turn may
+# exceed its limits. Without limits, the watcher looks, at each of its ticks.
 #
 # `load_limits` sets `max_memory` (pages) and `max_processes`; blank: no limit.
 
@@ -22,8 +22,8 @@ record_limits() {
 count_pages() {
     max_memory=
     if [ "$max_kibibytes" ]; then
-        page=$(getconf PAGESIZE 2>/dev/null) || page=4096
-        max_memory=$((max_kibibytes * 1024 / page))
+        learn_page
+        max_memory=$((max_kibibytes / (page / 1024)))
     fi
 }
 
@@ -53,11 +53,15 @@ compare_with_limits() {
     weigh_all
     if [ "$max_processes" ] && [ "$count" -gt "$max_processes" ]; then exceed processes; fi
     weigh_private
-    if [ "$max_memory" ] && [ "$pages" -gt "$max_memory" ]; then exceed memory; fi
+    # Where there is a scope, the kernel counts, and better.
+    [ "$max_memory" ] && [ -z "$scope" ] && [ "$((pages + private))" -gt "$max_memory" ] || return 0
+    weigh_shares
+    if [ "$((pages + private))" -gt "$max_memory" ]; then exceed memory; fi
 }
 
-# exceed LIMIT: without the stop ladder, which leaves time to fill the host.
+# exceed LIMIT: without the stop ladder, which leaves time to fill the host. To look may have taken seconds.
 exceed() {
+    alive "$inner" "$inner_since" || return 0
     tell_excess "$1"
     kill -KILL "$inner"
 }
@@ -73,6 +77,7 @@ note_peak() {
 # weigh_all: sets `pages`, the resident memory of the agent and its tools, and `count`, their number. What an agent leaves
 # behind is init's, if it is contained, else not counted.
 weigh_all() {
+    private=0
     found=$outer
     if [ "$inner" ]; then
         found=
@@ -83,12 +88,26 @@ weigh_all() {
 
 # note_extremes: record `pages`, if they are the most, and the host's free memory, if it is the least.
 note_extremes() {
+    if [ -z "$peak_pages" ]; then recall_extremes; fi
     read_free
-    [ "$pages" -gt "${peak_pages:-0}" ] || [ "${free:-100}" -lt "${least_free:-100}" ] || return 0
-    if [ "$pages" -gt "${peak_pages:-0}" ]; then peak_pages=$pages; fi
+    [ "$((pages + private))" -gt "$peak_pages" ] || [ "${free:-100}" -lt "${least_free:-100}" ] || return 0
+    if [ "$((pages + private))" -gt "$peak_pages" ]; then peak_pages=$((pages + private)); fi
     if [ "${free:-100}" -lt "${least_free:-100}" ]; then least_free=$free; fi
-    if [ -z "$page" ]; then page=$(getconf PAGESIZE 2>/dev/null) || page=4096; fi
-    put peak "$((${peak_pages:-0} * (page / 1024))) ${least_free:--}"
+    put peak "$((peak_pages * (page / 1024))) ${least_free:--}"
+}
+
+# recall_extremes: as an earlier watcher has recorded them.
+recall_extremes() {
+    learn_page
+    get peak
+    set -- $value
+    peak_pages=0 least_free=
+    if are_numbers "$1" && [ "${#1}" -le 12 ]; then peak_pages=$(($1 / (page / 1024))); fi
+    if are_numbers "$2" && [ "${#2}" -le 3 ]; then least_free=$2; fi
+}
+
+learn_page() {
+    [ "$page" ] || page=$(getconf PAGESIZE 2>/dev/null) || page=4096
 }
 
 # read_free: sets `free`, the share of the host's memory that is available, in percent; blank: unknown.
@@ -108,7 +127,7 @@ read_free() {
 
 # weigh: what is `found`, and its descendants.
 weigh() {
-    pages=0 count=0
+    pages=0 count=0 weighed=
     while [ "$found" ]; do
         set -- $found
         found=
@@ -116,17 +135,35 @@ weigh() {
             read -r size resident rest <"/proc/$pid/statm" || continue
             pages=$((pages + resident))
             count=$((count + 1))
-            # A fork bomb has been seen by now.
-            if [ "$max_processes" ] && [ "$count" -gt "$((max_processes + 1000))" ]; then return; fi
+            weighed="$weighed $pid"
+            # Enough to know.
+            if [ "$count" -gt "$((${max_processes:-1000} + 1000))" ]; then return; fi
             find_children "$pid"
         done
     done
+}
+
+# weigh_shares: sets `pages` anew, for what was `weighed`: of memory that processes share, each has its share. It takes
+# the kernel longer, and Linux before 4.14 cannot tell.
+weigh_shares() {
+    learn_page
+    shares=0
+    for pid in $weighed; do
+        while read -r name size rest; do
+            if [ "$name" = Pss: ]; then
+                shares=$((shares + size))
+                break
+            fi
+        done <"/proc/$pid/smaps_rollup"
+    done
+    if [ "$shares" != 0 ]; then pages=$((shares / (page / 1024))); fi
 }
 
 # read_times: sets `cpu_ms`, the milliseconds of CPU that the agent and all it waited for have taken; blank: unknown.
 # Called by the shell that waited for the agent: `times` in a subshell would know nothing of it.
 read_times() {
     cpu_ms=
+    clear_way times
     times >"$spool/times" && { read -r row && read -r user system; } <"$spool/times" || return
     count_ms "$user" && used=$counted && count_ms "$system" && cpu_ms=$((used + counted))
 } 2>/dev/null
@@ -148,10 +185,17 @@ count_ms() {
 # `max_processes`. For root, this limit does not hold. Outside of a user namespace, or before Linux 5.14, it would count
 # all processes of the user.
 bound_tasks() {
-    [ "$max_processes" ] && counts_by_namespace || return 0
+    [ "$max_processes" ] && makes_user_namespace && counts_by_namespace || return 0
     bound=$((16 * max_processes + 100))
     init='read -r _ _ users </proc/self/uid_map; if [ "$users" = 1 ]; then ulimit -u '"$bound || ulimit -p $bound"'
         fi 2>/dev/null; '"$init"
+}
+
+makes_user_namespace() {
+    case $wall in
+    *"/unshare' '--user'"* | *"/bwrap'"*) return 0 ;;
+    esac
+    return 1
 }
 
 counts_by_namespace() {
@@ -172,32 +216,40 @@ strip_zeros() {
     done
 }
 
-# list_private: sets `known_systems`, the file systems of this host where a sandbox has its own. Only a sandbox's turn has
-# the file `out`.
+# list_private: sets `known_devices`, of the file systems of this host; a sandbox has others. Only a sandbox's turn has the
+# file `out`.
 list_private() {
-    known_systems=
+    known_devices=
     if [ "$max_memory" ] && [ -f "$spool/out" ]; then
-        known_systems=$(stat -f -c %i / /dev /run /tmp /var/tmp "$HOME" | tr '\n' ' ')
+        while read -r _ _ device _; do known_devices="$known_devices $device"; done </proc/self/mountinfo
     fi
 }
 
-# weigh_private: adds to `pages` what a sandbox's own file systems hold, which is memory; their blocks are pages.
+# weigh_private: sets `private`, the pages that a sandbox's own file systems hold, which are memory. Their blocks are pages.
 weigh_private() {
-    [ "$known_systems" ] || return 0
-    set -- "/proc/$inner/root"
-    set -- $(stat -f -c '%i %b %f' "$1/" "$1/dev" "$1/run" "$1/tmp" "$1/var/tmp" "$1$HOME")
-    while [ "$#" -ge 3 ]; do
-        case " $known_systems " in
-        *" $1 "*) ;;
-        *) pages=$((pages + $2 - $3)) ;;
+    private=0
+    [ "$known_devices" ] || return 0
+    places=
+    while read -r _ _ device _ place rest; do
+        case "$rest $known_devices " in
+        *" - tmpfs "*" $device "*) ;;
+        *" - tmpfs "*) places="$places /proc/$inner/root$place" ;;
         esac
-        shift 3
+    done <"/proc/$inner/mountinfo"
+    [ "$places" ] || return 0
+    set -- $(stat -f -c '%b %f' $places)
+    while [ "$#" -ge 2 ]; do
+        private=$((private + $1 - $2))
+        shift 2
     done
 }
 
-# find_children PID: adds the children of all its threads to `found`.
+# find_children PID: adds its children to `found`; with limits, those of all its threads.
 find_children() {
-    for file in "/proc/$1/task"/*/children; do
+    threads=$1
+    if [ "$max_memory$max_processes" ]; then threads=*; fi
+    # shellcheck disable=SC2086
+    for file in "/proc/$1/task"/$threads/children; do
         row=
         read -r row <"$file"
         found="$found $row"

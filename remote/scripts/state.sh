@@ -175,15 +175,20 @@ works() {
     case $activity in
     [Tt]) ;;
     *)
-        stopped=
+        case $stopped in
+        *"/$*/"*) stopped=${stopped%%"/$*/"*}${stopped#*"/$*/"} ;;
+        esac
         return
         ;;
     esac
-    if [ "$stopped" != "$*" ]; then
-        stopped=$*
+    case $stopped in
+    *"/$*/"*) ;;
+    *)
+        stopped=$stopped/$*/
         kill -CONT "$1"
         return
-    fi
+        ;;
+    esac
     kill -KILL "$1"
     return 1
 } 2>/dev/null
@@ -214,8 +219,9 @@ finish() {
     code=$1 why=$2
     get peak
     set -- $value
-    are_numbers "$1" || set -- - "$2"
-    are_numbers "$2" || set -- "$1" -
+    # A tool may have written it, and the worker must be able to read the marker.
+    are_numbers "$1" && [ "${#1}" -le 15 ] || set -- - "$2"
+    are_numbers "$2" && [ "${#2}" -le 3 ] || set -- "$1" -
     peak=$1
     make_marker "$code" "$why" "${cpu_ms:--}" "$peak" "$2"
     clear_way events

@@ -38,7 +38,7 @@ supervise() {
 # run_copied CWD ARGV...: sets `code`. What an agent prints, its tools can open, and shorten or overwrite: so it goes to
 # `out`, and `events` has a copy. A pipe instead would lose output: some agents exit before they have written all of it.
 run_copied() {
-    tail -c +1 -f "$spool/out" </dev/null >>"$spool/events" 2>/dev/null &
+    RUNTURN_SPOOL=$spool tail -c +1 -f "$spool/out" </dev/null >>"$spool/events" 2>/dev/null &
     copier=$!
     (launch "$@") <"$spool/prompt" >>"$spool/out" 2>>"$spool/err"
     code=$?
@@ -58,6 +58,8 @@ copy_rest() {
 # group, so setsid does not fork, and the agent's pid and exit are ours, or those of what contains it. The environment
 # comes last: it may contain any name.
 launch() {
+    # First, so that whoever has signed is found.
+    carry_limit
     sign agent ${wall:+contained}
     # Others write the reason before they check for the agent; we sign before we read it: so at least one of the two
     # notices.
@@ -67,7 +69,6 @@ launch() {
     cd -- "$1" || exit 126
     shift
     export RUNTURN_SPOOL="$spool"
-    carry_limit
     locate setsid
     set -- "$located" "$@"
     if [ "$wall" ]; then
@@ -96,15 +97,28 @@ conclude() {
     *) reason=lost ;;
     esac
     if close_scope && [ "$reason" = exit ]; then reason=memory; fi
-    agent_group
-    # The number is not reused while any process is left in the agent's group.
-    if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi
     # A wall that was killed may be outlived by what it contained, for a moment.
-    if [ -z "$wall" ]; then sweep; elif [ "$1" = 137 ]; then await_inner || sweep; fi
-    # A process in its group that hid the mark was not swept.
-    if [ "$group" ]; then kill -KILL "-$group" 2>/dev/null; fi
-    finish "$1" "$reason"
+    if [ -z "$wall" ]; then sweep_group; elif [ "$1" = 137 ]; then await_inner || sweep; fi
+    # unshare and bwrap disagree about the exit of one whose init was killed.
+    case $reason in
+    memory | processes) finish 137 "$reason" ;;
+    *) finish "$1" "$reason" ;;
+    esac
     dismiss_watchers
+}
+
+# sweep_group: and what is in the agent's process group, and hid the mark. A tool may have written its number: 1 and 0
+# would mean all processes that we can signal, and our own group.
+sweep_group() {
+    get agent
+    group=${value%% *}
+    case $group in
+    *[!0-9]* | 0* | 1) group= ;;
+    esac
+    # The number is not reused while any process is left in the group.
+    if [ "$group" ] && ! kill -0 "-$group" 2>/dev/null; then group=; fi
+    sweep
+    if [ "$group" ]; then kill -KILL "-$group" 2>/dev/null; fi
 }
 
 # The first watcher may not have signed yet, or another one may have replaced it.

@@ -96,6 +96,8 @@ watch_again() {
     load_turn
     shed_limit
     load_limits
+    get supervisor
+    if ours $value; then supervisor_signature=${value% }; fi
     learn_limit
     get agent
     case $value in
@@ -122,6 +124,8 @@ still_needed() {
     want_end lost
     end_agent
     sweep
+    if [ -f "$spool/out" ]; then copy_rest; fi
+    close_scope
     finish - lost
     return 1
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -43,11 +44,16 @@ _REFUSALS: dict[str, tuple[type[TurnError], str]] = {
     ),
 }
 
+# What the kernel says where there are too many processes, or too little memory (EAGAIN, ENOSPC, ENOMEM).
+_PASSING = re.compile("temporarily unavailable|No space left on device|Cannot allocate memory")
+
 
 def turn_error(fault: HostError) -> TurnError:
     """Return the turn's error for a fault of its host."""
     if isinstance(fault, SpawnRefused):
         kind, advice = _REFUSALS.get(fault.code, (errors.HostLost, ""))
+        if kind is errors.IsolationUnavailable and _PASSING.search(fault.message):
+            return kind(str(fault), retry=errors.Retry.BACKOFF)
         return kind(f"{fault}; {advice}" if advice else str(fault))
     if isinstance(fault, HostAuthFailed):
         return errors.HostAuthFailed(str(fault))
