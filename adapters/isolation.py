@@ -1,4 +1,4 @@
-"""Isolation: what the host's kernel keeps between a turn and everything else there."""
+"""Isolation: how the host's kernel separates a turn from everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds an agent on its host: its own files there, what contains it, and what that shows it."""
+"""How an agent is contained on its host: its isolation, what it can see, and its limits."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class Containment:
     shown: tuple[str, ...] = ()  # paths that a sandbox shows, besides the agent's own
     writable: tuple[str, ...] = ()  # likewise, and the agent may write there
     network: Network = Network.FULL  # of a sandbox
-    max_memory: int | None = None  # bytes that the agent and its tools may take together
-    max_processes: int | None = None  # that they may be
-    max_cpus: float | None = None  # that they may keep busy
+    # Limits of the agent and its tools together.
+    max_memory: int | None = None  # bytes
+    max_processes: int | None = None
+    max_cpus: float | None = None  # cores
 
     @classmethod
     def of(

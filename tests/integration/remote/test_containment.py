@@ -13,18 +13,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from adapters.command import FILES
 from adapters.isolation import Isolation, Network
 from remote.containment import Containment
 from remote.errors import SpawnRefused
+from remote.follower import Lease
 from remote.shell import library
 from remote.spool import Exit
 from remote.test_command import run_check
 from tests.integration.remote.conftest import opened
 from tests.support.needs import need, need_namespaces, need_root
-from tests.support.ssh.laboratory import Lab, drain, read_until
+from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
 
 # What carries no mark, leads its own session, and has no parent left. It keeps the pipe open.
 DAEMON = """(setsid env -i sh -c 'exec >"$0"; sleep 600' "$1" &)"""
@@ -432,6 +434,66 @@ async def test_command_over_a_limit_is_ended(contained: Lab, limit: str, command
     assert over.stdout.endswith(f"It exceeded max_{limit}.\n".encode())
 
 
+# As if it were another process, a file that leads to it and has the turn's mark, or none.
+FORGED_AGENTS = {
+    "process": 'echo "$1 contained" >"$RUNTURN_SPOOL/agent"',
+    "path": """
+        evil=$PWD/evil; mkdir -p "$evil/task" "$evil$evil"; echo "${1% *}" >"$evil$evil/children"
+        echo "1 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0 0 $(($(ulimit -m) * 1024)) 0" >"$evil/stat"
+        echo 'x a[$(touch RAN)] y' >"$evil/statm"
+        echo "..$evil 77 contained" >"$RUNTURN_SPOOL/agent"
+    """,
+    "fifo": """
+        evil=$PWD/evil; mkdir -p "$evil"; mkfifo "$evil/stat"; echo "..$evil 77 contained" >"$RUNTURN_SPOOL/agent"
+    """,
+    "none": 'echo x >"$RUNTURN_SPOOL/agent"',
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED_AGENTS)
+async def test_forged_agent_evades_no_limit_and_ends_nobody_else(contained: Lab, forgery: str) -> None:
+    limited = replace(contained.containment, max_processes=40)
+    with subprocess.Popen(["/bin/sh", "-c", "for i in $(seq 50); do sleep 600 & done; wait"]) as others:
+        signature = f"{others.pid} {_started_at(others.pid)}"
+        script = FORGED_AGENTS[forgery].replace("RAN", str(contained.workspace / "ran"))
+        agent = contained.sh(f"{{ {script}\n}} 2>&1; {BREEDING}", signature)
+        async with contained.follow(contained.spool(), agent, containment=limited) as turn:
+            await drain(turn)
+            assert turn.exit is not None
+            assert (turn.exit.code, turn.exit.reason) == (137, "processes")
+        assert others.poll() is None
+        for each in psutil.Process(others.pid).children():
+            each.kill()
+    assert not (contained.workspace / "ran").exists()
+
+
+@pytest.mark.parametrize("forgery", FORGED_AGENTS)
+async def test_forged_agent_keeps_no_turn_from_its_lease(contained: Lab, forgery: str) -> None:
+    signature = f"{os.getpid()} {_started_at(os.getpid())}"
+    script = FORGED_AGENTS[forgery].replace("RAN", str(contained.workspace / "ran"))
+    agent, spool = contained.sh(f"{{ {script}\n}} 2>&1; echo ready; sleep 600", signature), contained.spool()
+    async with contained.follow(spool, agent, lease=Lease(2, 0.2)) as turn:
+        await read_until(turn, b"ready")
+    await eventually(lambda: contained.state(spool, "end"))
+    assert contained.state(spool, "end")[1] == "lease"
+    await contained.nothing_left(spool)
+    assert not (contained.workspace / "ran").exists()
+
+
+SHARE = """
+import os, time
+first, held = os.getpid(), bytearray(100 << 20)
+for _ in range(3): os.fork()
+time.sleep(5)
+if os.getpid() == first: print("done")
+"""
+
+
+async def test_memory_that_processes_share_counts_once(contained: Lab) -> None:
+    limited = replace(contained.containment, max_memory=200 << 20)
+    assert await contained.run(contained.python(SHARE), containment=limited) == (b"done\n", Exit(0, "exit"))
+
+
 async def test_turn_within_its_limits_goes_on(contained: Lab) -> None:
     limited = replace(contained.containment, max_memory=1 << 30, max_processes=40)
     agent = contained.sh("sleep 3; echo done")
@@ -462,6 +524,10 @@ class _Pipe:
         while os.read(self._end, 65536):
             pass
         return True
+
+
+def _started_at(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def _first_child(pid: int) -> int:

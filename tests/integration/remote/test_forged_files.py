@@ -109,7 +109,8 @@ kill -KILL "$bystander"
 def test_forged_agent_ends_no_process_outside_its_turn(tmp_path: Path, agent: str) -> None:
     need_links()
     # Root's signals to process group 1 would reach the whole machine: here, they reach a PID namespace.
-    script = library("state", "processes", "feeder", "watcher", "supervisor") + END
+    scripts = ("state", "containment", "scope", "resources", "processes", "feeder", "watcher", "supervisor")
+    script = library(*scripts) + END
     apart = [need("unshare"), "--pid", "--fork", "--mount-proc", "sh", "-c", 'sh "$@"; :', "first"]
     said = subprocess.run(
         [*apart, "-c", script, "sh", tmp_path, agent],
@@ -123,7 +124,9 @@ def test_forged_agent_ends_no_process_outside_its_turn(tmp_path: Path, agent: st
 
 
 @pytest.mark.parametrize("words", ["a[$(touch${IFS}RUN)]", "- - -", "", "9" * 30, "08"])
-@pytest.mark.parametrize("file", ["turn", "said", "writer", "watcher", "heartbeat", "supervisor"])
+@pytest.mark.parametrize(
+    "file", ["turn", "said", "writer", "watcher", "heartbeat", "supervisor", "agent", "peak", "limits"]
+)
 async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
     any_lab: Lab, file: str, words: str
 ) -> None:
@@ -172,6 +175,29 @@ async def test_what_is_no_file_blocks_no_shell(any_lab: Lab, blow: str, file: st
         assert not any(state.alive for state in await list_spools(any_lab.host, spool.root))
     await remove_spool(any_lab.host, spool)  # no heartbeat comes in between
     assert not Path(spool.path).exists()
+
+
+async def test_forged_peak_keeps_no_turn_from_its_end(any_lab: Lab) -> None:
+    forgery = f'echo {"9" * 18} 999999 >"$RUNTURN_SPOOL/peak"; exit 3'
+    spool = any_lab.spool()
+    end = (await any_lab.run(any_lab.sh(forgery), spool))[1]
+    assert (end, end.peak_memory_bytes, end.least_free_percent) == (Exit(3, "exit"), None, None)
+    assert (await any_lab.run(None, spool))[1] == end, "it is told again"
+
+
+async def test_forged_agent_neither_ends_others_nor_keeps_a_turn_from_its_end(
+    any_lab: Lab, bystander: subprocess.Popen[bytes]
+) -> None:
+    spool = any_lab.spool()
+    forgery = f'echo {_signature(bystander.pid)} >"$RUNTURN_SPOOL/agent"; echo ready; sleep 600'
+    async with any_lab.follow(spool, any_lab.sh(forgery), lease=SHORT) as turn:
+        await read_until(turn, b"ready")
+        await turn.cancel()
+        await drain(turn)
+        assert turn.exit is not None
+        assert turn.exit.reason == "cancel"
+    await any_lab.nothing_left(spool)
+    assert bystander.poll() is None
 
 
 # Signs again and again as the watcher.

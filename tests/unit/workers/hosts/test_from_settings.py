@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from adapters.command import Command
 from adapters.errors import InvalidRequest
@@ -117,9 +118,13 @@ def test_host_says_where_its_agents_are(tmp_path: Path) -> None:
         ({"sandbox_network": "none"}, {}, Network.NONE, Isolation.SANDBOX),
         ({"sandbox_network": "none"}, {"sandbox_network": "full"}, Network.NONE, Isolation.SANDBOX),
         ({"sandbox_network": "none", "isolation": "none"}, {"isolation": "none"}, Network.NONE, Isolation.SANDBOX),
+        ({}, {"isolation": "none"}, Network.FULL, None),
+        ({"isolation": "sandbox"}, {"isolation": "namespace"}, Network.FULL, Isolation.SANDBOX),
+        ({"isolation": "none"}, {"isolation": "namespace"}, Network.FULL, Isolation.NAMESPACE),
+        ({"isolation": "none"}, {"max_processes": 10}, Network.FULL, Isolation.NAMESPACE),
     ],
 )
-def test_request_may_only_tighten_its_hosts_network(
+def test_request_may_only_tighten_its_hosts_isolation(
     tmp_path: Path,
     settings: dict[str, Any],
     fields: dict[str, Any],
@@ -130,3 +135,47 @@ def test_request_may_only_tighten_its_hosts_network(
     for host in hosts(tmp_path, {"name": "a", **settings}, **settings):
         containment = host.containment(request)
         assert (containment.network, containment.isolation) == (network, isolation)
+
+
+@pytest.mark.parametrize(
+    ("fields", "memory", "processes", "cpus"),
+    [
+        ({}, 2**30, 50, 2.5),
+        ({"max_memory": "512MiB", "max_processes": 60, "max_cpus": 1}, 2**29, 50, 1.0),
+        ({"max_memory": "2GiB", "max_processes": 20, "max_cpus": 3}, 2**30, 20, 2.5),
+    ],
+)
+def test_lower_of_two_limits_applies(
+    tmp_path: Path, fields: dict[str, Any], memory: int, processes: int, cpus: float
+) -> None:
+    request = TurnRequest.parse({"prompt": "do it", "workspace": "/", **fields})
+    host = hosts(tmp_path, {"name": "a", "max_memory": "1GiB", "max_processes": 50, "max_cpus": 2.5}).get("a")
+    limits = host.containment(request)
+    assert (limits.max_memory, limits.max_processes, limits.max_cpus) == (memory, processes, cpus)
+    assert limits.isolation is Isolation.NAMESPACE
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("isolation", "jail"),
+        ("sandbox_network", "some"),
+        ("sandbox_paths", ["/"]),
+        ("sandbox_paths", ["/:rw"]),
+        ("sandbox_paths", ["/srv/../etc"]),
+        ("sandbox_paths", ["srv"]),
+        ("max_memory", "4GiB;rm"),
+        ("max_memory", "4 of them"),
+        ("max_memory", "9EiB"),
+        ("max_memory", "1MiB"),
+        ("max_processes", 9),
+        ("max_processes", 10**18),
+        ("max_cpus", 0),
+    ],
+)
+def test_setting_of_isolation_that_makes_no_sense_is_named(tmp_path: Path, field: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=field):
+        hosts(tmp_path, {"name": "a", field: value})
+    if field != "sandbox_paths":
+        with pytest.raises(InvalidRequest, match=field):
+            TurnRequest.parse({"prompt": "do it", "workspace": "/", field: value})
