@@ -27,6 +27,7 @@
     │   ├── TurnStalled                turn_stalled           (retried)
     │   ├── MemoryExceeded             memory_exceeded
     │   ├── ProcessesExceeded          processes_exceeded
+    │   ├── DiskExceeded               disk_exceeded
     │   ├── ReadTimeout                read_timeout           (retried)
     │   ├── DeadlineExceeded           deadline_exceeded
     │   ├── TurnExpired                turn_expired
@@ -277,6 +278,12 @@ class ProcessesExceeded(LimitReached):
     """The agent and its tools had more processes than max_processes."""
 
     kind = "processes_exceeded"
+
+
+class DiskExceeded(LimitReached):
+    """The files in the workspace took more space than max_disk."""
+
+    kind = "disk_exceeded"
 
 
 class ReadTimeout(LimitReached):

@@ -23,6 +23,7 @@ class Containment:
     max_memory: int | None = None  # bytes
     max_processes: int | None = None
     max_cpus: float | None = None  # cores
+    max_disk: int | None = None  # bytes, of the files in the workspace
 
     @classmethod
     def of(
@@ -46,6 +47,7 @@ class Containment:
             "max_kibibytes": _word(self.max_memory, 1 / 1024),
             "max_processes": _word(self.max_processes),
             "max_cpu_percent": _word(self.max_cpus, 100),
+            "max_disk": _word(self.max_disk, 1 / 1024),
             "writable_paths": "\n".join(self.writable),
             **session_variables(command, command.session_files),
         }

@@ -54,7 +54,7 @@ class Exit:
 
     code: int | None  # the agent's exit code, 128 + n after signal n; None: unknown
     # "exit": by itself; "cancel": on request; "lease": expired; "lost": its supervisor was killed; "memory",
-    # "processes": over a limit.
+    # "processes", "disk": over a limit.
     reason: str
     # Measured, so no part of what makes two ends equal. CPU: of the agent and all processes that it waited for.
     # Memory: the most that was seen, of the agent and its tools together. None: unknown.

@@ -11,7 +11,7 @@ from remote.spool import Batch, Exit
 _LONGEST_ANSWER = 16_384
 _READY = re.compile(r"([0-9]{1,18})(?: ([0-9]{1,18}))?")
 _END = re.compile(
-    rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes)"'
+    rb'{"runturn":"[^"]*","exit":"(-|[0-9]{1,3})","reason":"(exit|cancel|lease|lost|memory|processes|disk)"'
     # Turns of older workers say nothing of this.
     rb'(?:,"cpu_ms":"([^"]{0,18})","memory_kib":"([^"]{0,18})","free_percent":"([^"]{0,18})")?}'
 )

@@ -24,7 +24,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from adapters.isolation import Isolation, Network
 from adapters.protocol.after import After
 from adapters.protocol.output_schema import checked_schema
-from adapters.protocol.resources import Cpus, Memory, Processes
+from adapters.protocol.resources import Cpus, Disk, Memory, Processes
 from adapters.protocol.task import Task, with_prompt
 from adapters.protocol.validation_errors import read_document
 from adapters.protocol.workspace import Collect, Mounts, Worktree, absolute, distinct, prompt_section, was_made
@@ -177,6 +177,11 @@ class TurnRequest(BaseModel):
         description="CPU limit for the agent and its tools together, in cores, such as `1.5`. Hosts without "
         "systemd (cgroup v2) cannot enforce it, and are not used.",
     )
+    max_disk: Disk | None = Field(
+        default=None,
+        description="Limit on the files in the workspace that the turn brings, in bytes or as `10GiB`. Needs "
+        "`mounts` or `worktree`, or the workspace of a turn that had one of them.",
+    )
     failure: Literal["raise", "return"] = Field(
         default="raise",
         description="How a failed turn appears to Celery: as a failed task, or as one that returns its result.",
@@ -262,7 +267,9 @@ class TurnRequest(BaseModel):
             return "workspace", "is required unless mounts or worktree create one"
         if self.keep_workspace:
             return "keep_workspace", "applies only to a per-turn workspace, created with mounts or worktree"
-        if self.collect is not None and not was_made(self.workspace):
+        if self.max_disk is not None and not self.has_own_workspace:
+            return "max_disk", "applies only to a per-turn workspace, of this turn or an earlier one"
+        if self.collect is not None and not self.has_own_workspace:
             return "collect", "applies only to a per-turn workspace, of this turn or an earlier one"
         return None
 
@@ -286,6 +293,11 @@ class TurnRequest(BaseModel):
         if self.plan and self.output_schema is not None:
             raise ValueError("plan and output_schema cannot be combined: a plan has its own schema")
         return self
+
+    @property
+    def has_own_workspace(self) -> bool:
+        """True for a per-turn workspace, of this turn or an earlier one."""
+        return self.brings_workspace or was_made(self.workspace)
 
     @property
     def deadline_at(self) -> float | None:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ByteSize, Field, WithJsonSchema
 
 _MOST = 2**53 - 1  # the largest integer that every JSON reader represents exactly
 _LEAST_MEMORY = 64 * 2**20  # bytes; no agent starts with less
+_LEAST_DISK = 2**20
 _SIZE = r"^[0-9]{1,9}(\.[0-9]{1,3})?([KMGTP]i?)?B?$"
 
 
@@ -19,18 +20,12 @@ def _size(value: object) -> object:
     return value
 
 
-Memory = Annotated[
-    ByteSize,
-    BeforeValidator(_size),
-    Field(ge=_LEAST_MEMORY, le=_MOST),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": _LEAST_MEMORY, "maximum": _MOST},
-                {"type": "string", "pattern": _SIZE},
-            ]
-        }
-    ),
-]
+def _schema(least: int) -> WithJsonSchema:
+    size = {"type": "string", "pattern": _SIZE}
+    return WithJsonSchema({"anyOf": [size, {"type": "integer", "minimum": least, "maximum": _MOST}]})
+
+
+Memory = Annotated[ByteSize, BeforeValidator(_size), Field(ge=_LEAST_MEMORY, le=_MOST), _schema(_LEAST_MEMORY)]
+Disk = Annotated[ByteSize, BeforeValidator(_size), Field(ge=_LEAST_DISK, le=_MOST), _schema(_LEAST_DISK)]
 Processes = Annotated[int, Field(ge=10, le=1_000_000)]
 Cpus = Annotated[float, Field(ge=0.1, le=4096)]  # cores

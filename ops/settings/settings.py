@@ -19,7 +19,7 @@ from pydantic_settings import (
 
 from adapters.isolation import Isolation, Network
 from adapters.protocol.request import Name
-from adapters.protocol.resources import Cpus, Memory, Processes
+from adapters.protocol.resources import Cpus, Disk, Memory, Processes
 from ops.settings import secret_files
 from ops.settings.agents import AgentSettings, AgentTable
 from ops.settings.ssh import SshHosts, SshSettings
@@ -132,6 +132,10 @@ class Settings(BaseSettings):
         default=None,
         description="CPU limit of one turn on this machine, in cores, such as `1.5`. Requires systemd and "
         "cgroup v2; turns are refused without.",
+    )
+    max_disk: Disk | None = Field(
+        default=None,
+        description="Limit on the files in the workspace that a turn brings to this machine, such as `10GiB`.",
     )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(),

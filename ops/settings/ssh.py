@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from adapters.isolation import Isolation, Network
 from adapters.protocol.request import EnvName, Label, Name
-from adapters.protocol.resources import Cpus, Memory, Processes
+from adapters.protocol.resources import Cpus, Disk, Memory, Processes
 from ops.settings.values import HostPath, LocalPath, Milliseconds, Printable, SandboxPath
 
 
@@ -98,6 +98,10 @@ class SshHostSettings(BaseModel):
         default=None,
         description="CPU limit of one turn on this host, in cores, such as `1.5`. Requires systemd and cgroup v2; "
         "turns are refused without.",
+    )
+    max_disk: Disk | None = Field(
+        default=None,
+        description="Limit on the files in the workspace that a turn brings to this host, such as `10GiB`.",
     )
     sandbox_paths: tuple[SandboxPath, ...] = Field(
         default=(), description="Paths on this host that sandboxes show, too; see the setting of that name."

@@ -29,7 +29,7 @@ check() {
     printf . >>"$begun"
     mkdir -p "$spool/files" # which an older worker's turn has not
     clear_way "files/command.$epoch"
-    put "excess.$epoch" ""
+    (umask 077 && put "excess.$epoch" "")
     (umask 077 && printf '%s\n' "$3" >"$spool/files/command.$epoch" && mkfifo "$spool/printed.$epoch") || exit 90
     tail -c "$2" <"$spool/printed.$epoch" 4>&- &
     reader=$!

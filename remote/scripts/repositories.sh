@@ -147,7 +147,7 @@ transfer_objects() {
     ulimit -v 4194304
     unset -v GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES \
         GIT_COMMON_DIR GIT_NAMESPACE
-    make_receiver && add_objects && eval "$bare"' sh -c "$clean_store" sh "$own" "$store" "$lent_objects"'
+    (umask 077 && make_receiver) && add_objects && eval "$bare"' sh -c "$clean_store" sh "$own" "$store" "$lent_objects"'
 }
 
 add_objects() {

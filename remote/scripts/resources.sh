@@ -2,20 +2,21 @@
 # shell outside the namespace adds up init and all its descendants, as the kernel lists them. Between two looks, a turn may
 # exceed its limits. Without limits, the watcher looks, at each of its ticks.
 #
-# `load_limits` sets `max_memory` (pages) and `max_processes`; blank: no limit.
+# `load_limits` sets `max_memory` (pages), `max_processes`, and `max_disk` (KiB, of the files in `workspace`); blank: no
+# limit.
 
 # load_limits: as recorded when the turn was started.
 load_limits() {
     get limits
     set -- $value
-    max_memory=${1#-} max_processes=${2#-}
-    are_numbers "${max_memory:-0}" "${max_processes:-0}" || max_memory= max_processes=
+    max_memory=${1#-} max_processes=${2#-} max_disk=${3#-}
+    are_numbers "${max_memory:-0}" "${max_processes:-0}" "${max_disk:-0}" || max_memory= max_processes= max_disk=
 }
 
-# record_limits: of `max_kibibytes` and `max_processes`; blank: no limit.
+# record_limits: of `max_kibibytes`, `max_processes` and `max_disk`; blank: no limit.
 record_limits() {
     count_pages
-    put limits "${max_memory:--} ${max_processes:--}"
+    put limits "${max_memory:--} ${max_processes:--} ${max_disk:--}" && printf '%s\n' "$cwd" >"$spool/workspace"
 }
 
 # count_pages: sets `max_memory`, of `max_kibibytes`.
@@ -37,14 +38,29 @@ keep_limits() {
     while [ -d "$spool" ] && ! ended; do
         nap 1
         look
+        look_at_disk
     done
 } 2>/dev/null
 
 look() {
     agent_group
-    [ "$inner" ] || return 0
-    compare_with_limits
+    [ "$outer" ] || return 0
+    if [ "$inner" ]; then compare_with_limits; else weigh_all; fi
     note_extremes
+}
+
+# look_at_disk: every ten seconds, or every twenty times as long as it takes. The stop ladder follows.
+look_at_disk() {
+    [ "$max_disk" ] && [ "$outer" ] || return 0
+    until_disk=$((${until_disk:-1} - 1))
+    [ "$until_disk" -le 0 ] || return 0
+    until_disk=10
+    if uptime; then disk_since=$now; fi
+    set -- $(du -sk "$workspace")
+    if uptime; then until_disk=$((10 + 20 * (now - disk_since))); fi
+    are_numbers "$1" && [ "$1" -gt "$max_disk" ] || return 0
+    want_end disk
+    kill -USR1 "${watcher_signature%% *}"
 }
 
 # compare_with_limits: what `inner` has descended to; the number first, which takes no process. Callers define

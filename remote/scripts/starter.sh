@@ -74,7 +74,7 @@ fill() {
     boot_id
     printf '%s\n' "$lease $boot $ladder" >"$draft/turn" || return
     record_limits || return
-    for name in supervisor watcher agent heartbeat reason peak end; do
+    for name in supervisor watcher agent heartbeat reason peak times end; do
         put "$name" "" || return
     done
     if [ "$prompt_lines" ]; then prepare_input || return; fi
@@ -82,7 +82,7 @@ fill() {
     mkdir "$draft/files" || return
     eval "$files" || return
     reserve 1048576 events && reserve 65536 err || return
-    if [ "$isolation" = sandbox ]; then printf '' >"$draft/out" && reserve 1048576 out; fi
+    if [ "$isolation" = sandbox ]; then printf '' >"$draft/transfer" && printf '' >"$draft/out" && reserve 1048576 out; fi
 }
 
 # reserve BYTES FILE: room that the agent's output may use once the disk is full, if this host and its file system

@@ -6,8 +6,8 @@
 #   agent       pid and start time of the agent, which leads a process group of the same number; or those of what contains
 #               it, the word "contained", and, once it is to be terminated, pid and start time of init
 #   heartbeat   changes as long as the turn is followed
-#   reason      why the agent must be terminated: cancel, lease, lost, memory or processes; blank: it must not
-#   limits      of resident memory in pages, and of processes; "-": none
+#   reason      why the agent must be terminated: cancel, lease, lost, memory, processes or disk; blank: it must not
+#   limits      of resident memory in pages, of processes, and of KiB in the workspace; "-": none
 #   peak        most memory in KiB that the agent and its tools were seen to have together, and the least that the host
 #               had to spare meanwhile, in percent; "-": unknown
 #   end         exit code ("-" if unknown), reason, whether `events` contains the end marker, milliseconds of CPU and
@@ -20,7 +20,8 @@
 #   writer      epoch and name of the last follower to attach, among those of the highest epoch; input from others
 #               is ignored
 #
-# Next to them are `prompt`, `events` (stdout), `err` (stderr), and, for an agent that keeps session files,
+# Next to them are `workspace` (its path), `prompt`, `events` (stdout), `out` (of which `events` is a copy, in a sandbox),
+# `err` (stderr), `times` and `transfer` at the end, and, for an agent that keeps session files,
 # `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; and the directory `files`, with the
 # command's own files, and `stop` once the agent was asked to finish by itself. A blank state file means "not yet".
 #

@@ -15,6 +15,7 @@ supervise() {
     sign supervisor
     supervisor_signature=$signature
     learn_limit
+    workspace=$1
     # A watcher that waited too long for this supervisor has given up the turn.
     if ended; then exit; fi
     (watch) &
@@ -92,7 +93,7 @@ conclude() {
     get reason
     case $value in
     "") reason=exit ;;
-    cancel | lease | memory | processes) reason=$value ;;
+    cancel | lease | memory | processes | disk) reason=$value ;;
     # Or a tool has written something, for which the watcher has terminated the agent.
     *) reason=lost ;;
     esac

@@ -31,7 +31,7 @@ take_watch() {
         # The lease, too: a tool could remove what was written.
         if [ "$value" ] || [ "$idle" -ge "$lease" ]; then end_agent; fi
         works $guard || start_guard
-        if [ "$max_memory$max_processes" ]; then works $keeper || start_keeper; fi
+        if [ "$max_memory$max_processes$max_disk" ]; then works $keeper || start_keeper; fi
         nap "$tick"
         works $keeper || note_peak
         renew_lease
@@ -96,6 +96,7 @@ watch_again() {
     load_turn
     shed_limit
     load_limits
+    IFS= read -r workspace <"$spool/workspace"
     get supervisor
     if ours $value; then supervisor_signature=${value% }; fi
     learn_limit

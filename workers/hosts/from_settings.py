@@ -124,6 +124,7 @@ def _containment(settings: Settings | SshHostSettings) -> Containment:
         max_memory=settings.max_memory,
         max_processes=settings.max_processes,
         max_cpus=settings.max_cpus,
+        max_disk=settings.max_disk,
     )
 
 

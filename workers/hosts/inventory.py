@@ -73,13 +73,14 @@ class TurnHost:
         memory = _lower(least.max_memory, request.max_memory)
         processes = _lower(least.max_processes, request.max_processes)
         cpus = _lower(least.max_cpus, request.max_cpus)
+        disk = _lower(least.max_disk, request.max_disk) if request.has_own_workspace else None
         limited = Isolation.NAMESPACE if memory or processes or cpus else None
         apart = Network.NONE in (least.network, request.sandbox_network)
         # A request for none leaves the choice to the host: the default of root's agents is stricter.
         asked = None if request.isolation is Isolation.NONE else request.isolation
         level = strictest(least.isolation, asked, limited, Isolation.SANDBOX if apart else None)
         contained = replace(least, isolation=level, network=Network.NONE if apart else Network.FULL)
-        return replace(contained, max_memory=memory, max_processes=processes, max_cpus=cpus)
+        return replace(contained, max_memory=memory, max_processes=processes, max_cpus=cpus, max_disk=disk)
 
     def program(self, agent: str, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return an agent's command line for this host."""

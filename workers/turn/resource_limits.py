@@ -15,15 +15,18 @@ def exceeded(end: Exit | None, host: TurnHost, request: TurnRequest) -> TurnErro
     match end.reason if end is not None else None:
         case "memory":
             limit = "" if limits.max_memory is None else f" ({limits.max_memory // 2**20:,} MiB)"
-            return errors.MemoryExceeded(_message(host, "memory", limit))
+            return errors.MemoryExceeded(_message(host, "the agent and its tools", "memory", limit))
         case "processes":
             limit = "" if limits.max_processes is None else f" ({limits.max_processes:,})"
-            return errors.ProcessesExceeded(_message(host, "processes", limit))
+            return errors.ProcessesExceeded(_message(host, "the agent and its tools", "processes", limit))
+        case "disk":
+            limit = "" if limits.max_disk is None else f" ({limits.max_disk // 2**20:,} MiB)"
+            return errors.DiskExceeded(_message(host, "the files in the workspace", "disk", limit))
     return None
 
 
-def _message(host: TurnHost, what: str, limit: str) -> str:
+def _message(host: TurnHost, what: str, limit: str, amount: str) -> str:
     return (
-        f"host {host.name}: the agent and its tools exceeded max_{what}{limit} and were terminated; "
-        "raise the limit, or split the task"
+        f"host {host.name}: {what} exceeded max_{limit}{amount}, and the agent was terminated; raise the limit, "
+        "or split the task"
     )

@@ -1,8 +1,14 @@
-"""CPU time and memory of a turn, as its end tells them."""
+"""CPU time and memory of a turn, as its end tells them; and the limit on its files."""
 
 from __future__ import annotations
 
+import pytest
+
+from adapters.isolation import Isolation
+from remote.containment import Containment
 from remote.follower import Lease
+from remote.spool import Exit
+from tests.support.needs import need, need_namespaces
 from tests.support.ssh.laboratory import Lab, drain, eventually
 
 BURN = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; "
@@ -37,6 +43,24 @@ async def test_most_memory_that_was_seen_is_told(any_lab: Lab) -> None:
 
 async def test_turn_that_nobody_looked_at_tells_no_memory(any_lab: Lab) -> None:
     assert (await any_lab.run(any_lab.sh("true")))[1].peak_memory_bytes is None
+
+
+@pytest.mark.parametrize("level", [Isolation.NONE, Isolation.NAMESPACE, Isolation.SANDBOX])
+async def test_turn_whose_files_take_too_much_is_ended(any_lab: Lab, level: Isolation) -> None:
+    if level is not Isolation.NONE:
+        need_namespaces()
+        need("bwrap")
+    limited = Containment(level, max_disk=8 << 20)
+    fill = "trap 'echo told; exit 3' INT; head -c 20M /dev/zero >fill; echo full; while :; do sleep 0.2; done"
+    async with any_lab.follow(any_lab.spool(), any_lab.sh(fill), containment=limited) as turn:
+        assert await drain(turn) == b"full\ntold\n"
+        assert turn.exit == Exit(3, "disk")
+
+
+async def test_turn_whose_files_fit_goes_on(lab: Lab) -> None:
+    limited = Containment(max_disk=8 << 20)
+    fits = lab.sh("head -c 4M /dev/zero >file; sleep 3; echo done")
+    assert await lab.run(fits, containment=limited) == (b"done\n", Exit(0, "exit"))
 
 
 def _kibibytes(words: list[str]) -> int:

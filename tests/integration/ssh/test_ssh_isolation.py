@@ -83,4 +83,6 @@ def test_turn_over_its_processes_fails_with_the_limit_and_is_not_tried_again(tmp
             result = fleet.run(fleet.recorded(RECORDING, max_processes=500))
             assert result.error is not None
             assert (result.status, result.error.kind, result.attempts) == (Status.FAILED, "processes_exceeded", 1)
-            assert result.error.message.startswith("host h1: the agent and its tools exceeded max_processes (12)")
+            assert result.error.message.startswith(
+                "host h1: the agent and its tools exceeded max_processes (12), "
+            )

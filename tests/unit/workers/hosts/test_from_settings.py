@@ -156,6 +156,28 @@ def test_lower_of_two_limits_applies(
 
 
 @pytest.mark.parametrize(
+    ("brings", "limit"),
+    [
+        ({"worktree": {"repository": "/srv/shop"}}, 2**30),
+        ({"worktree": {"repository": "/srv/shop"}, "max_disk": "512MiB"}, 2**29),
+        ({"workspace": "/srv/made/1/workspace"}, 2**30),
+        ({"workspace": "/srv/shop"}, None),
+    ],
+)
+def test_only_workspaces_that_turns_bring_have_limited_files(
+    tmp_path: Path, brings: dict[str, Any], limit: int | None
+) -> None:
+    request = TurnRequest.parse({"prompt": "do it", **brings})
+    limits = hosts(tmp_path, {"name": "a", "max_disk": "1GiB"}).get("a").containment(request)
+    assert (limits.max_disk, limits.isolation) == (limit, None)
+
+
+def test_limit_on_the_files_of_an_existing_workspace_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="max_disk: applies only to a per-turn workspace"):
+        TurnRequest.parse({"prompt": "do it", "workspace": "/srv/shop", "max_disk": "1GiB"})
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("isolation", "jail"),
