@@ -9,6 +9,7 @@
 start() {
     require_tools ${prompt_lines:+mkfifo}
     if [ "$isolation" = sandbox ]; then require_tools readlink; fi
+    if [ "$max_disk" ]; then require_tools du; fi
     place "$root" "$id"
     started_here=
     if [ ! -d "$spool" ]; then

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
 from adapters.isolation import Isolation
 from remote.containment import Containment
@@ -45,21 +45,28 @@ async def test_turn_that_nobody_looked_at_tells_no_memory(any_lab: Lab) -> None:
     assert (await any_lab.run(any_lab.sh("true")))[1].peak_memory_bytes is None
 
 
-@pytest.mark.parametrize("level", [Isolation.NONE, Isolation.NAMESPACE, Isolation.SANDBOX])
-async def test_turn_whose_files_take_too_much_is_ended(any_lab: Lab, level: Isolation) -> None:
-    if level is not Isolation.NONE:
-        need_namespaces()
-        need("bwrap")
-    limited = Containment(level, max_disk=8 << 20)
-    fill = "trap 'echo told; exit 3' INT; head -c 20M /dev/zero >fill; echo full; while :; do sleep 0.2; done"
-    async with any_lab.follow(any_lab.spool(), any_lab.sh(fill), containment=limited) as turn:
+FILL = "trap 'echo told; exit 3' INT; head -c 20000000 /dev/zero >fill; echo full; while :; do sleep 0.2; done"
+
+
+async def test_turn_whose_files_take_too_much_is_interrupted(any_lab: Lab) -> None:
+    limited = replace(any_lab.containment, max_disk=8 << 20)
+    async with any_lab.follow(any_lab.spool(), any_lab.sh(FILL), containment=limited) as turn:
+        assert await drain(turn) == b"full\ntold\n"
+        assert turn.exit == Exit(3, "disk")
+
+
+async def test_sandbox_whose_files_take_too_much_is_interrupted(lab: Lab) -> None:
+    need_namespaces()
+    need("bwrap")
+    limited = Containment(Isolation.SANDBOX, max_disk=8 << 20)
+    async with lab.follow(lab.spool(), lab.sh(FILL), containment=limited) as turn:
         assert await drain(turn) == b"full\ntold\n"
         assert turn.exit == Exit(3, "disk")
 
 
 async def test_turn_whose_files_fit_goes_on(lab: Lab) -> None:
     limited = Containment(max_disk=8 << 20)
-    fits = lab.sh("head -c 4M /dev/zero >file; sleep 3; echo done")
+    fits = lab.sh("head -c 4000000 /dev/zero >file; sleep 3; echo done")
     assert await lab.run(fits, containment=limited) == (b"done\n", Exit(0, "exit"))
 
 
