@@ -14,10 +14,12 @@ from adapters.errors import InvalidRequest
 from ops.settings import secret_files
 from ops.settings.state_dir import StateDir
 from remote.daemon_threads import DaemonExecutor
+from remote.errors import HostError
 from workers.agents.probe import AgentReport, logins, look_closely, look_safely
 from workers.cli.context import Context, pass_context
 from workers.cli.options import json_option
 from workers.cli.output import print_json, print_mark, printable
+from workers.doctor.host_checks import isolation
 from workers.hosts.from_settings import configured_hosts
 from workers.hosts.inventory import Hosts, TurnHost
 
@@ -31,8 +33,8 @@ _CLOSE_S = 3.0
 def agents(context: Context, host: str | None, as_json: bool) -> int:
     """Show the agents on each host.
 
-    Lists programs, versions, logins, billing and capabilities. Problems with an agent are part of the output and
-    do not change the exit status.
+    Lists programs, versions, logins, billing and capabilities, and how each host isolates agents. Problems with an
+    agent are part of the output and do not change the exit status.
     """
     os.environ.update(secret_files.variables(os.environ))
     logging.getLogger("remote").addHandler(logging.NullHandler())  # the reports show these errors
@@ -44,14 +46,15 @@ def agents(context: Context, host: str | None, as_json: bool) -> int:
         raise InvalidRequest(f"there is no host {host!r}; known: {known}", field="host")
     with asyncio.Runner() as runner:
         runner.get_loop().set_default_executor(DaemonExecutor())  # a hanging thread must not delay the exit
-        reports = runner.run(_look(context, chosen))
+        reports, isolations = runner.run(_look(context, chosen))
     if as_json:
         failed = [{"agent": each.name, "source": each.source, "reason": each.reason} for each in registry.failed]
         found = [_document(report, registry.sources.get(report.agent)) for report in reports]
-        print_json({"agents": found, "failed": failed})
+        print_json({"agents": found, "failed": failed, "isolation": isolations})
         return 0
     for place in chosen:
-        click.echo(f"host {place.name}")
+        click.echo(printable(f"host {place.name}"))
+        click.echo(printable(f"  isolation: {isolations[place.name]}"))
         for report in reports:
             if report.host == place.name:
                 _print(report)
@@ -63,19 +66,30 @@ def agents(context: Context, host: str | None, as_json: bool) -> int:
     return 0
 
 
-async def _look(context: Context, hosts: Iterable[TurnHost]) -> list[AgentReport]:
+async def _look(context: Context, hosts: Iterable[TurnHost]) -> tuple[list[AgentReport], dict[str, str]]:
+    """Return a report on each agent on each host, and how agents are isolated, by host."""
     places = list(hosts)
+    adapters = sorted(context.registry, key=lambda adapter: adapter.name)
     try:
-        return await asyncio.gather(
+        isolations = asyncio.gather(*map(_isolation, places))
+        reports = await asyncio.gather(
             *(
                 look_safely(place, adapter, os.environ, context.settings, look_closely)
                 for place in places
-                for adapter in sorted(context.registry, key=lambda adapter: adapter.name)
+                for adapter in adapters
             )
         )
+        return reports, {place.name: told for place, told in zip(places, await isolations, strict=True)}
     finally:
         closing = asyncio.ensure_future(Hosts(places).close())
         await asyncio.wait({closing}, timeout=_CLOSE_S)
+
+
+async def _isolation(host: TurnHost) -> str:
+    try:
+        return (await isolation(host)).detail
+    except HostError as fault:
+        return f"unknown: {fault.message}"
 
 
 def _document(report: AgentReport, source: str | None) -> dict[str, Any]:
