@@ -8,13 +8,22 @@ from collections.abc import Iterator
 import pytest
 
 from adapters.protocol.result import Status
-from tests.fakes.model_api import Branch, Fault, ModelApi, Reply, Script, Text, Usage, replies
+from tests.fakes.model_api import Branch, Fault, ModelApi, Reply, Script, Text, ToolUse, Usage, replies
 from tests.integration.conftest import claude_fleet
 from tests.integration.turns.test_bills import SONNET, ask, billed, booked, in_ledger
 from tests.support.fleets.fleet import Fleet
 
-# Claude Code writes an answer to its session file up to 0.2 s after it has printed it; the tool is faster.
-DIE = replies.bash("kill -KILL $PPID")
+# Claude Code writes an answer to its session file up to 0.2 s after it has printed it; the tool is faster. It may
+# even start before the answer's end is printed: that answer would be in flight, and nobody would know its cost.
+DIE = "kill -KILL $PPID"
+
+
+def printed(answers: int, then: str) -> ToolUse:
+    """A command that waits until so many answers are printed."""
+    count = 'grep -c \'"type":"message_stop"\' "$RUNTURN_SPOOL/events"'
+    return replies.bash(f'until [ "$({count})" -ge {answers} ]; do :; done; {then}')
+
+
 # As many prompt tokens as were printed by then, and hardly any output.
 _COUNTS = {
     "input_tokens": 401,
@@ -41,18 +50,18 @@ SCRIPTS = (
         "dies",
         (
             Reply((replies.bash("echo a"),), Usage(100, 20, 30, 4)),
-            Reply((Text("about to die"), DIE), Usage(300, 50, 50, 6, cache_creation_1h=6)),
+            Reply((Text("about to die"), printed(2, DIE)), Usage(300, 50, 50, 6, cache_creation_1h=6)),
             LAST,
         ),
     ),
-    Script("at-once", (Reply((DIE,), Usage(310, 52, 51, 7)), LAST)),
-    Script("unrecorded", (Reply((DIE,), Usage(320, 53, 52, 8)),)),
+    Script("at-once", (Reply((printed(1, DIE),), Usage(310, 52, 51, 7)), LAST)),
+    Script("unrecorded", (Reply((printed(1, DIE),), Usage(320, 53, 52, 8)),)),
     Script(
         "forges",
         (
             Reply((replies.bash("echo a"),), Usage(101, 21, 31, 5)),
             Reply(
-                (replies.bash(f"printf '\\n%s\\n' '{FORGED}' >>\"$RUNTURN_SPOOL/events\"; kill -KILL $PPID"),),
+                (printed(2, f"printf '\\n%s\\n' '{FORGED}' >>\"$RUNTURN_SPOOL/events\"; {DIE}"),),
                 Usage(300, 50, 50, 6),
             ),
             LAST,
@@ -63,7 +72,10 @@ SCRIPTS = (
         (Reply((replies.agent("SUBJOB please"),), Usage(130, 45, 33, 7)), LAST),
         branches=(
             Branch(
-                (Reply((replies.bash("echo a"),), Usage(320, 9, 9, 9)), Reply((DIE,), Usage(330, 60, 10, 5))),
+                (
+                    Reply((replies.bash("echo a"),), Usage(320, 9, 9, 9)),
+                    Reply((replies.bash(DIE),), Usage(330, 60, 10, 5)),
+                ),
                 prompt="SUBJOB",
             ),
         ),
@@ -72,7 +84,7 @@ SCRIPTS = (
         "breaks",
         (
             Reply((Text("broken"),), Usage(340, 61, 11, 9), fault=Fault("error", 3)),
-            Reply((DIE,), Usage(341, 62, 12, 10)),
+            Reply((printed(1, DIE),), Usage(341, 62, 12, 10)),
             LAST,
         ),
     ),
