@@ -20,7 +20,7 @@ class Network(StrEnum):
     NONE = "none"  # a loopback interface, which leads nowhere but to itself
 
 
-def strictest(*levels: Isolation | None) -> Isolation | None:
-    """Return the strictest of these levels; None, for a level left to the host, is the weakest of all."""
+def strictest(*levels: Isolation | None) -> Isolation:
+    """Return the strictest of these levels; None is as weak as none."""
     order = list(Isolation)
-    return max((level for level in levels if level is not None), key=order.index, default=None)
+    return max((level for level in levels if level is not None), key=order.index, default=Isolation.NONE)

@@ -15,7 +15,7 @@ WRITABLE = ":rw"
 class Containment:
     """How an agent is contained. Paths are absolute, or begin with ~/ for the home on the host."""
 
-    isolation: Isolation | None = None  # None: the level that the host provides at no cost to the agent
+    isolation: Isolation = Isolation.NONE
     shown: tuple[str, ...] = ()  # paths that a sandbox shows, besides the agent's own
     writable: tuple[str, ...] = ()  # likewise, and the agent may write there
     network: Network = Network.FULL  # of a sandbox
@@ -27,7 +27,7 @@ class Containment:
 
     @classmethod
     def of(
-        cls, isolation: Isolation | None, sandbox_paths: Sequence[str], network: Network = Network.FULL
+        cls, isolation: Isolation, sandbox_paths: Sequence[str], network: Network = Network.FULL
     ) -> Containment:
         """Return the containment with these paths for a sandbox, of which `:rw` marks writable ones."""
         writable = tuple(path.removesuffix(WRITABLE) for path in sandbox_paths if path.endswith(WRITABLE))
@@ -37,7 +37,7 @@ class Containment:
     def variables(self, command: Command) -> Mapping[str, str]:
         """Return the variables that `containment.sh` needs for an agent with this command."""
         return {
-            "isolation": self.isolation or "auto",
+            "isolation": self.isolation,
             "network": self.network,
             "cwd": command.cwd,
             "agent_path": command.env.get("PATH", ""),

@@ -77,7 +77,6 @@ class WorkerMetrics:
         self._cpu = counter(
             "agent_cpu_seconds",
             "CPU time of agents and their tools, where the host reports it",
-            "agent",
             "host",
         )
         self._memory = histogram(
@@ -159,8 +158,7 @@ class WorkerMetrics:
         """Report a host and its slots; None: no limit. Create its counters at 0, as for connections."""
         self._host_up.labels(host).set_function(up)
         self._short_of_memory.labels(host)
-        for agent in self._words.agents:
-            self._cpu.labels(agent, host)
+        self._cpu.labels(host)
         if slots is not None:
             self._host_slots.labels(host).set(slots)
 
@@ -216,11 +214,10 @@ class WorkerMetrics:
 
     def agent_ended(self, agent: str, host: str, cpu_ms: int | None, peak_memory_bytes: int | None) -> None:
         """Record what an attempt took of its host, where known."""
-        name = self._words.agent(agent)
         if cpu_ms is not None:
-            self._cpu.labels(name, host).inc(cpu_ms / 1000)
+            self._cpu.labels(host).inc(cpu_ms / 1000)
         if peak_memory_bytes is not None:
-            self._memory.labels(name).observe(peak_memory_bytes)
+            self._memory.labels(self._words.agent(agent)).observe(peak_memory_bytes)
 
     def host_memory_seen(self, host: str, least_free_percent: int | None) -> None:
         """Record the smallest share of a host's memory that an attempt saw available; None: not sampled."""

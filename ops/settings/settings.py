@@ -117,10 +117,10 @@ class Settings(BaseSettings):
         description="Name of the worker's own machine in requests. "
         "Default: `local`, or the machine's node name if the ledger is PostgreSQL.",
     )
-    isolation: Isolation | None = Field(
-        default=None,
+    isolation: Isolation = Field(
+        default=Isolation.NONE,
         description="Minimum isolation level for agents on the worker's own machine: `none`, `namespace` or "
-        "`sandbox`, see `hosts.md`. Default: `namespace` for root, where the kernel allows it; else `none`.",
+        "`sandbox`, see `hosts.md`.",
     )
     max_memory: Memory | None = Field(
         default=None, description="Limit on the memory of one turn's processes on this machine, such as `4GiB`."

@@ -85,8 +85,9 @@ class SshHostSettings(BaseModel):
         pattern=r"^(~/|/)[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]$",
         description="Directory on the host for the spools of turns.",
     )
-    isolation: Isolation | None = Field(
-        default=None, description="Minimum isolation level for agents on this host; see the setting of that name."
+    isolation: Isolation = Field(
+        default=Isolation.NONE,
+        description="Minimum isolation level for agents on this host; see the setting of that name.",
     )
     max_memory: Memory | None = Field(
         default=None, description="Limit on the memory of one turn's processes on this host, such as `4GiB`."

@@ -8,7 +8,7 @@
 # In a sandbox, it also sees none of the host's files but the system, its workspace, its own state, and what the operator
 # adds. It runs as its user, without the privileges of root, and without setuid programs.
 #
-# Callers set `isolation`: none; namespace; sandbox; or auto, for a namespace where that changes nothing for the agent.
+# Callers set `isolation`: none; namespace; or sandbox.
 # For a sandbox, also `cwd`, `spool`, `network` (none, or full), `agent_path` (blank: the host's PATH), `agent_program`,
 # `max_kibibytes` and `session_*`, and, a line each, `agent_state` (of the agent's own files, below the home),
 # `shown_paths` and `writable_paths` (the operator's, absolute or below ~/). They define `refuse CODE DETAIL`.
@@ -19,8 +19,6 @@ init='[ "$$" = 1 ] || exit 126; "$@"; code=$?; exec 2>/dev/null; kill -TERM -1; 
 init="$init"' && kill -0 -1; do if sleep 0.1; then waited=$((waited + 1)); else sleep 1; waited=$((waited + 10)); fi'
 init="$init"'; done; exit "$code"'
 
-# A user namespace hides who owns the files of others: sudo does not work there, nor does ssh if it includes files of
-# root's. So only root, which needs none, is contained without being asked.
 plain_unshare="--mount --propagation slave --pid --fork --kill-child --mount-proc"
 plain_bwrap="--unshare-pid --as-pid-1 --die-with-parent"
 
@@ -31,7 +29,6 @@ choose_wall() {
     refusal=isolation_unavailable
     case $isolation in
     none) ;;
-    auto) can_count && try_wall unshare "$plain_unshare" || wall= ;;
     namespace) find_wall || refuse "$refusal" "$said" ;;
     sandbox) find_sandbox || refuse "$refusal" "$said" ;;
     esac

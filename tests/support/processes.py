@@ -62,8 +62,14 @@ def of_turn(spool: Path) -> list[psutil.Process]:
 
 
 def agents(spool_root: Path) -> set[int]:
-    """Return the pids of the agents, as recorded by their supervisors."""
+    """Return the pids of the agents, or of what contains them, as recorded by their supervisors."""
     return {int(words[0]) for file in spool_root.glob("*/agent") if (words := words_of(file))}
+
+
+def agent_of(spool: Path) -> int:
+    """Return the pid of a turn's agent, outside of what contains it."""
+    pid = signed(spool, "agent")
+    return _first_child(_first_child(pid)) if "contained" in words_of(spool / "agent") else pid
 
 
 def signed(spool: Path, name: str) -> int:
@@ -90,6 +96,11 @@ def gone_pid(pid: int) -> bool:
 def describe(processes: list[psutil.Process]) -> str:
     """Describe processes for an assertion's message."""
     return "; ".join(f"{process.pid} {command_of(process)[:80] or 'gone'}" for process in processes)
+
+
+def _first_child(pid: int) -> int:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return int(until(lambda: children.read_text().split(), f"a child of {pid}")[0])
 
 
 def _found(wanted: Callable[[Seen], bool]) -> list[psutil.Process]:

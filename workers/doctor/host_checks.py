@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 
 from adapters.isolation import Isolation, Network
 from adapters.protocol.request import TurnRequest
@@ -42,7 +41,6 @@ _ALONE = (
     "without a worker: if none is running, start one, which takes them over; if none starts, they are "
     "terminated when their lease expires"
 )
-_UNASKED = "none by default: an ordinary user's namespace hides the owners of files: sudo fails in it, perhaps ssh"
 _NAMESPACES = (
     "let its users make namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, and on "
     "Ubuntu kernel.apparmor_restrict_unprivileged_userns or an AppArmor profile for unshare; or install bubblewrap"
@@ -115,21 +113,14 @@ async def isolation(host: TurnHost) -> Check:
     wanted = host.containment(_ANY)
     if wanted.isolation is Isolation.NONE:
         return Check("isolation", True, "none, as configured")
-    setting = "RUNTURN_ISOLATION" if _is_local(host) else f"{host.name}'s isolation"
     try:
         program, unlimited = await containing_program(host.host, wanted)
-        if not program:
-            await containing_program(host.host, replace(wanted, isolation=Isolation.NAMESPACE))
-            return Check("isolation", True, _UNASKED, f"to isolate agents anyway, set {setting} to namespace")
     except SpawnRefused as refusal:
-        demanded = wanted.isolation is not None
-        detail = refusal.message if demanded else f"none: {refusal.message}"
         remedy = _NAMESPACES if "namespaces" in refusal.message else ""  # others carry their own
-        return Check("isolation", not demanded, detail, remedy, warning=not demanded)
+        return Check("isolation", False, refusal.message, remedy)
     limits = f"checked once a second; no CPU limits ({unlimited})" if unlimited else "enforced by systemd"
-    level = wanted.isolation or Isolation.NAMESPACE
     network = " without a network" if wanted.network is Network.NONE else ""
-    return Check("isolation", True, f"{level}{network}, by {program}; limits are {limits}")
+    return Check("isolation", True, f"{wanted.isolation}{network}, by {program}; limits are {limits}")
 
 
 async def workspaces(host: TurnHost, root: str) -> Check:

@@ -76,9 +76,7 @@ class TurnHost:
         disk = _lower(least.max_disk, request.max_disk) if request.has_own_workspace else None
         limited = Isolation.NAMESPACE if memory or processes or cpus else None
         apart = Network.NONE in (least.network, request.sandbox_network)
-        # A request for none leaves the choice to the host: the default of root's agents is stricter.
-        asked = None if request.isolation is Isolation.NONE else request.isolation
-        level = strictest(least.isolation, asked, limited, Isolation.SANDBOX if apart else None)
+        level = strictest(least.isolation, request.isolation, limited, Isolation.SANDBOX if apart else None)
         contained = replace(least, isolation=level, network=Network.NONE if apart else Network.FULL)
         return replace(contained, max_memory=memory, max_processes=processes, max_cpus=cpus, max_disk=disk)
 

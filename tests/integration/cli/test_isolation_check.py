@@ -9,7 +9,7 @@ import pytest
 from adapters.isolation import Isolation
 from remote.containment import Containment
 from remote.local import LocalHost
-from tests.support.needs import need, need_namespaces, need_root
+from tests.support.needs import need, need_namespaces
 from workers.doctor.host_checks import isolation
 from workers.hosts.inventory import TurnHost
 
@@ -63,10 +63,3 @@ async def test_missing_path_of_sandboxes_is_named(tmp_path: Path) -> None:
     check = await isolation(host(tmp_path, Containment(Isolation.SANDBOX, shown=("/missing",))))
     assert (check.ok, check.remedy) == (False, "")
     assert "there is no /missing" in check.detail
-
-
-async def test_default_that_a_host_cannot_provide_is_a_warning(tmp_path: Path) -> None:
-    need_root()
-    check = await isolation(host(tmp_path, Containment(), able=False))
-    assert (check.ok, check.warning) == (True, True)
-    assert check.detail.startswith("none: ")

@@ -140,6 +140,7 @@ class FakeWorker:
         metrics.orphan_ended()
         metrics.host_refused("build1", "host_auth_failed")
         metrics.host_refused("build1", "host_key_changed")
+        metrics.host_memory_seen("build1", 4)
         metrics.budget_denied(BudgetKey("team", "web", Period.DAY))
         for outcome in ("turn_stalled", "internal_error"):
             metrics.turn_settled(SettledTurn("late", "claude-code", "ssh", outcome, 1.0, None, None))

@@ -257,6 +257,8 @@ def test_ten_thousand_turns_over_fifty_hosts_make_few_series(
         worker.host_connected(rng.choice(HOSTS), rng.random())
         worker.agent_seen(agent, rng.choice(HOSTS), rng.choice([f"2.1.{number}", "x" * 900]))
         worker.reattached(rng.choice(["link", "worker"]))
+        worker.agent_ended(agent, rng.choice(HOSTS), 1000, rng.randrange(2**37))
+        worker.host_memory_seen(rng.choice(HOSTS), rng.randrange(100))
     series = len(scrape(f"{server.url}/metrics"))
     print(f"{series} series")
     assert series < 3_000

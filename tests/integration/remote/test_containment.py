@@ -207,7 +207,8 @@ async def test_no_tool_in_a_sandbox_shortens_the_output(sandbox: Lab) -> None:
     async with sandbox.follow(spool, sandbox.python(SHORTEN)) as turn:
         await read_until(turn, b"before")
         await turn.soft_stop(b"go on")
-        assert await drain(turn) == b"after\n"
+        # A copier that sees the file shortened begins anew.
+        assert await drain(turn) in (b"after\n", b"lost..\nafter\n")
     await sandbox.nothing_left(spool)
 
 

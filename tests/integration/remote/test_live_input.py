@@ -178,7 +178,7 @@ async def test_a_worker_that_attaches_again_after_it_has_lost_the_turn_tells_the
                 await late.send(b"by a worker that has lost the turn")
                 await late.end_input()
                 await late.soft_stop(b"x")  # what was said before it has been heard now
-                await eventually(Path(spool.path, "stop").exists)
+                await eventually(Path(spool.path, "files/stop").exists)
             await second.send(b"two")
             await second.end_input()
             assert await drain(second) == heard(b"one", b"two")
@@ -285,7 +285,7 @@ async def test_the_word_to_end_lies_in_the_spool_of_any_turn_and_survives_a_cut(
         any_lab.host.cut()
         await turn.soft_stop(b'{"a": "\\n %s"}')
         assert await drain(turn) == b'{"a": "\\n %s"}\n'
-    assert Path(spool.path, "stop").stat().st_mode & 0o777 == 0o600
+    assert Path(spool.path, "files/stop").stat().st_mode & 0o777 == 0o600
 
 
 async def test_over_ssh_a_lost_connection_has_each_line_said_once(lab: Lab, sshd: Sshd, site: SshLab) -> None:

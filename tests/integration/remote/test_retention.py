@@ -30,7 +30,7 @@ def place(spool: Spool) -> Path:
 
 
 def contents(spool: Spool) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in place(spool).iterdir()}
+    return {file.name: file.read_bytes() for file in place(spool).iterdir() if file.is_file()}
 
 
 async def listed(lab: Lab) -> dict[str, SpoolState]:

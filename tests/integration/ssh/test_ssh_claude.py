@@ -163,7 +163,7 @@ def test_nothing_of_all_this_is_left(place: Place) -> None:
 
 def test_agent_over_its_tokens_is_denied_its_next_tool_and_ends_by_itself(place: Place) -> None:
     turn_id = place.fleet.client.enqueue(place.ask("overspent", host="h2", max_total_tokens=1500))
-    until(lambda: text_of(place.hosts["h2"].spools / f"{turn_id}.1" / "stop"), "the soft stop")
+    until(lambda: text_of(place.hosts["h2"].spools / f"{turn_id}.1" / "files/stop"), "the soft stop")
     place.api.gate("overspent").release()
     result = place.fleet.result(turn_id)
     assert result.error is not None

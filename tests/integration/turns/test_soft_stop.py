@@ -99,7 +99,7 @@ def orphan(place: Place) -> str:
 
 def stop_file(fleet: Fleet, turn_id: str) -> dict[str, Any]:
     """What the agent was told, once it was told."""
-    file = fleet.state.spool / f"{turn_id}.1" / "stop"
+    file = fleet.state.spool / f"{turn_id}.1" / "files/stop"
     return json.loads(until(lambda: text_of(file), "the soft stop"))
 
 

@@ -1,8 +1,8 @@
 """Many turns at once in one worker process, over SSH on a host whose sshd has its default limits.
 
-Their agents print what a conductor writes to them: one event per second each, with the time in it. An event's
-latency is from there to a live subscriber: through agent, spool, follower, sshd, worker and broker. All of them
-share this machine; the rows have the worker's share of its CPU, and the total.
+Each is in a namespace. Their agents print what a conductor writes to them: one event per second each, with the
+time in it. An event's latency is from there to a live subscriber: through agent, spool, follower, sshd, worker and
+broker. All of them share this machine; the rows have the worker's share of its CPU, and the total.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from adapters.isolation import Isolation
 from adapters.protocol.result import Status
 from tests.support.fleets.fleet import Fleet
 from tests.support.ssh.ssh_host import ssh_host, ssh_hosts
@@ -44,7 +45,7 @@ def thousand_turns() -> Rows:
 def _crowd(size: int) -> Rows:
     with tempfile.TemporaryDirectory() as folder, ssh_host("h1", Path(folder)) as login:
         agent = login.program("agent", _AGENT)
-        hosts = ssh_hosts(login.setting(agents={"scripted": str(agent)}))
+        hosts = ssh_hosts(login.setting(agents={"scripted": str(agent)}, isolation=Isolation.NAMESPACE))
         patient = {"agent__read_timeout_ms": "600000", "agent__max_concurrent_agents": str(size)}
         with Fleet(Path(folder), ssh_hosts=hosts, **patient) as fleet, Choir(Path(folder), size) as choir:
             started = fleet.start_worker("--concurrency", str(size))

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.isolation import Isolation
 from ops.ledger import Ledger
 from tests.support.ledger.postgresql_server import PostgresqlServer, find_binaries
 from tests.support.needs import need
@@ -135,7 +134,6 @@ def _environment(
     programs = {"scripted": str(players.program), **real.programs}
     shown = [sys.prefix, sys.base_prefix, f"{root / 'players'}:rw", *real.folders]
     described = [host.setting(agents=programs, env=real.forwarded, sandbox_paths=shown) for host in hosts]
-    described[0]["isolation"] = Isolation.NONE  # the others' is that of root
     return {
         **real.variables,
         **agents.settings(real),

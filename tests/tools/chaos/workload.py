@@ -21,7 +21,7 @@ _RECORDINGS = ("a_parallel_tools", "b_agentic_steps", "c_subagent")
 _STEPS = 3  # until a session of turns is done
 _SHORTEST_S = 2.0
 _CHORDS = 2
-_LEVELS = (None, None, Isolation.NAMESPACE, Isolation.SANDBOX)  # None: as the host does it
+_LEVELS = (None, Isolation.NAMESPACE, Isolation.SANDBOX)
 _STALL_MS = 15_000  # longer than any of these agents is silent otherwise
 
 

@@ -29,6 +29,7 @@ _CONNECTIONS = f"sum by (host) (runturn_ssh_connections{{{HOST}}})"
 _CONNECTS = "runturn_ssh_connects_total"
 _CONNECT = "runturn_ssh_connect_duration_seconds"
 _CPU = "runturn_agent_cpu_seconds_total"
+_SHORT = "runturn_host_memory_short_total"
 _MEMORY = "runturn_attempt_peak_memory_bytes"
 _REFUSED = 'outcome!="ok"'
 _STEPS = ((None, GREEN), (0.9, ORANGE), (1.01, RED))
@@ -137,6 +138,13 @@ _TIME = Section(
             Query(f"sum by (host) (increase({select(_CPU, HOST)}[1h])) / 3600", "{{host}}"),
             width=12,
             stacked=True,
+        ),
+        graph(
+            "Shortages of memory",
+            "Attempts that saw less than 5 % of their host's memory available.",
+            COUNT,
+            Query(f"sum by (host) (increase({select(_SHORT, HOST)}[$__rate_interval]))", "{{host}}"),
+            width=12,
         ),
         graph(
             "Peak memory of turns",

@@ -112,13 +112,13 @@ def test_host_says_where_its_agents_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "fields", "network", "isolation"),
     [
-        ({}, {}, Network.FULL, None),
+        ({}, {}, Network.FULL, Isolation.NONE),
         ({}, {"sandbox_network": "none"}, Network.NONE, Isolation.SANDBOX),
-        ({}, {"sandbox_network": "full"}, Network.FULL, None),
+        ({}, {"sandbox_network": "full"}, Network.FULL, Isolation.NONE),
         ({"sandbox_network": "none"}, {}, Network.NONE, Isolation.SANDBOX),
         ({"sandbox_network": "none"}, {"sandbox_network": "full"}, Network.NONE, Isolation.SANDBOX),
         ({"sandbox_network": "none", "isolation": "none"}, {"isolation": "none"}, Network.NONE, Isolation.SANDBOX),
-        ({}, {"isolation": "none"}, Network.FULL, None),
+        ({}, {"isolation": "none"}, Network.FULL, Isolation.NONE),
         ({"isolation": "sandbox"}, {"isolation": "namespace"}, Network.FULL, Isolation.SANDBOX),
         ({"isolation": "none"}, {"isolation": "namespace"}, Network.FULL, Isolation.NAMESPACE),
         ({"isolation": "none"}, {"max_processes": 10}, Network.FULL, Isolation.NAMESPACE),
@@ -129,7 +129,7 @@ def test_request_may_only_tighten_its_hosts_isolation(
     settings: dict[str, Any],
     fields: dict[str, Any],
     network: Network,
-    isolation: Isolation | None,
+    isolation: Isolation,
 ) -> None:
     request = TurnRequest.parse({"prompt": "do it", "workspace": "/", **fields})
     for host in hosts(tmp_path, {"name": "a", **settings}, **settings):
@@ -169,7 +169,7 @@ def test_only_workspaces_that_turns_bring_have_limited_files(
 ) -> None:
     request = TurnRequest.parse({"prompt": "do it", **brings})
     limits = hosts(tmp_path, {"name": "a", "max_disk": "1GiB"}).get("a").containment(request)
-    assert (limits.max_disk, limits.isolation) == (limit, None)
+    assert (limits.max_disk, limits.isolation) == (limit, Isolation.NONE)
 
 
 def test_limit_on_the_files_of_an_existing_workspace_is_refused() -> None:
