@@ -153,13 +153,27 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         api = stack.enter_context(OpenAiApi(*(script for host in HOSTS for script in scripts(host))))
         configure(api.base_url, login.sshd.home)
         environment = codex_environment(api.base_url, home)
-        environment["PATH"] = f"{codex.parent}{os.pathsep}{environment['PATH']}"
+        environment["PATH"] = os.pathsep.join((str(codex.parent), *without_bwrap(environment["PATH"], root)))
         hosts = ssh_hosts(login.setting(agents={"codex": str(codex)}, env=["CODEX_API_KEY"]))
         fleet = stack.enter_context(Fleet(root, environment, ssh_hosts=hosts))
         place = Place(fleet, login, api)
         place.leave_to_the_next_worker()
         fleet.start_worker()
         yield place
+
+
+def without_bwrap(path: str, root: Path) -> Iterator[str]:
+    """Codex prefers the system's bubblewrap to its own, and then needs helpers that it does not make in /tmp."""
+    for number, folder in enumerate(path.split(os.pathsep)):
+        if not Path(folder, "bwrap").exists():
+            yield folder
+            continue
+        programs = root / f"programs-{number}"
+        programs.mkdir()
+        for program in Path(folder).iterdir():
+            if program.name != "bwrap":
+                (programs / program.name).symlink_to(program)
+        yield str(programs)
 
 
 both = pytest.mark.parametrize("host", HOSTS)

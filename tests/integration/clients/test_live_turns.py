@@ -56,7 +56,7 @@ SCRIPTS = (
             (
                 Reply((ToolUse("mcp__runturn__add", {"a": 2, "b": 3}),), Usage(101, 21)),
                 Reply((ToolUse("mcp__echo__echo", {"text": "five"}),), Usage(102, 22)),
-                Reply((replies.bash('cat "$RUNTURN_SPOOL/mcp.json"'),), Usage(104, 24)),
+                Reply((replies.bash('cat "$RUNTURN_SPOOL/files/mcp.json"'),), Usage(104, 24)),
                 Reply((ToolUse("StructuredOutput", {"n": 5}),), Usage(103, 23)),
             ),
         )

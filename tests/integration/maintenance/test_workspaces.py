@@ -304,7 +304,7 @@ def test_worker_killed_at_any_step_is_succeeded_in_the_same_workspace(stage: Sta
 
 
 def test_turn_that_is_cancelled_while_it_waits_brings_home_what_it_has_without_secrets(stage: Stage) -> None:
-    (stage.project / "todo").write_text('cat "$RUNTURN_SPOOL/mcp.json" >>tries; kill -KILL $$')
+    (stage.project / "todo").write_text('cat "$RUNTURN_SPOOL/files/mcp.json" >>tries; kill -KILL $$')
     turn_id = stage.bring(max_attempts=5)
 
     async def play() -> TurnResult:
