@@ -25,6 +25,7 @@ GROWING = (
     "turn_queue_wait_seconds",
     "turn_first_event_seconds",
     "turn_api_duration_seconds",
+    "attempt_peak_memory_bytes",
 )
 
 
@@ -32,7 +33,11 @@ GROWING = (
 def seen() -> Iterator[tuple[Window, Window]]:
     """One worker that has not had a turn yet; and later two, that have had a little of everything."""
     cast = Cast(random.Random(5), pace=0.2)
-    with stage(cast, agent__max_attempts="2") as set_up, set_up.exporter(), set_up.prometheus() as prometheus:
+    with (
+        stage(cast, agent__max_attempts="2", agent__lease_ms="12000") as set_up,
+        set_up.exporter(),
+        set_up.prometheus() as prometheus,
+    ):
         began = time.time()
         set_up.start_worker(0)
         until(lambda: len(prometheus.query('up{job=~"runturn-.+"} == 1')) == 2, "a worker and an exporter")
@@ -88,7 +93,9 @@ def _grows(set_up: Stage, prometheus: Prometheus, histogram: str) -> bool:
     """Another turn, if Prometheus first saw this one's series when all turns were in it: rates are 0 then."""
     if _value(prometheus, f"sum(increase(runturn_{histogram}_count[1m]))") > 0:
         return True
-    set_up.fleet.client.result(set_up.queue(set_up.cast.completed(MODELS[0], 3)), 60)
+    cast = set_up.cast
+    sampled = histogram == "attempt_peak_memory_bytes"  # every two seconds, with this lease
+    set_up.fleet.client.result(set_up.queue(cast.silent(4.0) if sampled else cast.completed(MODELS[0], 3)), 60)
     return False
 
 

@@ -231,8 +231,11 @@ async def test_turn_that_an_agent_has_started_through_a_worker_of_its_own_is_ano
     output, end = await any_lab.run(any_lab.command(sys.executable, "-c", NESTED, *where))
     assert (output, end) == (b"ready\n", Exit(0, "exit"))
     (any_lab.workspace / "go").touch()
-    told = (b"begun\n", Exit(None, "lost")) if contained else (b"begun\nend\n", Exit(0, "exit"))
-    assert await any_lab.run(None, inner) == told
+    output, end = await any_lab.run(None, inner)
+    if contained:
+        assert (output, end.code in (None, 137, 143)) == (b"begun\n", True), end
+    else:
+        assert (output, end) == (b"begun\nend\n", Exit(0, "exit"))
 
 
 # A turn whose process cannot be killed, on a host where each search takes three seconds.

@@ -140,19 +140,19 @@ _TIME = Section(
             stacked=True,
         ),
         graph(
-            "Shortages of memory",
-            "Attempts that saw less than 5 % of their host's memory available.",
-            COUNT,
-            Query(f"sum by (host) (increase({select(_SHORT, HOST)}[$__rate_interval]))", "{{host}}"),
-            width=12,
-        ),
-        graph(
             "Peak memory of turns",
             "Median and 95th percentile of the peak memory of an agent and its tools, as sampled. Turns of a few "
             "seconds are not sampled.",
             BYTES,
             *(Query(quantile(q, _MEMORY), f"p{q * 100:.0f}") for q in (0.5, 0.95)),
             width=12,
+        ),
+        graph(
+            "Shortages of memory",
+            "Attempts that saw less than 5 % of their host's memory available.",
+            COUNT,
+            Query(f"sum by (host) (increase({select(_SHORT, HOST)}[$__rate_interval]))", "{{host}}"),
+            width=24,
         ),
         graph(
             "SSH connections",
