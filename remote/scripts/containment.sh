@@ -1,14 +1,14 @@
 # Containment: the agent in a PID namespace of its own. Whatever it starts, wherever that goes and however it hides, ends
 # with the namespace: nothing has to be found. Three processes, each the child of the one before:
 #
-#   wall       the host's own program that makes the namespace; it signs `agent`, with a third word
+#   wall       the host's own program that makes the namespace; `launch` signs `agent` for it, with a third word
 #   init       a shell, the first process of the namespace; once the agent has exited, it ends the rest, and then itself
 #   agent      leads a process session, and a group
 #
 # In a sandbox, it also sees none of the host's files but the system, its workspace, its own state, and what the operator
 # adds. It runs as its user, without the privileges of root, and without setuid programs.
 #
-# Callers set `isolation`: none; namespace; or sandbox.
+# Callers set `isolation`: none, namespace or sandbox.
 # For a sandbox, also `cwd`, `spool`, `network` (none, or full), `agent_path` (blank: the host's PATH), `agent_program`,
 # `max_kibibytes` and `session_*`, and, a line each, `agent_state` (of the agent's own files, below the home),
 # `shown_paths` and `writable_paths` (the operator's, absolute or below ~/). They define `refuse CODE DETAIL`.

@@ -3,7 +3,8 @@
 #
 # Callers set what follower.sh needs, and `workspace_roots`, `lease`, `ladder`, `cwd`, `prompt_bytes`, `prompt`
 # (blank: it must be requested), `prompt_lines` (of a live turn; else blank), `files`, `agent_environment`,
-# `agent_path` (blank: the host's), `isolation` and `session_*`.
+# `agent_path` (blank: the host's), `session_*`, `max_disk` (KiB; blank: no limit), and what containment.sh and scope.sh
+# need.
 
 # start ARGV...
 start() {

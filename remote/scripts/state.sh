@@ -21,7 +21,7 @@
 #               is ignored
 #
 # Next to them are `workspace` (its path), `prompt`, `events` (stdout), `out` (of which `events` is a copy, in a sandbox),
-# `err` (stderr), `times` and `transfer` at the end, and, for an agent that keeps session files,
+# `err` (stderr), `times`, `transfer` and `receiver` at the end, and, for an agent that keeps session files,
 # `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; and the directory `files`, with the
 # command's own files, and `stop` once the agent was asked to finish by itself. A blank state file means "not yet".
 #
