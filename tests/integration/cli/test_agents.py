@@ -193,7 +193,7 @@ def test_need_that_makes_no_sense_or_cannot_be_met_is_refused_at_once(
 
 def test_isolation_of_each_host_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNTURN_ISOLATION", "none")
-    silent = {"name": "silent", "address": "127.0.0.1", "port": 1}
+    silent = {"name": "silent", "address": "127.0.0.1", "port": 1, "isolation": "namespace"}
     monkeypatch.setenv("RUNTURN_SSH_HOSTS", json.dumps([silent]))
     assert "host local\n  isolation: none, as configured\n" in cli("agents", "--host", "local").out
     isolation = cli("agents", "--json").document["isolation"]

@@ -9,7 +9,7 @@ from tests.integration.contract.scenes import GARBAGE, Bill, Scene, Turn
 from tests.support.places import RECORDINGS
 
 _PLAYS = {Scene.FAILURE: "e_api_400", Scene.HUGE: "q2_big_read"}
-_PAUSES_MS = {Scene.CANCEL: 300_000, Scene.STALL: 300_000, Scene.KILL: 6_000}
+_PAUSES_MS = {Scene.CANCEL: 300_000, Scene.STALL: 300_000, Scene.KILL: 30_000}
 
 
 class Replay:
