@@ -18,7 +18,7 @@ from ops.ledger import Waiter
 from ops.ledger.queue.waiters import LEASE_S
 from ops.metrics import WorkerMetrics
 from tests.fakes.failures import fail_once
-from tests.integration.turns.test_host_faults import running
+from tests.integration.turns.hosts.test_host_faults import running
 from tests.support.fleets.site import Hooked, Site
 from tests.support.ledgers import tasks_of
 from tests.support.waiting import until

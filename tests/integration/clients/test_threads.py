@@ -10,7 +10,7 @@ import pytest
 from adapters.events import AssistantText
 from adapters.protocol.result import Status, TurnResult
 from ops.errors import LedgerUnavailable
-from tests.integration.turns.test_host_faults import running
+from tests.integration.turns.hosts.test_host_faults import running
 from tests.support.fleets.fleet import Fleet
 from tests.support.fleets.site import Site
 from tests.support.waiting import until

@@ -20,7 +20,7 @@ from ops.ledger import State
 from remote.errors import HostUnreachable
 from remote.run import Output
 from remote.test_command import run_check
-from tests.integration.turns.test_host_faults import running
+from tests.integration.turns.hosts.test_host_faults import running
 from tests.support.fleets.site import Killed, Site
 from tests.support.ledgers import tasks_of
 from tests.support.needs import need
