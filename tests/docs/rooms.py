@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
@@ -12,6 +13,8 @@ from tests.support.places import ROOT
 
 _PACKAGE = "workers"
 _INIT = "__init__.py"
+_TOP = ("adapters", "ops", "remote", "tests", "workers")
+MOST_MODULES = 20
 
 Graph = dict[str, set[str]]
 
@@ -30,6 +33,13 @@ def table() -> Iterator[tuple[str, str]]:
         if source.suffix == ".py" and source.exists() and path.name != _INIT:
             name = f"`{path.name}/`" if path.is_dir() else f"`{path.name}`"
             yield name, str(ast.get_docstring(ast.parse(source.read_text()))).partition("\n")[0]
+
+
+def crowded() -> dict[str, int]:
+    """Return the folders with more than `MOST_MODULES` modules, and how many each has."""
+    paths = chain.from_iterable((ROOT / top).rglob("*.py") for top in _TOP)
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in paths if path.name != _INIT)
+    return {folder: count for folder, count in counts.items() if count > MOST_MODULES}
 
 
 def _imports() -> Graph:

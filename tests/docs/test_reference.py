@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.docs import rooms
 from tests.docs.pages import PAGES, Page
 from tests.docs.reference import generated, models, parts, regions
 
@@ -21,3 +22,7 @@ def test_every_part_stands_in_a_document() -> None:
 def test_every_setting_option_and_field_says_what_it_means(table: str) -> None:
     fields = models()[table].model_fields
     assert [name for name, field in fields.items() if not field.description] == []
+
+
+def test_no_folder_is_crowded() -> None:
+    assert rooms.crowded() == {}
