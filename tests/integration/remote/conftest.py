@@ -18,6 +18,7 @@ from tests.support.ssh.ssh_laboratory import SshLab
 from tests.support.ssh.sshd import Sshd
 
 SHELLS = ("dash", "bash", "busybox")
+HOSTS = (*SHELLS, "namespace")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,7 +57,7 @@ def lab(tmp_path: Path, search_paths: Callable[[str], str]) -> Iterator[Lab]:
     yield from opened(Lab(tmp_path / "lab", "/usr/bin:/bin"))
 
 
-@pytest.fixture(params=[*SHELLS, "namespace"])
+@pytest.fixture(params=HOSTS)
 def any_lab(request: pytest.FixtureRequest, tmp_path: Path, search_paths: Callable[[str], str]) -> Iterator[Lab]:
     """A host for each kind of shell, and one that isolates agents."""
     if request.param == "namespace":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -15,9 +14,8 @@ import pytest
 
 from adapters.command import Command
 from remote.follower import Lease
-from remote.host_queries import list_spools, remove_spool
 from remote.shell import library
-from remote.spool import Exit, Spool
+from remote.spool import Exit
 from tests.support.needs import need
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
 from tests.support.ssh.links import need_links
@@ -121,60 +119,6 @@ def test_forged_agent_ends_no_process_outside_its_turn(tmp_path: Path, agent: st
     )
     assert said.stdout == "it lives\n", said.stderr
     assert (tmp_path / "end").read_text().split()[0] == "3"
-
-
-@pytest.mark.parametrize("words", ["a[$(touch${IFS}RUN)]", "- - -", "", "9" * 30, "08"])
-@pytest.mark.parametrize(
-    "file", ["turn", "said", "writer", "watcher", "heartbeat", "supervisor", "agent", "peak", "limits"]
-)
-async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
-    any_lab: Lab, file: str, words: str
-) -> None:
-    spool = any_lab.spool()
-    script = "echo ready; while [ ! -e go ]; do sleep 0.1; done; exit 3"
-    async with any_lab.follow(spool, any_lab.sh(script), lease=SHORT) as turn:
-        await read_until(turn, b"ready")
-        watcher = psutil.Process(any_lab.pid(spool, "watcher"))
-        shells = [watcher, *watcher.children()]
-        words = words.replace("RUN", str(any_lab.folder / "run"))
-        Path(spool.path, file).write_text(f"{words} {words}\n")
-        for shell in shells:
-            with contextlib.suppress(ProcessLookupError):  # one may be a sleep that has ended
-                os.kill(shell.pid, signal.SIGKILL)
-        any_lab.host.cut()  # everything is read anew
-        draining = asyncio.create_task(drain(turn))
-        await eventually(lambda: draining.done() or _watched(any_lab, spool, watcher.pid))
-        (any_lab.workspace / "go").touch()
-        await draining
-        assert turn.exit is not None
-    assert not (any_lab.folder / "run").exists()
-    await any_lab.nothing_left(spool)
-
-
-@pytest.mark.parametrize(
-    ("blow", "file"),
-    [
-        *[("mkfifo", file) for file in ("events", "end", "reason", "heartbeat", "supervisor", "agent", "turn")],
-        ("ln -s /dev/zero", "events"),
-        ("mkdir", "reason"),
-    ],
-)
-async def test_what_is_no_file_blocks_no_shell(any_lab: Lab, blow: str, file: str) -> None:
-    spool = any_lab.spool()
-    wait = "echo ready; until [ -e go ]; do sleep 0.05; done"
-    strike = f'cd "$RUNTURN_SPOOL" && rm -f {file} && {blow} {file}; : >struck; sleep 300'
-    async with any_lab.follow(spool, any_lab.sh(f"{wait}; {strike}"), lease=SHORT) as turn:
-        await read_until(turn, b"ready")  # the output is being read
-        (any_lab.workspace / "go").touch()
-        await eventually(Path(spool.path, "struck").exists)  # its output may be what was struck
-        await turn.cancel()
-        async with asyncio.timeout(120):
-            await drain(turn)
-        assert turn.exit is not None
-        await any_lab.nothing_left(spool)
-        assert not any(state.alive for state in await list_spools(any_lab.host, spool.root))
-    await remove_spool(any_lab.host, spool)  # no heartbeat comes in between
-    assert not Path(spool.path).exists()
 
 
 async def test_forged_peak_keeps_no_turn_from_its_end(any_lab: Lab) -> None:
@@ -292,17 +236,6 @@ def test_cancel_that_does_not_lead_to_an_end_starts_another_watcher(any_lab: Lab
 
 def _signature(pid: int) -> str:
     return f"{pid} {Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
-
-
-def _watched(lab: Lab, spool: Spool, former: int) -> bool:
-    """Return whether another watcher has begun: it has its guard, a shell like itself."""
-    signature = lab.state(spool, "watcher")
-    if not signature or not signature[0].isdigit() or signature[0] == str(former):
-        return False
-    try:
-        return any(spool.path in each.cmdline() for each in psutil.Process(int(signature[0])).children())
-    except psutil.Error:
-        return False
 
 
 def _of_our_processes() -> list[Path]:
