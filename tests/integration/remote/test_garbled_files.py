@@ -30,7 +30,7 @@ def garbage() -> Iterator[tuple[str, str, str]]:
             yield HOSTS[(number + place) % len(HOSTS)], file, words
 
 
-@pytest.mark.parametrize(("any_lab", "file", "words"), garbage(), indirect=["any_lab"])
+@pytest.mark.parametrize(("any_lab", "file", "words"), [*garbage()], indirect=["any_lab"])
 async def test_garbage_in_a_file_neither_runs_nor_keeps_a_turn_from_its_end(
     any_lab: Lab, file: str, words: str
 ) -> None:
