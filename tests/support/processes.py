@@ -44,9 +44,14 @@ def of_turns(spool_root: Path) -> list[psutil.Process]:
     return _found(lambda each: each.carries(f"RUNTURN_SPOOL={spool_root}/"))
 
 
-def keepers(spool_root: Path) -> list[psutil.Process]:
-    """Return the shells that supervise its turns; they outlive the agents briefly to record the end."""
-    return _found(lambda each: f"\0{spool_root}/" in f"\0{each.command}")
+def until_at_rest(spool_root: Path, spool_id: str = "") -> None:
+    """Wait until nothing of its turns runs, or of one attempt. A turn is told to be over a moment before."""
+    ours = spool_root / spool_id if spool_id else f"{spool_root}/"
+
+    def running() -> list[psutil.Process]:
+        return _found(lambda each: each.carries(f"RUNTURN_SPOOL={ours}") or f"\0{ours}" in f"\0{each.command}")
+
+    until(lambda: not running(), "the end of the turns' shells")
 
 
 def end_turns(spool_root: Path) -> None:

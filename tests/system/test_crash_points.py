@@ -19,7 +19,7 @@ from ops.ledger import State
 from remote.follower import Follower
 from tests.integration.turns.test_ends import FOR_EVER, hanging
 from tests.support.fleets.site import Killed, Site
-from tests.support.processes import gone, of_turns
+from tests.support.processes import gone, of_turns, until_at_rest
 from tests.support.waiting import remove_spools, until
 from workers.maintenance.host_cleanup import tidy
 from workers.turn.run import Lost, RunTurn
@@ -219,6 +219,7 @@ def test_spools_of_killed_workers_are_removed_and_those_of_open_attempts_are_kep
         await _until_killed(site, over, "after queue.settle")
         await _until_killed(site, still_open, "before queue.settle")
         assert len(list(site.spool.iterdir())) == 2
+        await asyncio.to_thread(until_at_rest, site.spool)
         worker = site.worker()
         for host in worker.hosts:
             await tidy(worker, host)

@@ -34,7 +34,7 @@ from remote.follower import Follower
 from remote.host import Channel
 from tests.support.fleets.site import Killed, Site
 from tests.support.places import RECORDINGS
-from tests.support.processes import of_turns, signed
+from tests.support.processes import of_turns, signed, until_at_rest
 from tests.support.recordings.claude_code import load
 from tests.support.waiting import until
 from tests.system.test_crash_points import Death
@@ -142,7 +142,7 @@ class Stage:
 
     def until_ended(self, attempt: Attempt) -> None:
         """The host notes the end a moment after it has said so."""
-        until(lambda: (self.site.spool / attempt.spool_id / "end").read_text().strip(), "the end to be noted")
+        until_at_rest(self.site.spool, attempt.spool_id)
 
     def give_up(self, claim: Claim, attempt: Attempt, used: Usage = NO_USAGE) -> None:
         """Close the attempt and its turn, as after a host was out of reach for too long."""
@@ -412,7 +412,7 @@ async def foreign(stage: Stage, spool_id: str) -> None:
     async with Follower(stage.host.host, stage.host.spool(spool_id, "theirs"), command) as turn:
         async for _ in turn:
             pass
-    until(lambda: (stage.site.spool / spool_id / "end").read_text().strip(), "the end to be noted")
+    until_at_rest(stage.site.spool, spool_id)
 
 
 def test_unknown_spools_and_drafts_stay_until_they_are_old(stage: Stage) -> None:

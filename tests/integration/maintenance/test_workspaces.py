@@ -31,7 +31,7 @@ from tests.support.fleets.fleet import Fleet
 from tests.support.fleets.site import Counted, Killed, Site
 from tests.support.needs import need
 from tests.support.places import RECORDINGS
-from tests.support.processes import of_turns
+from tests.support.processes import of_turns, until_at_rest
 from tests.support.ssh.ssh_logins import Login, logins, ssh_fleet
 from tests.support.ssh.sshd import Sshd
 from tests.support.waiting import until
@@ -264,6 +264,7 @@ class Stage(Site):
 
     def tidy(self) -> None:
         """As workers do now and then."""
+        until_at_rest(self.spool)
         worker = self.worker()
         asyncio.run(tidy(worker, worker.hosts.get("local")))
 

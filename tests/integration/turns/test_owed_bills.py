@@ -19,6 +19,7 @@ from adapters.registry import Registry
 from adapters.usage import UsageSource
 from remote.errors import HostError, HostUnreachable
 from tests.support.fleets.site import Site
+from tests.support.processes import until_at_rest
 from tests.support.recordings.versions import Recording
 from tests.support.waiting import lines_of
 from workers.context import WorkerContext
@@ -88,6 +89,7 @@ def test_success_is_not_bought_again_for_want_of_its_bill(
     assert (result.status, result.attempts, result.usage_complete) == ("completed", 1, False)
     assert result.text == "done"
 
+    until_at_rest(site.spool)
     asyncio.run(tidy(worker(site), worker(site).hosts.get("local")))
 
     booked = site.ledger.accounting.usage_of(turn_id)[1]

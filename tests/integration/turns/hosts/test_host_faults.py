@@ -33,7 +33,7 @@ from remote.local import LocalHost
 from tests.integration.turns.test_ends import hanging
 from tests.support.fleets.site import Counted, Hooked, Site
 from tests.support.ledgers import tasks_of
-from tests.support.processes import end_turns, keepers, of_turns
+from tests.support.processes import end_turns, of_turns, until_at_rest
 from tests.support.waiting import until
 from workers.app import create_app
 from workers.context import WorkerContext
@@ -212,9 +212,7 @@ def test_output_that_cannot_be_read_is_kept_until_the_host_is_tidied(
         assert isinstance(result, TurnResult)
         assert (kind(result), result.usage_complete) == ("port_exit", False)
         assert [spool.name for spool in site.spool.iterdir()] == [f"{turn_id}.1"]
-        await asyncio.to_thread(
-            until, lambda: not [*of_turns(site.spool), *keepers(site.spool)], "the end to be put down"
-        )
+        await asyncio.to_thread(until_at_rest, site.spool)
         site.later += 3600
         worker = site.worker()
         await tidy(worker, worker.hosts.get("local"))
