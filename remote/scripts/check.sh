@@ -15,6 +15,7 @@ check() {
     id=check-$2
     shift 3
     choose_wall
+    require_sandbox
     clear_way "checker.$epoch"
     : >"$spool/checker.$epoch" || exit 90
     end_checks

@@ -19,7 +19,7 @@ check_workspace() {
 
 # check_roots PATH ROOTS: by real paths.
 check_roots() {
-    real=$(real_path "$1")
+    resolve "$1"
     printf '%s\n' "$2" | lies_below "$real" || refuse workspace_not_allowed "$1"
 }
 
@@ -35,6 +35,30 @@ lies_below() {
         esac
     done
     return 1
+}
+
+# resolve DIRECTORY: sets `real` as real_path prints it, and needs no process for it where there are no links.
+resolve() {
+    real=
+    if is_plain "$1"; then
+        [ -d "$1" ] && [ -x "$1" ] && real=${1%/}/
+    else
+        real=$(real_path "$1")
+    fi
+}
+
+# is_plain PATH: true if it is absolute, and its own real path.
+is_plain() {
+    case $1 in
+    *//* | */./* | */../* | */. | */..) return 1 ;;
+    /*) ;;
+    *) return 1 ;;
+    esac
+    part=${1%/}
+    while [ "$part" ]; do
+        [ ! -L "$part" ] || return
+        part=${part%/*}
+    done
 }
 
 # real_path DIRECTORY: with a trailing slash, which keeps a newline before it from being dropped.

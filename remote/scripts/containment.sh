@@ -24,8 +24,9 @@ plain_bwrap="--unshare-pid --as-pid-1 --die-with-parent"
 
 # choose_wall: sets `wall`, the quoted words of the wall's command line, and `container`, its program; blank: the agent is
 # not contained. With limits, a systemd scope is around it where there can be one: `scope`, whose command comes first.
+# A sandbox has yet to be tried, see `try_sandbox`: `untried` is its wall, as furnished; otherwise blank.
 choose_wall() {
-    wall=
+    wall= untried=
     refusal=isolation_unavailable
     case $isolation in
     none) ;;
@@ -42,6 +43,7 @@ choose_wall() {
 tell_wall() {
     id=doctor
     choose_wall
+    require_sandbox
     max_kibibytes=1048576 max_processes=1000 max_cpu_percent=100
     if find_manager && try_scope; then said=; fi
     printf '%s\n' "$container" "$(printf %s "$said" | tr '\n' ' ')"
@@ -57,20 +59,37 @@ find_wall() {
     return 1
 }
 
-# find_sandbox: with its capabilities, root would break out. It is tried as furnished, so that what bwrap cannot do there
-# is not taken for a fault of the agent.
+# find_sandbox: with its capabilities, root would break out.
 find_sandbox() {
-    can_count || return
+    can_count && lists_children || return
     locate_wall bwrap "$plain_bwrap --unshare-ipc" || return
-    if [ "$(id -u)" = 0 ]; then add_words --unshare-user --cap-drop ALL; fi
+    if is_root; then add_words --unshare-user --cap-drop ALL; fi
     if [ "$network" = none ]; then add_words --unshare-net; fi
     furnish || return
-    furnished=$wall
-    add_words --
-    refusal=isolation_unavailable
-    prove_wall || return
-    wall=$furnished
+    untried=$wall
     add_words --ro-bind "$spool/files" "$spool/files" --
+}
+
+# require_sandbox: refuse if the sandbox that was chosen cannot be made.
+require_sandbox() {
+    if [ "$untried" ] && ! said=$(try_sandbox 2>&1); then refuse_sandbox; fi
+}
+
+# try_sandbox: as furnished, so that what bwrap cannot do is not taken for a fault of the agent.
+try_sandbox() {
+    eval "$untried -- $first_process"
+}
+
+refuse_sandbox() {
+    refuse isolation_unavailable "${said:-$container makes no namespace, and does not say why}$remedy"
+}
+
+# is_root: `id` would be one more process.
+is_root() {
+    while read -r word user rest; do
+        if [ "$word" = Uid: ]; then break; fi
+    done <"/proc/$$/status"
+    [ "$user" = 0 ]
 }
 
 # can_count: what is in the namespace is told by the turn's mark, a number of 64 bits.
@@ -93,17 +112,27 @@ locate_wall() {
     add_words "$located" $2
 }
 
+# first_process: a command that succeeds as the first of a namespace that has its own /proc.
+first_process='sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]'\'
+remedy="; runturn doctor says how to allow namespaces"
+
 prove_wall() {
-    if ! said=$(eval "$wall"' sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ "$pid" = 1 ]'\' 2>&1); then
-        said="${said:-$located makes no namespace, and does not say why}; runturn doctor says how to allow namespaces"
+    if ! said=$(eval "$wall $first_process" 2>&1); then
+        said="${said:-$located makes no namespace, and does not say why}$remedy"
         return 1
     fi
+    lists_children
+}
+
+# lists_children: a wall's init is found as its child.
+lists_children() {
     said="the kernel does not list the children of a process: it lacks CONFIG_PROC_CHILDREN"
     [ -r "/proc/$$/task/$$/children" ]
 }
 
 # furnish: add to `wall` what the sandbox shows. bwrap obeys its options in their order.
 furnish() {
+    resolve "$HOME" && home=$real || home=
     if [ "$cwd" ]; then check_cwd || return; fi
     for path in $system; do
         if [ -d "$path" ]; then add_words --ro-bind "$path" "$path"; fi
@@ -157,8 +186,7 @@ show_empty() {
 
 # hide_real_home: it may be in what the sandbox shows of the system, and the home a link to it.
 hide_real_home() {
-    path=$(real_path "$HOME") || return 0
-    if [ "$path" != "${HOME%/}/" ]; then show_empty "${path%/}"; fi
+    if [ "$home" ] && [ "$home" != "${HOME%/}/" ]; then show_empty "${home%/}"; fi
 }
 
 # hide_turns: the spools and workspaces of others, if they lie in what is shown of the system.
@@ -203,15 +231,14 @@ system="/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /opt /nix /gnu /snap /sy
 # sandbox hides or protects; workspaces that turns bring lie next to the spools.
 check_cwd() {
     refusal=workspace_missing said=$cwd
-    workspace=$(real_path "$cwd") || return
+    resolve "$cwd" && workspace=$real || return
     refusal=workspace_not_isolated
     said="$cwd contains the home directory, which a sandbox hides"
-    home=$(real_path "$HOME")
     case $home in
     "$workspace"*) return 1 ;;
     esac
     said="$cwd contains the spools of turns, or is one"
-    spools=$(real_path "${spool%/*}") || spools=${spool%/*}/
+    resolve "${spool%/*}" && spools=$real || spools=${spool%/*}/
     case $spools in
     "$workspace"*) return 1 ;;
     esac
@@ -243,7 +270,9 @@ find_program() {
         path=$directory/$1
         ;;
     esac
-    real=$(readlink -f -- "$path") || return
+    [ -e "$path" ] || return
+    real=$path
+    if ! is_plain "$path"; then real=$(readlink -f -- "$path") || return; fi
     shown=$real
     case $real in
     */node_modules/*) shown=${real%%/node_modules/*}/node_modules ;;

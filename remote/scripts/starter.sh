@@ -31,11 +31,29 @@ draft_spool() {
     fi
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
+    begin_trial
     if [ "$prompt_lines" ]; then said=$(umask 077 && LC_ALL=C make_pipes 2>&1) || blame "$said"; fi
     if [ -z "$prompt" ] && [ "$prompt_bytes" -gt 0 ]; then ask prompt; fi
     said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
+    end_trial
     # Not before there is room: from now on, the worker counts the attempt as started.
     ask go
+}
+
+# begin_trial: of the sandbox, while the spool is filled: it takes as long.
+begin_trial() {
+    trial=
+    if [ "$untried" ]; then
+        try_sandbox >"$draft/trial" 2>&1 &
+        trial=$!
+    fi
+}
+
+end_trial() {
+    if [ "$trial" ] && ! wait "$trial"; then
+        said=$(cat "$draft/trial")
+        refuse_sandbox
+    fi
 }
 
 # ask WHAT: request it from the worker.
@@ -83,8 +101,20 @@ fill() {
     LC_ALL=C
     mkdir "$draft/files" || return
     eval "$files" || return
-    reserve 1048576 events && reserve 65536 err || return
-    if [ "$isolation" = sandbox ]; then printf '' >"$draft/transfer" && printf '' >"$draft/out" && reserve 1048576 out; fi
+    if [ "$isolation" = sandbox ]; then printf '' >"$draft/transfer" && printf '' >"$draft/out" || return; fi
+    reserve_room
+}
+
+# reserve_room: each takes a process, so all at once.
+reserve_room() {
+    reserve 65536 err &
+    set -- $!
+    if [ "$isolation" = sandbox ]; then
+        reserve 1048576 out &
+        set -- "$@" $!
+    fi
+    reserve 1048576 events || return
+    for reserving in "$@"; do wait "$reserving" || return; done
 }
 
 # reserve BYTES FILE: room that the agent's output may use once the disk is full, if this host and its file system
