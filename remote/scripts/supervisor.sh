@@ -125,5 +125,6 @@ sweep_group() {
 # The first watcher may not have signed yet, or another one may have replaced it.
 dismiss_watchers() {
     dismiss $first_watcher
-    dismiss_watcher
+    get watcher
+    if [ "$value" != "$first_watcher" ] && ours $value; then dismiss $value; fi
 }
