@@ -101,7 +101,7 @@ def test_commands_are_those_of_the_program() -> None:
 def test_links_lead_somewhere() -> None:
     anchors = {re.sub(r"\W", "-", title.lower()) for title in re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.M)}
     for path in re.findall(r"\]\((\S+)\)", RUNBOOK.read_text()):
-        file, _, anchor = path.partition("#")  # those of other documents: tests/docs/test_links.py
+        file, _, anchor = path.partition("#")  # those of other documents: tests/unit/docs/test_links.py
         assert (RUNBOOK.parent / file).exists() if file else anchor in anchors, path
 
 
