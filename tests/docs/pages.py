@@ -1,6 +1,7 @@
-"""README.md and docs/*.md, taken apart: code blocks, links, anchors.
+"""README.md and docs/*.md, taken apart: code blocks, commands, links, anchors.
 
-Each code block is run by `test_blocks`. One that cannot be run there says in a comment before it what runs it:
+`tests/docs/test_blocks.py` runs each shell block, `tests/unit/docs/test_blocks.py` loads each configuration. A
+block that cannot be run there says in a comment before it what runs it:
 `<!-- tested by: tests/system/test_demo.py::test_demo_books_what_was_billed -->`. A page whose blocks in a language
 are all run by one test says so once: `<!-- promql tested by: … -->`.
 """
@@ -8,6 +9,7 @@ are all run by one test says so once: `<!-- promql tested by: … -->`.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +39,13 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
+
+    @property
+    def commands(self) -> Iterator[list[str]]:
+        """The words of each command in a shell block."""
+        for line in self.text.replace("\\\n", " ").splitlines():
+            if words := shlex.split(line, comments=True):
+                yield words
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,22 @@ PAGES = [
     *(Page(path) for path in sorted((ROOT / "docs").glob("*.md"))),
 ]
 BLOCKS = [block for page in PAGES for block in page.blocks]
+
+
+def blocks_to_run(language: str) -> list[Block]:
+    """The blocks in this language that no other test runs."""
+    return [block for block in BLOCKS if block.language == language and not block.tested_by]
+
+
+def named_commands() -> Iterator[tuple[str, list[str]]]:
+    """Commands of runturn and make that other tests run, or that are between backticks: where, and their words."""
+    for block in BLOCKS:
+        if block.language == "sh" and block.tested_by:
+            yield from ((str(block), words) for words in block.commands)
+    for page in PAGES:
+        for span in page.spans:
+            if span.startswith(("runturn ", "make ")) and "'" not in span:
+                yield page.name, span.split()
 
 
 def page(name: str) -> Page:
