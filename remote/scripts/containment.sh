@@ -13,9 +13,9 @@
 # `max_kibibytes` and `session_*`, and, a line each, `agent_state` (of the agent's own files, below the home),
 # `shown_paths` and `writable_paths` (the operator's, absolute or below ~/). They define `refuse CODE DETAIL`.
 
-# As text, since the agent's environment is in place when it runs. Without a namespace, `kill -1` would reach all that
+# As text, since the agent's environment is in place when it runs, but for what the wall would obey. Without a namespace, `kill -1` would reach all that
 # we may signal. Signals from outside do nothing to an init that has no handlers, except KILL and STOP.
-init='[ "$$" = 1 ] || exit 126; "$@"; code=$?; exec 2>/dev/null; kill -TERM -1; waited=0; while [ "$waited" -lt 20 ]'
+init='[ "$$" = 1 ] || exit 126; eval "${RUNTURN_LOADER-}"; unset -v RUNTURN_LOADER; "$@"; code=$?; exec 2>/dev/null; kill -TERM -1; waited=0; while [ "$waited" -lt 20 ]'
 init="$init"' && kill -0 -1; do if sleep 0.1; then waited=$((waited + 1)); else sleep 1; waited=$((waited + 10)); fi'
 init="$init"'; done; exit "$code"'
 

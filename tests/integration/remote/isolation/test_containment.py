@@ -301,6 +301,23 @@ async def test_sandbox_without_a_network_sees_no_abstract_socket_of_the_host(san
         assert (await sandbox.run(sandbox.sh(look), containment=apart))[0] == b"0\n"
 
 
+async def test_variables_of_the_loader_are_obeyed_inside_only(sandbox: Lab) -> None:
+    """As `LD_PRELOAD` with a library of an earlier turn's agent would be."""
+    written = sandbox.folder / "written"
+    env = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(written), "PLAIN": "it's"}
+    agent = sandbox.sh('printf "%s\\n" "$LD_DEBUG_OUTPUT" "$PLAIN" "${RUNTURN_LOADER-unset}"', env=env)
+    spool = sandbox.spool()
+    expected = f"{written}\nit's\nunset\n".encode()
+    async with sandbox.follow(spool, agent) as turn:
+        assert (await drain(turn)).endswith(expected)
+        command = agent.argv[2]
+        checked = await run_check(
+            sandbox.host, spool, 1, agent, command, env, containment=sandbox.containment, timeout_s=60.0, tail=1000
+        )
+    assert checked.stdout.endswith(expected)
+    assert list(sandbox.folder.glob("written*")) == []
+
+
 async def test_network_that_a_host_cannot_take_away_is_named(tmp_path: Path) -> None:
     script = """case $* in *--unshare-net*) echo "bwrap: loopback: Operation not permitted" >&2; exit 1 ;; esac"""
     with _other_bwrap(tmp_path, f'{script}; exec {need("bwrap")} "$@"') as lab:
