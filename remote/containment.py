@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adapters.command import Command, SessionFiles
 from adapters.isolation import Isolation, Network
-from remote.shell import assignment
 
 WRITABLE = ":rw"
-# Variables that make any program load code or write files: ld.so(8), and the C library's iconv_open(3), locale(7).
-_LOADER = re.compile(r"LD_\w+|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|NLSPATH")
-_HELD = "RUNTURN_LOADER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +33,6 @@ class Containment:
         writable = tuple(path.removesuffix(WRITABLE) for path in sandbox_paths if path.endswith(WRITABLE))
         shown = tuple(path for path in sandbox_paths if not path.endswith(WRITABLE))
         return cls(isolation, shown, writable, network)
-
-    def exports(self, env: Mapping[str, str]) -> dict[str, bytes]:
-        """Return the shell line that exports each variable, by name.
-
-        What contains the agent would obey those of the loader, outside: `init` exports them, inside.
-        """
-        lines = {name: b"export " + assignment(name, value) for name, value in env.items()}
-        if self.isolation is not Isolation.NONE:
-            held = b"".join(lines.pop(name) for name in env if _LOADER.fullmatch(name))
-            if held:
-                lines[_HELD] = b"export " + assignment(_HELD, held.decode("utf-8", "surrogateescape"))
-        return lines
 
     def variables(self, command: Command) -> Mapping[str, str]:
         """Return the variables that `containment.sh` needs for an agent with this command."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from adapters.command import FILES, Command
 from remote.containment import AS_USUAL, Containment
-from remote.shell import Quoted, library, program, quote
+from remote.shell import Quoted, assignment, library, program, quote
 from remote.spool import Spool
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -82,7 +82,7 @@ def start_request(
         "prompt_bytes": len(prompt),
         "prompt_lines": prompt.count(b"\n") if command.live else "",
         "files": _files(command).decode("utf-8", "surrogateescape"),
-        "agent_environment": _environment(command, containment),
+        "agent_environment": _environment(command),
         **containment.variables(command),
     }
     argv = [_argument(word, attach.spool) for word in command.argv]
@@ -158,10 +158,10 @@ def _files(command: Command) -> bytes:
     return b"".join(lines)
 
 
-def _environment(command: Command, containment: Containment) -> str:
+def _environment(command: Command) -> str:
     """Return the lines that `launch` evaluates: in the C locale, until the host's or the command's replaces it."""
     lines = {name: f"unset {name}\n".encode() for name in command.unset_env}
-    lines |= containment.exports(command.env)
+    lines |= {name: b"export " + assignment(name, value) for name, value in command.env.items()}
     locale = b"LC_ALL=$1\n" + lines.pop("LC_ALL", b"")
     text = b"".join(lines.values()) + locale
     if len(text) > _LARGEST_ENVIRONMENT:

@@ -38,9 +38,9 @@ async def run_check(
     turn. Do not start it where a worker with a higher epoch has been. Raise HostUnreachable, and leave it running
     for up to `timeout_s` then: see `end_checks`.
     """
-    lines = containment.exports(env)
-    locale = lines.pop("LC_ALL", b"LC_ALL=$1\n")
-    text = (b"".join(lines.values()) + locale).decode("utf-8", "surrogateescape")
+    environment = b"".join(b"export " + assignment(name, value) for name, value in env.items() if name != "LC_ALL")
+    locale = b"export " + assignment("LC_ALL", env["LC_ALL"]) if "LC_ALL" in env else b"LC_ALL=$1\n"
+    text = (environment + locale).decode("utf-8", "surrogateescape")
     args = (spool.root, spool.id, str(epoch), str(math.ceil(timeout_s)), str(tail), command, text)
     surroundings = b"".join(assignment(*each) for each in containment.variables(agent).items())
     script = surroundings.decode("utf-8", "surrogateescape") + _script("check")

@@ -27,10 +27,10 @@ def _path(text: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return the path. Raise ValueError if it is not absolute."""
+    """Return the path, with one slash at its beginning. Raise ValueError if it is not absolute."""
     if not PurePosixPath(_path(path)).is_absolute():
         raise ValueError("must be an absolute path on the host")
-    return path
+    return f"/{path.lstrip('/')}"
 
 
 def _absolute_here(path: str) -> str:

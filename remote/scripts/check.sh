@@ -67,7 +67,6 @@ check() {
 
 # enter ENVIRONMENT: become the command. Treats the locale like `launch`.
 enter() {
-    cd -- "$cwd" || exit 126
     environment=$1
     export RUNTURN_SPOOL="$spool" RUNTURN_CHECK="$epoch"
     carry_limit
@@ -77,12 +76,14 @@ enter() {
     bound_tasks
     if [ "$wall" ]; then eval "set -- $wall"' "$located" -c "$init" init "$@"'; fi
     locate setsid
-    set -- "${LC_ALL-}" "$environment" "$located" "$@"
+    set -- "${LC_ALL-}" "$environment" "$cwd" "$wall" "$located" "$@"
     LC_ALL=C
     superseded && exit 143
     eval "$2"
+    if [ "$4" ]; then hold_back; fi
+    cd -- "$3" || exit 126
     unset OLDPWD RUNTURN_SCRIPT
-    shift 2
+    shift 4
     exec "$@"
 }
 

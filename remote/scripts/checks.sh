@@ -39,9 +39,8 @@ lies_below() {
 
 # resolve DIRECTORY: sets `real` as real_path prints it, and needs no process for it where there are no links.
 resolve() {
-    real=
-    if is_plain "$1"; then
-        [ -d "$1" ] && [ -x "$1" ] && real=${1%/}/
+    if is_plain "$1" && [ -d "$1" ] && [ -x "$1" ]; then
+        real=${1%/}/
     else
         real=$(real_path "$1")
     fi
@@ -61,9 +60,19 @@ is_plain() {
     done
 }
 
-# real_path DIRECTORY: with a trailing slash, which keeps a newline before it from being dropped.
+# real_path DIRECTORY: with a trailing slash, which keeps a newline before it from being dropped. In bash, a path that
+# began with two slashes, or passed through a link to the root, keeps both.
 real_path() {
-    (unset CDPATH && cd -P -- "$1" && printf %s/ "${PWD%/}") 2>/dev/null
+    (
+        unset CDPATH && cd -P -- "$1" && set -- "${PWD%/}" || exit
+        while :; do
+            case $1 in
+            //*) set -- "${1#/}" ;;
+            *) break ;;
+            esac
+        done
+        printf %s/ "$1"
+    ) 2>/dev/null
 }
 
 # check_agent NAME: search as exec does, for an agent that will run in `cwd` with `agent_path`. `command -v` would

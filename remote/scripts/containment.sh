@@ -13,9 +13,26 @@
 # `max_kibibytes` and `session_*`, and, a line each, `agent_state` (of the agent's own files, below the home),
 # `shown_paths` and `writable_paths` (the operator's, absolute or below ~/). They define `refuse CODE DETAIL`.
 
-# As text, since the agent's environment is in place when it runs, but for what the wall would obey. Without a namespace, `kill -1` would reach all that
+# Variables that the loader and the C library obey in every program: ld.so(8), iconv_open(3), locale(7). With one of them,
+# the program that makes the wall would run code of the agent's, or write files, outside.
+loader_variables="LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT LD_ORIGIN_PATH LD_DEBUG LD_DEBUG_OUTPUT LD_PROFILE LD_PROFILE_OUTPUT"
+loader_variables="$loader_variables LD_TRACE_LOADED_OBJECTS LD_VERBOSE LD_WARN LD_SHOW_AUXV LD_BIND_NOW LD_DYNAMIC_WEAK"
+loader_variables="$loader_variables LD_HWCAP_MASK GLIBC_TUNABLES GCONV_PATH LOCPATH NLSPATH"
+
+# hold_back: rename them until `init` gives them back, in the namespace. As text, since the agent's environment may
+# contain any name, such as those of our variables.
+held=
+given_back=
+for name in $loader_variables; do
+    held="$held [ \"\${$name+set}\" ] && export RUNTURN_HELD_$name=\"\$$name\" && unset -v $name;"
+    given_back="$given_back [ \"\${RUNTURN_HELD_$name+set}\" ] && export $name=\"\$RUNTURN_HELD_$name\""
+    given_back="$given_back && unset -v RUNTURN_HELD_$name;"
+done
+eval "hold_back() { $held :; }"
+
+# As text, since the agent's environment is in place when it runs. Without a namespace, `kill -1` would reach all that
 # we may signal. Signals from outside do nothing to an init that has no handlers, except KILL and STOP.
-init='[ "$$" = 1 ] || exit 126; eval "${RUNTURN_LOADER-}"; unset -v RUNTURN_LOADER; "$@"; code=$?; exec 2>/dev/null; kill -TERM -1; waited=0; while [ "$waited" -lt 20 ]'
+init='[ "$$" = 1 ] || exit 126;'"$given_back"' "$@"; code=$?; exec 2>/dev/null; kill -TERM -1; waited=0; while [ "$waited" -lt 20 ]'
 init="$init"' && kill -0 -1; do if sleep 0.1; then waited=$((waited + 1)); else sleep 1; waited=$((waited + 10)); fi'
 init="$init"'; done; exit "$code"'
 
@@ -77,6 +94,7 @@ require_sandbox() {
 
 # try_sandbox: as furnished, so that what bwrap cannot do is not taken for a fault of the agent.
 try_sandbox() {
+    hold_back
     eval "$untried -- $first_process"
 }
 
@@ -117,7 +135,7 @@ first_process='sh -c '\''[ "$$" = 1 ] && read -r pid rest </proc/self/stat && [ 
 remedy="; runturn doctor says how to allow namespaces"
 
 prove_wall() {
-    if ! said=$(eval "$wall $first_process" 2>&1); then
+    if ! said=$(hold_back; eval "$wall $first_process" 2>&1); then
         said="${said:-$located makes no namespace, and does not say why}$remedy"
         return 1
     fi

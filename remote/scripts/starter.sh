@@ -31,11 +31,17 @@ draft_spool() {
     fi
     said=$(LC_ALL=C mktemp -d "$root/.$id.XXXXXX" 2>&1) || blame "$said"
     draft=$said
-    begin_trial
     if [ "$prompt_lines" ]; then said=$(umask 077 && LC_ALL=C make_pipes 2>&1) || blame "$said"; fi
     if [ -z "$prompt" ] && [ "$prompt_bytes" -gt 0 ]; then ask prompt; fi
-    said=$(umask 077 && fill 2>&1) || refuse spool_full "$root: $said"
-    end_trial
+    begin_trial
+    filled=yes
+    said=$(umask 077 && fill 2>&1) || filled=
+    await_trial
+    [ "$filled" ] || refuse spool_full "$root: $said"
+    if [ -z "$tried" ]; then
+        said=$(cat "$draft/trial")
+        refuse_sandbox
+    fi
     # Not before there is room: from now on, the worker counts the attempt as started.
     ask go
 }
@@ -49,11 +55,10 @@ begin_trial() {
     fi
 }
 
-end_trial() {
-    if [ "$trial" ] && ! wait "$trial"; then
-        said=$(cat "$draft/trial")
-        refuse_sandbox
-    fi
+# await_trial: sets `tried`; blank: the sandbox cannot be made. Whatever comes next, nothing writes to the draft any more.
+await_trial() {
+    tried=yes
+    if [ "$trial" ]; then wait "$trial" || tried=; fi
 }
 
 # ask WHAT: request it from the worker.

@@ -20,8 +20,9 @@
 #   writer      epoch and name of the last follower to attach, among those of the highest epoch; input from others
 #               is ignored
 #
-# Next to them are `workspace` (its path), `prompt`, `events` (stdout), `out` (of which `events` is a copy, in a sandbox),
-# `err` (stderr), `times`, `transfer` and `receiver` at the end, and, for an agent that keeps session files,
+# Next to them are `workspace` (its path), `prompt`, `events` (stdout), `err` (stderr), in a sandbox `out` (of which `events`
+# is a copy) and `trial` (what it said when it was tried), `times`, `transfer` and `receiver` at the end, and, for an agent
+# that keeps session files,
 # `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; and the directory `files`, with the
 # command's own files, and `stop` once the agent was asked to finish by itself. A blank state file means "not yet".
 #

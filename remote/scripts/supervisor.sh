@@ -67,7 +67,7 @@ launch() {
     get reason
     if [ "$value" ]; then exit 143; fi
     if is_live; then exec <"$spool/input" || exit 126; fi
-    cd -- "$1" || exit 126
+    directory=$1
     shift
     export RUNTURN_SPOOL="$spool"
     locate setsid
@@ -79,10 +79,13 @@ launch() {
         eval "set -- $wall"' "$@"'
     fi
     # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last line restores it.
-    set -- "${LC_ALL-}" "$@"
+    set -- "${LC_ALL-}" "$directory" "$wall" "$@"
     LC_ALL=C
     eval "$RUNTURN_ENVIRONMENT"
-    shift
+    # Before anything looks for libraries where the agent could have put some.
+    if [ "$3" ]; then hold_back; fi
+    cd -- "$2" || exit 126
+    shift 3
     unset RUNTURN_ENVIRONMENT RUNTURN_SCRIPT OLDPWD
     exec "$@"
 }

@@ -10,6 +10,7 @@ from tests.fakes.openai_api import OpenAiApi, codex_environment, shell
 from tests.integration.contract.scenes import ANSWER, HUGE_TEXT, TOOLS, Bill, Scene, Turn
 from tests.support.npm import npm_agent
 
+_WAITS = {Scene.CANCEL: "sleep 300", Scene.KILL: "until [ -e go-on ]; do sleep 0.1; done"}
 _LAST = Reply((Text(ANSWER),), Usage(51, 31, 4501, 261))
 
 
@@ -48,5 +49,6 @@ def script(turn: Turn) -> Script:
     tool = TOOLS.get(turn.scene)
     first = (Reply((shell(tool),), Usage(1001, 201, 3001, 501)),) if tool else ()
     # Codex waits for a tool half a minute at most, and then asks the model what to do about it.
-    waiting = (Reply((shell("sleep 300"),), Usage(12, 3)),) * 10 if turn.scene is Scene.CANCEL else ()
+    wait = _WAITS.get(turn.scene)
+    waiting = (Reply((shell(wait),), Usage(12, 3)),) * 10 if wait else ()
     return Script(turn.script, (*first, *waiting, _LAST))

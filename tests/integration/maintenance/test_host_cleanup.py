@@ -143,6 +143,7 @@ class Stage:
     def until_ended(self, attempt: Attempt) -> None:
         """The host notes the end a moment after it has said so."""
         until_at_rest(self.site.spool, attempt.spool_id)
+        assert (self.site.spool / attempt.spool_id / "end").read_text().strip()
 
     def give_up(self, claim: Claim, attempt: Attempt, used: Usage = NO_USAGE) -> None:
         """Close the attempt and its turn, as after a host was out of reach for too long."""
@@ -413,6 +414,7 @@ async def foreign(stage: Stage, spool_id: str) -> None:
         async for _ in turn:
             pass
     until_at_rest(stage.site.spool, spool_id)
+    assert (stage.site.spool / spool_id / "end").read_text().strip()
 
 
 def test_unknown_spools_and_drafts_stay_until_they_are_old(stage: Stage) -> None:

@@ -110,6 +110,7 @@ class Lab:
     path: str
     spools: list[Spool] = field(default_factory=list)
     containment: Containment = BARE
+    variables: dict[str, str] = field(default_factory=dict)  # of the host's environment, besides the usual ones
 
     def __post_init__(self) -> None:
         self.workspace = self.folder / "workspace"
@@ -117,9 +118,8 @@ class Lab:
         self.home = self.folder / "home"
         self.home.mkdir()
         self.root = self.folder / "spools"
-        self.host = CuttableHost(
-            LocalHost(env={"PATH": self.path, "HOME": str(self.home), "TMPDIR": tempfile.gettempdir()})
-        )
+        usual = {"PATH": self.path, "HOME": str(self.home), "TMPDIR": tempfile.gettempdir()}
+        self.host = CuttableHost(LocalHost(env=usual | self.variables))
 
     def spool(self) -> Spool:
         self.spools.append(Spool(str(self.root), uuid.uuid4().hex, uuid.uuid4().hex))

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from remote.follower import Lease
 from remote.shell import library
 from remote.spool import Exit
 from remote.test_command import run_check
-from tests.integration.remote.conftest import opened
+from tests.integration.remote.conftest import SHELLS, opened
 from tests.support.needs import need, need_namespaces, need_root
 from tests.support.ssh.laboratory import Lab, drain, eventually, read_until
 
@@ -301,21 +301,40 @@ async def test_sandbox_without_a_network_sees_no_abstract_socket_of_the_host(san
         assert (await sandbox.run(sandbox.sh(look), containment=apart))[0] == b"0\n"
 
 
-async def test_variables_of_the_loader_are_obeyed_inside_only(sandbox: Lab) -> None:
-    """As `LD_PRELOAD` with a library of an earlier turn's agent would be."""
-    written = sandbox.folder / "written"
-    env = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(written), "PLAIN": "it's"}
-    agent = sandbox.sh('printf "%s\\n" "$LD_DEBUG_OUTPUT" "$PLAIN" "${RUNTURN_LOADER-unset}"', env=env)
-    spool = sandbox.spool()
-    expected = f"{written}\nit's\nunset\n".encode()
-    async with sandbox.follow(spool, agent) as turn:
-        assert (await drain(turn)).endswith(expected)
-        command = agent.argv[2]
-        checked = await run_check(
-            sandbox.host, spool, 1, agent, command, env, containment=sandbox.containment, timeout_s=60.0, tail=1000
-        )
-    assert checked.stdout.endswith(expected)
-    assert list(sandbox.folder.glob("written*")) == []
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("whose", ["the turn's", "the host's"])
+@pytest.mark.parametrize(
+    ("level", "wall"),
+    [(Isolation.SANDBOX, "bwrap"), (Isolation.NAMESPACE, "unshare")],
+    ids=["sandbox", "namespace"],
+)
+async def test_variables_of_the_loader_are_obeyed_inside_only(
+    tmp_path: Path, search_paths: Callable[[str], str], shell: str, whose: str, level: Isolation, wall: str
+) -> None:
+    """As `LD_PRELOAD` would be, with a library that an earlier agent has left in the workspace."""
+    need_namespaces()
+    written = tmp_path / "it's written"
+    loader = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(written), "LD_WARN": ""}
+    programs = search_paths(shell)
+    path = f"{programs}:{Path(need('bwrap')).parent}"
+    env = {"PLAIN": "x"} | (loader if whose == "the turn's" else {})
+    script = 'printf "%s\\n" "$LD_DEBUG_OUTPUT" "${LD_WARN-unset}" "$PLAIN"; env | grep -c RUNTURN_HELD'
+    host = Lab(
+        tmp_path / "lab",
+        path,
+        containment=Containment(level, shown=(programs.split(":")[0],)),
+        variables=loader if whose == "the host's" else {},
+    )
+    with contextmanager(opened)(host) as lab:
+        agent, spool = lab.sh(script, env=env), lab.spool()
+        expected = f"{written}\n\nx\n0\n".encode()
+        async with lab.follow(spool, agent) as turn:
+            assert (await drain(turn)).endswith(expected)
+            checked = await run_check(
+                lab.host, spool, 1, agent, script, env, containment=lab.containment, timeout_s=60.0, tail=1000
+            )
+        assert checked.stdout.endswith(expected)
+    assert [file for file in tmp_path.glob("it's written*") if f"/{wall} ".encode() in file.read_bytes()] == []
 
 
 async def test_network_that_a_host_cannot_take_away_is_named(tmp_path: Path) -> None:
