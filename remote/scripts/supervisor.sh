@@ -67,7 +67,7 @@ launch() {
     get reason
     if [ "$value" ]; then exit 143; fi
     if is_live; then exec <"$spool/input" || exit 126; fi
-    directory=$1
+    launch_directory=$1
     shift
     export RUNTURN_SPOOL="$spool"
     locate setsid
@@ -79,7 +79,7 @@ launch() {
         eval "set -- $wall"' "$@"'
     fi
     # If sh is bash, it could mistake bytes of a value for quotes in the host's locale; the last line restores it.
-    set -- "${LC_ALL-}" "$directory" "$wall" "$@"
+    set -- "${LC_ALL-}" "$launch_directory" "$wall" "$@"
     LC_ALL=C
     eval "$RUNTURN_ENVIRONMENT"
     # Before anything looks for libraries where the agent could have put some.
