@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -131,7 +132,9 @@ def open_stage(root: Path, agents: Sequence[str] = AGENTS) -> Iterator[Stage]:
             isolation=Isolation.NONE,
             sandbox_paths=shown,
         )
-        setting["max_concurrent_agents"] = 2 * len(agents)
+        # All that are to lose their worker run at once, and wait for it.
+        at_once = Counter(turn.host for turn in turns.values() if turn.scene is Scene.KILL)
+        setting["max_concurrent_agents"] = max(2 * len(agents), at_once[HOSTS[1]])
         variables = {**environment, "PATH": f"{programs}:{environment['PATH']}"}
         fleet = stack.enter_context(
             Fleet(
@@ -144,7 +147,7 @@ def open_stage(root: Path, agents: Sequence[str] = AGENTS) -> Iterator[Stage]:
         )
         # On a machine this busy, five seconds are too short for an agent's own last word.
         fleet.environment["RUNTURN_AGENT__STOP_GRACE_MS"] = "30000"
-        fleet.environment["RUNTURN_AGENT__MAX_CONCURRENT_AGENTS"] = str(3 * len(agents))
+        fleet.environment["RUNTURN_AGENT__MAX_CONCURRENT_AGENTS"] = str(max(3 * len(agents), at_once.total()))
         stage = Stage(fleet, login, actors, turns)
         stage.play()
         yield stage
