@@ -81,8 +81,8 @@ _REQUEST = (
         help="none: run in a sandbox without network access. [default: the host's]",
     ),
     click.option("--max-memory", metavar="SIZE", help="Memory limit for the agent and its tools, such as 4GiB."),
-    click.option("--max-processes", type=int, metavar="N", help="Limit on the number of their processes."),
-    click.option("--max-disk", metavar="SIZE", help="Limit on the files in a workspace that the turn brings."),
+    click.option("--max-processes", type=int, metavar="N", help="Process limit for the agent and its tools."),
+    click.option("--max-disk", metavar="SIZE", help="Size limit for the files in a per-turn workspace."),
     click.option("--max-cpus", type=float, metavar="N", help="CPU limit, in cores; needs a host with systemd."),
     click.option(
         "--resume", "session_id", metavar="SESSION", help="Continue the agent session of an earlier turn."
