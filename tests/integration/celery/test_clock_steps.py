@@ -106,17 +106,17 @@ def test_turns_are_taken_over_by_a_worker_whose_clock_is_set_meanwhile(place: Pl
 
 def test_wrong_clock_is_reported_until_it_is_right_again(place: Place) -> None:
     worker = place.stepping()
-    assert verdict(worker.metrics.replace("metrics", "readyz")) == (200, {})
+    until(lambda: _is_ready(worker), "a worker that is ready")
     turns = place.begin()  # without any, a SQLite ledger takes over the new time
     place.step(HOUR)
     status, reasons = verdict(worker.metrics.replace("metrics", "readyz"))
-    assert (status, set(reasons)) == (503, {"clock"})
+    assert (status, set(reasons) - {"event_loop"}) == (503, {"clock"})  # a busy machine may make it late, too
     assert "3600 s ahead of the ledger's" in reasons["clock"]
     assert scrape(worker.metrics)["runturn_clock_ahead_seconds", ()] == pytest.approx(HOUR, abs=2)
     until(lambda: b"this machine's clock is wrong" in worker.log.read_bytes(), "the log to say so")
     place.step(0.0)
     until(lambda: b"this machine's clock is right again" in worker.log.read_bytes(), "the log to say so")
-    assert verdict(worker.metrics.replace("metrics", "readyz")) == (200, {})
+    until(lambda: _is_ready(worker), "a worker that is ready")
     place.assert_completed(turns, claims=1)
 
 
@@ -126,5 +126,9 @@ def test_sqlite_ledger_takes_over_the_clock_of_its_idle_machine(tmp_path: Path) 
         worker = place.stepping()
         place.step(HOUR)
         until(lambda: b"the ledger's clock was set" in worker.log.read_bytes(), "the log to say so")
-        assert verdict(worker.metrics.replace("metrics", "readyz")) == (200, {})
+        until(lambda: _is_ready(worker), "a worker that is ready")
         assert scrape(worker.metrics)["runturn_clock_ahead_seconds", ()] == pytest.approx(0, abs=2)
+
+
+def _is_ready(worker: Worker) -> bool:
+    return verdict(worker.metrics.replace("metrics", "readyz")) == (200, {})
