@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from tests.docs import test_schema
 from tests.docs.pages import PAGES
 from tests.docs.reference import generated
+from tests.unit.docs import test_schema
 
-for page in PAGES:
-    page.path.write_text(generated(page.text))
-test_schema.write()
+
+def main() -> None:
+    """Write all documents, and the schema."""
+    for page in PAGES:
+        page.path.write_text(generated(page.text))
+    test_schema.write()
+
+
+if __name__ == "__main__":
+    main()

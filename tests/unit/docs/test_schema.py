@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -32,6 +35,15 @@ def rendered(model: type[BaseModel]) -> str:
 def test_published_schema_is_that_of_the_code(name: str) -> None:
     assert (DOCS / name).read_text() == rendered(PUBLISHED[name]), "run: make docs"
     jsonschema.Draft202012Validator.check_schema(json.loads((DOCS / name).read_text()))
+
+
+def test_make_docs_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Imported here, since it imports this module.
+    make_docs = importlib.import_module("tests.docs.__main__")
+    monkeypatch.setattr(make_docs, "PAGES", ())
+    monkeypatch.setattr(sys.modules[__name__], "DOCS", tmp_path)
+    make_docs.main()
+    assert {path.name for path in tmp_path.iterdir()} == PUBLISHED.keys()
 
 
 def test_schema_refuses_what_the_code_refuses() -> None:
