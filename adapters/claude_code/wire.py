@@ -17,7 +17,7 @@ from adapters.claude_code.tokens import long_lived_cache, read_tokens
 from adapters.toolkit.json_fields import count, optional_string, string
 from adapters.toolkit.json_lines import Record, decode
 from adapters.toolkit.metering import Meter, Metered, Share
-from adapters.toolkit.wire import AccountState, Call, Notice, Refusal, bearer, retry_after, without
+from adapters.toolkit.wire import AccountState, Call, Notice, Refusal, bearer, retry_after
 
 _CALLS = {
     ("POST", "/v1/messages"): Call(metered=True),
@@ -118,6 +118,7 @@ class AnthropicWire:
     """Anthropic's API; see `adapters.toolkit.wire.Wire`."""
 
     provider = "anthropic"
+    credential_headers = ("x-api-key", "authorization")
 
     def call(self, method: str, path: str) -> Call | None:
         """Return the request: messages, their token count, models."""
@@ -129,9 +130,9 @@ class AnthropicWire:
         """Return the API key, or the bearer token."""
         return headers.get("x-api-key") or bearer(headers)
 
-    def authorize(self, headers: Mapping[str, str], key: str) -> dict[str, str]:
-        """Return the headers with this API key."""
-        return without(headers, "authorization", "x-api-key") | {"x-api-key": key}
+    def key_header(self, key: str) -> str:
+        """Return the value of the header for this key."""
+        return key
 
     def meter(self, model: str, *, streamed: bool) -> Meter:
         """Return the meter of a message."""

@@ -14,7 +14,7 @@ from adapters.prices import PriceTable
 from adapters.toolkit.json_fields import count, optional_string
 from adapters.toolkit.json_lines import Record, decode
 from adapters.toolkit.metering import Meter, Metered, Share
-from adapters.toolkit.wire import AccountState, Call, Notice, Refusal, bearer, duration_s, retry_after, without
+from adapters.toolkit.wire import AccountState, Call, Notice, Refusal, bearer, duration_s, retry_after
 from adapters.usage import Tokens
 
 _CALLS = {
@@ -90,6 +90,7 @@ class OpenAiWire:
     """OpenAI's API; see `adapters.toolkit.wire.Wire`."""
 
     provider = "openai"
+    credential_headers = ("authorization",)
 
     def __init__(self, prices: PriceTable) -> None:
         self._prices = prices
@@ -102,9 +103,9 @@ class OpenAiWire:
         """Return the bearer token."""
         return bearer(headers)
 
-    def authorize(self, headers: Mapping[str, str], key: str) -> dict[str, str]:
-        """Return the headers with this API key."""
-        return without(headers, "authorization") | {"authorization": f"Bearer {key}"}
+    def key_header(self, key: str) -> str:
+        """Return the value of the header for this key."""
+        return f"Bearer {key}"
 
     def meter(self, model: str, *, streamed: bool) -> Meter:
         """Return the meter of a response."""

@@ -15,7 +15,7 @@ from adapters.prices import PriceTable
 from adapters.toolkit.json_fields import optional_string
 from adapters.toolkit.json_lines import Record, decode
 from adapters.toolkit.metering import Meter, Metered, Share
-from adapters.toolkit.wire import AccountState, Call, Notice, Refusal, duration_s, retry_after, without
+from adapters.toolkit.wire import AccountState, Call, Notice, Refusal, duration_s, retry_after
 from adapters.usage import Tokens
 
 _GENERATES = ("generateContent", "streamGenerateContent")
@@ -78,6 +78,7 @@ class GeminiWire:
     """The Gemini API; see `adapters.toolkit.wire.Wire`."""
 
     provider = "gemini"
+    credential_headers = ("x-goog-api-key", "authorization")
 
     def __init__(self, prices: PriceTable) -> None:
         self._prices = prices
@@ -95,9 +96,9 @@ class GeminiWire:
         """Return the API key."""
         return headers.get("x-goog-api-key")
 
-    def authorize(self, headers: Mapping[str, str], key: str) -> dict[str, str]:
-        """Return the headers with this API key."""
-        return without(headers, "authorization", "x-goog-api-key") | {"x-goog-api-key": key}
+    def key_header(self, key: str) -> str:
+        """Return the value of the header for this key."""
+        return key
 
     def meter(self, model: str, *, streamed: bool) -> Meter:
         """Return the meter of generated content."""

@@ -66,8 +66,13 @@ class Wire(Protocol):
         """Return the credential that a client has sent."""
         ...
 
-    def authorize(self, headers: Mapping[str, str], key: str) -> dict[str, str]:
-        """Return the headers with this credential and no other."""
+    @property
+    def credential_headers(self) -> tuple[str, ...]:
+        """Return the headers that may contain a credential; the first one is for a key."""
+        ...
+
+    def key_header(self, key: str) -> str:
+        """Return the value of the first of these headers for a key."""
         ...
 
     def meter(self, model: str, *, streamed: bool) -> Meter:
@@ -85,11 +90,6 @@ class Wire(Protocol):
     def cost_usd(self, share: Share) -> float | None:
         """Return the cost in US dollars; None if unknown."""
         ...
-
-
-def without(headers: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Return the headers except these."""
-    return {name: value for name, value in headers.items() if name not in names}
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:

@@ -230,7 +230,8 @@ def test_credential_is_replaced_wherever_it_stands() -> None:
     assert WIRE.credential({"authorization": "bearer  two"}) == "two"
     assert WIRE.credential({"authorization": "Basic dHdv"}) is None
     assert WIRE.credential({}) is None
-    assert WIRE.authorize(sent, "real") == {"x-api-key": "real", "anthropic-beta": "b"}
+    assert sent.keys() - WIRE.credential_headers == {"anthropic-beta"}
+    assert (WIRE.credential_headers[0], WIRE.key_header("real")) == ("x-api-key", "real")
 
 
 def error(kind: str, message: str = "no") -> bytes:

@@ -135,7 +135,8 @@ def test_credential_is_replaced() -> None:
     sent = {"x-goog-api-key": "one", "authorization": "Bearer two", "x-goog-api-client": "c"}
     assert WIRE.credential(sent) == "one"
     assert WIRE.credential({"authorization": "Bearer two"}) is None
-    assert WIRE.authorize(sent, "real") == {"x-goog-api-key": "real", "x-goog-api-client": "c"}
+    assert sent.keys() - WIRE.credential_headers == {"x-goog-api-client"}
+    assert (WIRE.credential_headers[0], WIRE.key_header("real")) == ("x-goog-api-key", "real")
 
 
 def error(code: int, message: str = "no", *details: Event) -> Event:

@@ -1,0 +1,52 @@
+"""Decoding of a compressed answer, for its meter only: the agent receives the bytes as they came."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+DECODABLE = ("gzip", "deflate", "identity")
+_MOST_AT_ONCE = 2**20  # bytes: a small input may decompress to a thousand times its size
+
+Feed = Callable[[bytes], object]
+
+
+class Undecodable(Exception):
+    """The content cannot be decoded."""
+
+
+class Decoder:
+    """Decoder of one body; passes decoded bytes on to `feed`."""
+
+    def __init__(self, coding: str, feed: Feed) -> None:
+        """`coding`: the value of the header `content-encoding`. Raises Undecodable."""
+        self._feed = feed
+        self._coding = coding.strip().lower()
+        if self._coding not in ("", *DECODABLE):
+            raise Undecodable(f"content encoding {self._coding[:40]!r}")
+        self._inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if self._coding == "gzip" else None
+
+    def decode(self, data: bytes) -> None:
+        """Decode the next bytes. Raises Undecodable."""
+        if self._coding in ("", "identity"):
+            self._feed(data)
+            return
+        if self._inflate is None:
+            self._inflate = _deflate(data)
+        try:
+            while data and not self._inflate.eof:
+                self._feed(self._inflate.decompress(data, _MOST_AT_ONCE))
+                data = self._inflate.unconsumed_tail
+        except zlib.error as error:
+            raise Undecodable(str(error)) from None
+
+
+def _deflate(data: bytes) -> zlib._Decompress:
+    """Return the decoder of `deflate`: with a header (RFC 9110, section 8.4.1.2), or, as some send it, without."""
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS if data[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS)
+
+
+def accepted(value: str | None) -> str:
+    """Return the value of `accept-encoding` with those codings only that a meter can read."""
+    wanted = [part.strip() for part in (value or "identity").split(",")]
+    return ", ".join(part for part in wanted if part.split(";")[0].strip().lower() in DECODABLE) or "identity"
