@@ -8,27 +8,22 @@ from collections.abc import Callable
 DECODABLE = ("gzip", "deflate", "identity")
 _MOST_AT_ONCE = 2**20  # bytes: a small input may decompress to a thousand times its size
 
-Feed = Callable[[bytes], object]
-
-
-class Undecodable(Exception):
-    """The content cannot be decoded."""
-
 
 class Decoder:
-    """Decoder of one body; passes decoded bytes on to `feed`."""
+    """Decoder of one body; passes decoded bytes on to `feed`. Once `failed`, it passes on nothing."""
 
-    def __init__(self, coding: str, feed: Feed) -> None:
-        """`coding`: the value of the header `content-encoding`. Raises Undecodable."""
+    def __init__(self, coding: str, feed: Callable[[bytes], object]) -> None:
+        """`coding`: the value of the header `content-encoding`."""
         self._feed = feed
-        self._coding = coding.strip().lower()
-        if self._coding not in ("", *DECODABLE):
-            raise Undecodable(f"content encoding {self._coding[:40]!r}")
+        self._coding = coding.strip().lower() or "identity"
+        self.failed = self._coding not in DECODABLE
         self._inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if self._coding == "gzip" else None
 
     def decode(self, data: bytes) -> None:
-        """Decode the next bytes. Raises Undecodable."""
-        if self._coding in ("", "identity"):
+        """Decode the next bytes."""
+        if self.failed or not data:
+            return
+        if self._coding == "identity":
             self._feed(data)
             return
         if self._inflate is None:
@@ -37,8 +32,8 @@ class Decoder:
             while data and not self._inflate.eof:
                 self._feed(self._inflate.decompress(data, _MOST_AT_ONCE))
                 data = self._inflate.unconsumed_tail
-        except zlib.error as error:
-            raise Undecodable(str(error)) from None
+        except zlib.error:
+            self.failed = True
 
 
 def _deflate(data: bytes) -> zlib._Decompress:
@@ -48,5 +43,5 @@ def _deflate(data: bytes) -> zlib._Decompress:
 
 def accepted(value: str | None) -> str:
     """Return the value of `accept-encoding` with those codings only that a meter can read."""
-    wanted = [part.strip() for part in (value or "identity").split(",")]
+    wanted = [part.strip() for part in (value or "").split(",")]
     return ", ".join(part for part in wanted if part.split(";")[0].strip().lower() in DECODABLE) or "identity"
