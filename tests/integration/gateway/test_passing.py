@@ -31,11 +31,15 @@ def script(reply: Reply | HttpError) -> Script:
 
 
 @contextmanager
-def posted(url: str, *, stream: bool = True, token: str = TOKEN, **headers: str) -> Iterator[http.client.HTTPResponse]:
+def posted(
+    url: str, *, stream: bool = True, token: str = TOKEN, **headers: str
+) -> Iterator[http.client.HTTPResponse]:
     host = url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=TIMEOUT_S)
     body = {"model": SONNET, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
-    connection.request("POST", "/anthropic/v1/messages?beta=true", json.dumps(body), {"x-api-key": token, **headers})
+    connection.request(
+        "POST", "/anthropic/v1/messages?beta=true", json.dumps(body), {"x-api-key": token, **headers}
+    )
     try:
         yield connection.getresponse()
     finally:
