@@ -29,6 +29,7 @@ _MODEL = re.compile(r"/v1/models/[A-Za-z0-9][\w.:@-]*", re.ASCII)
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",

@@ -16,6 +16,7 @@ from rich.table import Table
 from tests.tools.bench.capacity import capacity_check
 from tests.tools.bench.flood import flood
 from tests.tools.bench.fold import fold_rate
+from tests.tools.bench.gateway import gateway_overhead
 from tests.tools.bench.growth import drained_turns, queued_turns, settled_turns
 from tests.tools.bench.isolation import contained_start
 from tests.tools.bench.latency import first_event_latency
@@ -30,6 +31,7 @@ BENCHES: list[Callable[[], Rows]] = [
     fold_rate,
     first_event_latency,
     contained_start,
+    gateway_overhead,
     ssh_start,
     ssh_throughput,
     sdk_turn,
