@@ -23,8 +23,8 @@
 # Next to them are `workspace` (its path), `prompt`, `events` (stdout), `err` (stderr), in a sandbox `out` (of which `events`
 # is a copy) and `trial` (what it said when it was tried), `times`, `transfer` and `receiver` at the end, and, for an agent
 # that keeps session files, `session_root` and `session_sizes`; the FIFOs `input` and `wake` of a live turn; and the
-# directory `files`, with the command's own files, and `stop` once the agent was asked to finish by itself. A blank state
-# file means "not yet".
+# directory `files`, with the command's own files, `stop` once the agent was asked to finish by itself, and `lost` once a
+# watcher records that the turn is lost. A blank state file means "not yet".
 #
 # The agent's tools run as the user of these shells, and can write all of these files: what stands in them is a hint.
 # Only the seal proves that a turn is over. It is known to the workers that follow the turn and to the shells that

@@ -127,9 +127,18 @@ still_needed() {
     sweep
     if [ -f "$spool/out" ]; then copy_rest; fi
     close_scope
+    await_first
     finish - lost
     return 1
 }
+
+# await_first: several watchers may find at the same moment that the turn is lost. The first to create this link records
+# it; one that was killed before it could leaves that to the others.
+await_first() {
+    if ln "$spool/turn" "$spool/lost"; then return; fi
+    waited=0
+    while ! ended && [ "$waited" -lt 50 ]; do pause; done
+} 2>/dev/null
 
 # supervised: false if the supervisor is dead; it may not have signed yet when a replacement watcher starts. Its own
 # subshells know it, whatever a tool has written.

@@ -6,12 +6,15 @@ A file exists before anything is written to it: wait for its content, not for th
 from __future__ import annotations
 
 import shutil
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+_REST = 4  # times as long as the work took
 
 
 def until(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
@@ -58,3 +61,41 @@ def remove_spools(path: Path) -> None:
         return not path.exists()
 
     until(gone, f"{path} to be gone")
+
+
+class Slowness:
+    """How slow a machine is while something is timed there: others may keep it busy, and only now and then.
+
+    `longest_s` is the longest time that a known piece of work has taken.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.longest_s = 0.0
+        self._work = work
+        self._over = threading.Event()
+
+    def _measure(self) -> float:
+        began = time.monotonic()
+        self._work()
+        took_s = time.monotonic() - began
+        self.longest_s = max(self.longest_s, took_s)
+        return took_s
+
+    def _measure_on(self) -> None:
+        took_s = self.longest_s
+        while not self._over.wait(_REST * took_s):
+            took_s = self._measure()
+
+
+@contextmanager
+def slowness(work: Callable[[], object]) -> Iterator[Slowness]:
+    """Time the work once, and again and again while the block runs; the last time counts, too."""
+    measured = Slowness(work)
+    measured._measure()
+    thread = threading.Thread(target=measured._measure_on, daemon=True)
+    thread.start()
+    try:
+        yield measured
+    finally:
+        measured._over.set()
+        thread.join()

@@ -36,10 +36,13 @@ def spool(any_lab: Lab) -> Iterator[Spool]:
 
 def guard(lab: Lab, spool: Spool) -> int:
     """The pid of the watcher's guard: its child that is a shell like itself."""
-    watcher = psutil.Process(lab.pid(spool, "watcher"))
 
     def only_shell() -> int | None:
-        shells = [child.pid for child in watcher.children() if spool.path in command_of(child)]
+        try:
+            children = psutil.Process(lab.pid(spool, "watcher")).children()
+        except psutil.NoSuchProcess:  # its guard is taking its place
+            return None
+        shells = [child.pid for child in children if spool.path in command_of(child)]
         return shells[0] if len(shells) == 1 else None  # one that is about to become `sleep` still looks like it
 
     return until(only_shell, "the watcher to have one guard")
