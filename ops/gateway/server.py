@@ -19,6 +19,8 @@ from ops.gateway.tokens import TokenSigner
 
 _BUFFER = 16 * 2**10  # bytes that a connection may hold; twice that while its reader is slow
 _CONNECT_S = 30.0
+_LINGER_S = 1.0  # for a client that is still sending the body of a request that was refused
+_LEAST_S = 0.01  # aiohttp takes 0 for endless
 _IDLE_S = 15.0  # an unused connection to an API is closed before the API closes it
 # A host that has lost its network or its power says nothing: its connections end after these seconds.
 _ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -62,8 +64,14 @@ async def serve(
     )
     async with session:
         gateway = Gateway(wires, signer, notebook, session, time.time, limits=limits, abandoned=abandoned)
-        server = web.Server(gateway.answer, auto_decompress=False, read_bufsize=_BUFFER, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=grace_s)
+        server = web.Server(
+            gateway.answer,
+            auto_decompress=False,
+            read_bufsize=_BUFFER,
+            lingering_time=_LINGER_S,
+            access_log=None,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=max(grace_s, _LEAST_S))
         await runner.setup()
         try:
             listening = _listen(host, port)

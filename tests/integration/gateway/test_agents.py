@@ -28,7 +28,7 @@ from tests.support.npm import npm_agent
 from .notebook import REAL_KEY, TOKEN, Notes, gateway
 
 WIRES = {"anthropic": AnthropicWire(), "openai": OpenAiWire(NO_PRICES), "gemini": GeminiWire(NO_PRICES)}
-USED = (Usage(100, 20, 30, 4), Usage(250, 45, 130))
+USED = (Usage(100, 20, 30), Usage(250, 45, 130))
 
 
 class Api(Protocol):

@@ -26,6 +26,7 @@ from tests.tools.bench.rows import Rows, at_most, informs
 _WARM_UP, _REQUESTS = 20, 300
 _STREAMS = 1000
 _GOAL_MS, _GOAL_KIB = 2.0, 100.0
+_GRACE_S = 0.1  # aiohttp takes 0 for endless
 _REQUEST = (
     b"POST %s HTTP/1.1\r\nhost: x\r\nx-api-key: %s\r\ncontent-type: application/json\r\ncontent-length: 42\r\n\r\n"
     b'{"model": "claude-sonnet-4-5", "tools":[]}'
@@ -105,7 +106,7 @@ async def _answer(request: web.BaseRequest) -> web.StreamResponse:
 
 
 async def _serve_api(over: Awaitable[object]) -> None:
-    runner = web.ServerRunner(web.Server(_answer), shutdown_timeout=0)
+    runner = web.ServerRunner(web.Server(_answer), shutdown_timeout=_GRACE_S)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=_STREAMS)
     await site.start()
@@ -115,7 +116,7 @@ async def _serve_api(over: Awaitable[object]) -> None:
 
 
 async def _serve_gateway(over: Awaitable[object], api: str) -> None:
-    async with serve({"anthropic": AnthropicWire()}, SIGNER, Notes({"anthropic": api}), grace_s=0) as served:
+    async with serve({"anthropic": AnthropicWire()}, SIGNER, Notes({"anthropic": api}), grace_s=_GRACE_S) as served:
         print(served.url, flush=True)
         await over
 
