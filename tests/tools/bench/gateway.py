@@ -116,7 +116,9 @@ async def _serve_api(over: Awaitable[object]) -> None:
 
 
 async def _serve_gateway(over: Awaitable[object], api: str) -> None:
-    async with serve({"anthropic": AnthropicWire()}, SIGNER, Notes({"anthropic": api}), grace_s=_GRACE_S) as served:
+    async with serve(
+        {"anthropic": AnthropicWire()}, SIGNER, Notes({"anthropic": api}), grace_s=_GRACE_S
+    ) as served:
         print(served.url, flush=True)
         await over
 
