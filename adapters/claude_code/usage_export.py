@@ -39,8 +39,8 @@ def billed_usage(text: str) -> Iterator[BilledUsage]:
 
 
 def billed_costs(text: str) -> Iterator[BilledCost]:
-    """Yield the costs in `/v1/organizations/cost_report`, which has cents. Raises UnreadableExport."""
-    yield from read_each(buckets(text, _TIME), _cost)
+    """Yield the costs of tokens in `/v1/organizations/cost_report`, which has cents. Raises UnreadableExport."""
+    yield from read_each((entry for entry in buckets(text, _TIME) if _of_tokens(entry[1])), _cost)
 
 
 def _result(day: date, result: Record) -> BilledUsage:
@@ -68,6 +68,10 @@ def _line(day: date, line: Record) -> BilledUsage:
     searches = billed_count(line.get("web_search_count"))
     amount = Amount(tokens, long_lived, searches)
     return BilledUsage(day, named(line["model_version"], "model"), line.get("api_key") or "", amount)
+
+
+def _of_tokens(result: Record) -> bool:
+    return not isinstance(result, dict) or result.get("cost_type") in (None, "tokens")
 
 
 def _cost(day: date, result: Record) -> BilledCost:

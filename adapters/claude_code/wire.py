@@ -121,11 +121,15 @@ class AnthropicWire:
     provider = "anthropic"
     credential_headers = ("x-api-key", "authorization")
 
-    def call(self, method: str, path: str) -> Call | None:
+    def call(self, method: str, path: str, query: str) -> Call | None:
         """Return the request: messages, their token count, models."""
         if method == "GET" and _MODEL.fullmatch(path):
             return Call(metered=False)
         return _CALLS.get((method, path))
+
+    def objection(self, body: bytes) -> str | None:
+        """Return None: each answer has its cost."""
+        return None
 
     def credential(self, headers: Mapping[str, str]) -> str | None:
         """Return the API key, or the bearer token."""
@@ -176,12 +180,13 @@ def _error(body: bytes) -> tuple[str, str]:
 
 def _reset(headers: Mapping[str, str]) -> Notice:
     """Return the latest reset of the limits that are used up."""
+    told = {name.lower(): value for name, value in headers.items()}
     resets = [
         at
-        for name, value in headers.items()
+        for name, value in told.items()
         if name.startswith("anthropic-ratelimit-")
         and name.endswith("-reset")
-        and headers.get(name.removesuffix("reset") + "remaining", "0") == "0"
+        and told.get(name.removesuffix("reset") + "remaining", "0") == "0"
         and (at := _unix_time(value)) is not None
     ]
     return Notice(AccountState.LIMITED, resets_at=max(resets, default=None))

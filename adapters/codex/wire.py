@@ -95,9 +95,19 @@ class OpenAiWire:
     def __init__(self, prices: PriceTable) -> None:
         self._prices = prices
 
-    def call(self, method: str, path: str) -> Call | None:
+    def call(self, method: str, path: str, query: str) -> Call | None:
         """Return the request: responses, models."""
         return _CALLS.get((method, path))
+
+    def objection(self, body: bytes) -> str | None:
+        """Return why a response in the background is refused: it is billed after its answer."""
+        if b'"background"' not in body:
+            return None
+        try:
+            background = decode(body).get("background")
+        except (ValueError, AttributeError, RecursionError):
+            return None
+        return "the gateway does not forward responses in the background" if background else None
 
     def credential(self, headers: Mapping[str, str]) -> str | None:
         """Return the bearer token."""

@@ -28,6 +28,13 @@ _STATUSES = {
     429: "RESOURCE_EXHAUSTED",
     503: "UNAVAILABLE",
 }
+_COUNTS = (
+    "promptTokenCount",
+    "cachedContentTokenCount",
+    "toolUsePromptTokenCount",
+    "candidatesTokenCount",
+    "thoughtsTokenCount",
+)
 _KEY_REASONS = ("API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "CONSUMER_SUSPENDED")
 _NO_CREDIT = ("credits are depleted", "BILLING_DISABLED")
 
@@ -39,9 +46,11 @@ class ContentReader:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._tokens: Tokens | None = None
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._counted = False
         self._searches = 0
-        self._finished = False
+        self._unfinished: set[object] = set()  # candidates
+        self._finished = False  # any candidate, or a prompt that was blocked
         self._answer_id = ""
         self._error = ""
 
@@ -54,43 +63,62 @@ class ContentReader:
         self._answer_id = optional_string(record.get("responseId")) or self._answer_id
         candidates = record.get("candidates") or ()
         blocked = (record.get("promptFeedback") or {}).get("blockReason")
-        self._finished |= blocked is not None or any(each.get("finishReason") for each in candidates)
+        self._finished |= blocked is not None
         for candidate in candidates:
+            self._finish(candidate.get("index", 0), candidate.get("finishReason"))
             self._searches += len((candidate.get("groundingMetadata") or {}).get("webSearchQueries") or ())
         if (usage := record.get("usageMetadata")) is not None:
-            self._tokens = _tokens(usage)
+            # Totals do not fall: a count that is missing is that of an earlier chunk.
+            self._counts = {name: max(count(usage.get(name)), known) for name, known in self._counts.items()}
+            self._counted = True
 
     def metered(self) -> Metered:
-        """Return the usage of the last chunk that had one."""
-        shares = () if self._tokens is None else (Share(self._model, self._tokens, 0, self._searches),)
-        return Metered(shares, self._finished and bool(shares), self._answer_id, self._error)
+        """Return the usage, with the greatest of each count."""
+        tokens = _tokens(self._counts)
+        shares = (Share(self._model, tokens, 0, self._searches),) if self._counted else ()
+        ended = self._finished and not self._unfinished
+        return Metered(shares, ended and bool(shares), self._answer_id, self._error)
+
+    def _finish(self, candidate: int, reason: str | None) -> None:
+        if reason:
+            self._unfinished.discard(candidate)
+            self._finished = True
+        else:
+            self._unfinished.add(candidate)
 
 
-def _tokens(usage: Record) -> Tokens:
+def _tokens(counts: Mapping[str, int]) -> Tokens:
     """Return the tokens: cached ones are part of the prompt, and thoughts are billed as output."""
-    prompt, cached = count(usage.get("promptTokenCount")), count(usage.get("cachedContentTokenCount"))
-    tools = count(usage.get("toolUsePromptTokenCount"))
-    output = count(usage.get("candidatesTokenCount")) + count(usage.get("thoughtsTokenCount"))
-    return Tokens(max(prompt + tools - cached, 0), output, cached)
+    prompt = counts["promptTokenCount"] + counts["toolUsePromptTokenCount"]
+    output = counts["candidatesTokenCount"] + counts["thoughtsTokenCount"]
+    cached = counts["cachedContentTokenCount"]
+    return Tokens(max(prompt - cached, 0), output, cached)
 
 
 class GeminiWire:
     """The Gemini API; see `adapters.toolkit.wire.Wire`."""
 
     provider = "gemini"
-    credential_headers = ("x-goog-api-key", "authorization")
+    credential_headers = ("x-goog-api-key", "authorization", "x-goog-fieldmask")
 
     def __init__(self, prices: PriceTable) -> None:
         self._prices = prices
 
-    def call(self, method: str, path: str) -> Call | None:
-        """Return the request: generated content, or the count of its tokens."""
+    def call(self, method: str, path: str, query: str) -> Call | None:
+        """Return the request: generated content, or the count of its tokens.
+
+        Other parameters than `alt` could take the usage out of the answer.
+        """
         called = _CALL.fullmatch(path)
-        if called is None or method != "POST":
+        if called is None or method != "POST" or query not in ("", "alt=sse"):
             return None
         if called["method"] in _GENERATES:
             return Call(metered=True, model=called["model"])
         return Call(metered=False, model=called["model"]) if called["method"] == "countTokens" else None
+
+    def objection(self, body: bytes) -> str | None:
+        """Return None: each answer has its cost."""
+        return None
 
     def credential(self, headers: Mapping[str, str]) -> str | None:
         """Return the API key."""

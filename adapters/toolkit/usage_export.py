@@ -19,7 +19,7 @@ Line = TypeVar("Line")
 
 
 class UnreadableExport(ValueError):
-    """The file is no export of this provider, or not a whole one; the message says where and what to do."""
+    """The file is not an export of this provider, or is incomplete; the message says where and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

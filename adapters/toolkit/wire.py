@@ -58,8 +58,15 @@ class Wire(Protocol):
         """Return its name in settings: `anthropic`, `openai`, `gemini`."""
         ...
 
-    def call(self, method: str, path: str) -> Call | None:
-        """Return the request that this is; None: nothing that an agent needs, and it is refused."""
+    def call(self, method: str, path: str, query: str) -> Call | None:
+        """Return the request that this is; None: nothing that an agent needs, and it is refused.
+
+        `query`: without its question mark.
+        """
+        ...
+
+    def objection(self, body: bytes) -> str | None:
+        """Return why a metered request must not be forwarded, for people: its cost would not be in its answer."""
         ...
 
     def credential(self, headers: Mapping[str, str]) -> str | None:
@@ -68,7 +75,7 @@ class Wire(Protocol):
 
     @property
     def credential_headers(self) -> tuple[str, ...]:
-        """Return the headers that may contain a credential; the first one is for a key."""
+        """Return the headers that are not forwarded; the first one is for a key."""
         ...
 
     def key_header(self, key: str) -> str:

@@ -17,7 +17,7 @@ class Decoder:
         self._feed = feed
         self._coding = coding.strip().lower() or "identity"
         self.failed = self._coding not in DECODABLE
-        self._inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if self._coding == "gzip" else None
+        self._inflate = _gzip() if self._coding == "gzip" else None
 
     def decode(self, data: bytes) -> None:
         """Decode the next bytes."""
@@ -26,14 +26,30 @@ class Decoder:
         if self._coding == "identity":
             self._feed(data)
             return
-        if self._inflate is None:
-            self._inflate = _deflate(data)
         try:
-            while data and not self._inflate.eof:
-                self._feed(self._inflate.decompress(data, _MOST_AT_ONCE))
-                data = self._inflate.unconsumed_tail
+            self._decompress(data)
         except zlib.error:
             self.failed = True
+
+    def _decompress(self, data: bytes) -> None:
+        if self._inflate is None:
+            self._inflate = _deflate(data)
+        while True:
+            decoded = self._inflate.decompress(data, _MOST_AT_ONCE)
+            self._feed(decoded)
+            if self._inflate.eof:
+                data = self._inflate.unused_data
+                if not data or self._coding != "gzip":
+                    return
+                self._inflate = _gzip()  # several may follow one another
+            else:
+                data = self._inflate.unconsumed_tail
+                if not data and len(decoded) < _MOST_AT_ONCE:
+                    return
+
+
+def _gzip() -> zlib._Decompress:
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
 
 
 def _deflate(data: bytes) -> zlib._Decompress:

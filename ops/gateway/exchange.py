@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import aiohttp
+import orjson
 import structlog
 from aiohttp import web
 from yarl import URL
@@ -23,6 +24,7 @@ from ops.gateway.notes import Closing, Ending, Notebook, Opened, Opening
 _EVENT_STREAM = "text/event-stream"
 _ERROR_BYTES = 64 * 2**10  # of an error's body, to see what it says about the account
 _LONGEST_ID = 200  # characters
+_LOOK_S = 5.0  # between looks at connections on which nothing comes
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +35,10 @@ class Abandoned:
 
     drain: bool = True  # read it to its end, which is billed anyway; False: close the connection
     drain_s: float = 900.0  # seconds, at most
+
+
+class _Abandoned(Exception):
+    """The agent has left, and its answer is not to be read any further."""
 
 
 class Exchange:
@@ -62,7 +68,7 @@ class Exchange:
         self._began_s = self._clock()
         self._first_byte_s: float | None = None
         self._answer: aiohttp.ClientResponse | None = None
-        self._left = False  # the agent has left
+        self._left_s: float | None = None  # when the agent was seen to have left
         self._meter: Meter | None = None
         self._decoder: Decoder | None = None
         self._error = bytearray()
@@ -71,31 +77,44 @@ class Exchange:
         """Send the request, pass its answer back, and close its note. `path`: with the query, as it was sent."""
         response: web.StreamResponse | None = None
         ending = Ending.CUT
-        sending = self._session.request(
-            self._request.method,
-            URL(self._opened.base_url + path, encoded=True),
-            headers=self._headers(),
-            data=body or None,
-            allow_redirects=False,
-        )
+        sending = self._send(path, body)
         del body  # the answer may take minutes
         try:
-            async with sending as answer:
-                self._answer = answer
-                response = _like(answer)
-                ending = await self._pass_on(answer, response)
-        except aiohttp.ClientConnectorError:
+            answer = self._answer = await self._awaited(sending)
+            response = _like(answer)
+            await self._pass_on(answer, response)
+            ending = Ending.ANSWERED if self._left_s is None else Ending.DRAINED
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             ending = Ending.NOT_SENT
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _Abandoned:
+            ending = Ending.CLOSED
+        except (aiohttp.ClientError, OSError) as error:
             log.warning("answer cut off", error=type(error).__name__, turn_id=self._opening.bearer.turn_id)
+        except asyncio.CancelledError:
+            ending = Ending.STOPPED
+            raise
         finally:
+            if self._answer is not None:
+                self._answer.close()
             await self._close(ending)
         if response is None:
-            what = "cannot be reached" if ending is Ending.NOT_SENT else "closed the connection"
-            return refused(self._wire.refusal(502, f"the gateway's request was not answered: the API {what}"))
+            what = "cannot be reached" if ending is Ending.NOT_SENT else "closed the connection without answering"
+            return refused(self._wire.refusal(502, f"the model's API {what}"))
         if ending is Ending.CUT and self._request.transport is not None:
             self._request.transport.abort()  # the agent is to see that the rest is missing
         return response
+
+    def _send(self, path: str, body: bytes) -> asyncio.Task[aiohttp.ClientResponse]:
+        async def sent() -> aiohttp.ClientResponse:
+            return await self._session.request(
+                self._request.method,
+                URL(self._opened.base_url + path, encoded=True),
+                headers=self._headers(),
+                data=body or None,
+                allow_redirects=False,
+            )
+
+        return asyncio.create_task(sent())
 
     def _headers(self) -> aiohttp.typedefs.LooseHeaders:
         name = self._wire.credential_headers[0]
@@ -104,38 +123,69 @@ class Exchange:
         headers[name] = self._wire.key_header(self._opened.key)
         return headers
 
-    async def _pass_on(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> Ending:
+    async def _awaited(self, sending: asyncio.Task[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
+        """Return the answer once its headers are there."""
+        try:
+            while not (await asyncio.wait((sending,), timeout=_LOOK_S))[0]:
+                self._look_for_agent()
+            return sending.result()
+        finally:
+            sending.cancel()
+
+    async def _pass_on(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
         read = self._reader(answer)
         await self._to_agent(response.prepare(self._request))
-        async with asyncio.timeout(None) as patience:
-            async for chunk in answer.content.iter_any():
-                if self._first_byte_s is None:
-                    self._first_byte_s = self._clock() - self._began_s
-                if not self._left:
-                    await self._to_agent(response.write(chunk))
-                read(chunk)
-                if self._left and not self._abandoned.drain:
-                    return Ending.CLOSED
-                if self._left and patience.when() is None:
-                    patience.reschedule(self._clock() + self._abandoned.drain_s)
-        if not self._left:
+        while chunk := await self._next(answer):
+            if self._first_byte_s is None:
+                self._first_byte_s = self._clock() - self._began_s
+            if self._left_s is None:
+                await self._to_agent(response.write(chunk))
+            read(chunk)
+            self._look_for_agent()
+        if self._left_s is None:
             await self._to_agent(response.write_eof())
-        return Ending.DRAINED if self._left else Ending.ANSWERED
+
+    async def _next(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return the next bytes; none at the end."""
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    return await answer.content.readany()
+            except TimeoutError:
+                self._look_for_agent()
+                # aiohttp reports a connection that has ended with a broken chunk to nobody.
+                if not answer.content.is_eof() and (answer.connection is None or not answer.connection.transport):
+                    raise aiohttp.ClientPayloadError("the connection has ended") from None
 
     async def _to_agent(self, sending: Awaitable[object]) -> None:
         try:
             await sending
         except ConnectionError:
-            self._left = True
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._left_s is None:
+            self._left_s = self._clock()
+
+    def _look_for_agent(self) -> None:
+        """Raise _Abandoned if the agent has left and nothing more is to be read for it."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            self._leave()
+        if self._left_s is None:
+            return
+        if not self._abandoned.drain or self._clock() - self._left_s > self._abandoned.drain_s:
+            raise _Abandoned
 
     def _reader(self, answer: aiohttp.ClientResponse) -> Callable[[bytes], object]:
         """Return what reads the answer, beside its agent."""
+        coding = answer.headers.get("content-encoding", "")
         if not answer.ok:
-            return self._keep_error
+            return Decoder(coding, self._keep_error).decode
         if not self._call.metered:
             return lambda _: None
         self._meter = self._wire.meter(self._opening.model, streamed=answer.content_type == _EVENT_STREAM)
-        self._decoder = Decoder(answer.headers.get("content-encoding", ""), self._meter.feed)
+        self._decoder = Decoder(coding, self._meter.feed)
         return self._decoder.decode
 
     def _keep_error(self, data: bytes) -> None:
@@ -161,8 +211,26 @@ class Exchange:
         if self._meter is not None and self._decoder is not None:
             metered = self._meter.end()
             return replace(metered, complete=metered.complete and not self._decoder.failed)
-        refused = self._answer is not None and not self._answer.ok
-        return Metered(complete=refused or not self._call.metered or ending is Ending.NOT_SENT)
+        return Metered(complete=not self._call.metered or ending is Ending.NOT_SENT or self._is_refused())
+
+    def _is_refused(self) -> bool:
+        """Return whether the API has refused the request, and thus bills nothing.
+
+        A proxy before it may report 502 or 504 while the API goes on.
+        """
+        if self._answer is None or self._answer.ok:
+            return False
+        return self._answer.status < 500 or _is_error(bytes(self._error))
+
+
+def _is_error(body: bytes) -> bool:
+    """Return whether this is an error as the APIs report them."""
+    try:
+        decoded = orjson.loads(body)
+    except ValueError:
+        return False
+    first = decoded[0] if isinstance(decoded, list) and decoded else decoded
+    return isinstance(first, dict) and "error" in first
 
 
 def refused(refusal: Refusal) -> web.Response:

@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
+import structlog
 from aiohttp import web
 
 from adapters.toolkit.wire import Call, Wire
 from ops.gateway.exchange import Abandoned, Exchange, refused
-from ops.gateway.notes import Denied, Notebook, Opened, Opening
+from ops.gateway.notes import Denied, Notebook, Opening
 from ops.gateway.tokens import Bearer, InvalidToken, TokenSigner
 
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
 _SHOWN = 200  # characters of a path
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +52,46 @@ class Gateway:
         self._clock = clock
         self._limits = limits
         self._abandoned = abandoned
+        self._exchanges: set[asyncio.Task[web.StreamResponse]] = set()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request."""
+        """Answer a request. If the caller is cancelled, its exchange goes on, until `close`."""
         provider, path, query = _split(request.raw_path)
         wire = self._wires.get(provider)
         if wire is None:
             return web.Response(status=404, text="the gateway has no such API\n")
         try:
-            call = _call(wire, request.method, path)
+            call = _call(wire, request.method, path, query)
             bearer = self._bearer(wire, request)
             body = await self._body(request)
-            model = call.model or _model(body)
-            opening = Opening(bearer, provider, model, path, request.remote or "", call.metered)
-            opened = await self._open(opening)
+            _check(wire, call, body)
         except _Refused as refusal:
             return refused(wire.refusal(refusal.status, refusal.message))
+        model = call.model or _model(body)
+        opening = Opening(bearer, provider, model, path, request.remote or "", call.metered)
+        exchange = asyncio.create_task(self._exchange(request, wire, call, opening, query, body))
+        del body  # the answer may take minutes
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._exchanges.discard)
+        try:
+            return await asyncio.shield(exchange)
+        except Exception as error:
+            log.exception("request failed", error=type(error).__name__, turn_id=bearer.turn_id)
+            raise
+
+    async def close(self) -> None:
+        """Stop all exchanges, and wait until their notes are closed."""
+        exchanges = list(self._exchanges)
+        for exchange in exchanges:
+            exchange.cancel()
+        await asyncio.gather(*exchanges, return_exceptions=True)
+
+    async def _exchange(
+        self, request: web.BaseRequest, wire: Wire, call: Call, opening: Opening, query: str, body: bytes
+    ) -> web.StreamResponse:
+        opened = await self._notebook.open(opening)
+        if isinstance(opened, Denied):
+            return refused(wire.refusal(opened.status, opened.message))
         exchange = Exchange(
             request,
             wire,
@@ -75,7 +102,9 @@ class Gateway:
             notebook=self._notebook,
             abandoned=self._abandoned,
         )
-        return await exchange.run(path + query, body)
+        running = exchange.run(opening.path + (f"?{query}" if query else ""), body)
+        del body
+        return await running
 
     def _bearer(self, wire: Wire, request: web.BaseRequest) -> Bearer:
         token = wire.credential(request.headers)
@@ -100,13 +129,9 @@ class Gateway:
                         raise too_long
         except TimeoutError:
             raise _Refused(408, "the request did not arrive in time") from None
+        except (ConnectionError, web.RequestPayloadError):
+            raise _Refused(400, "the request is broken") from None
         return bytes(body)
-
-    async def _open(self, opening: Opening) -> Opened:
-        opened = await self._notebook.open(opening)
-        if isinstance(opened, Denied):
-            raise _Refused(opened.status, opened.message)
-        return opened
 
 
 class _Refused(Exception):
@@ -118,19 +143,25 @@ class _Refused(Exception):
         super().__init__(message)
 
 
-def _call(wire: Wire, method: str, path: str) -> Call:
-    call = wire.call(method, path)
+def _call(wire: Wire, method: str, path: str, query: str) -> Call:
+    call = wire.call(method, path, query)
     if call is None:
         shown = path.encode("ascii", "backslashreplace").decode()[:_SHOWN]
         raise _Refused(404, f"the gateway does not forward {method} {shown}")
     return call
 
 
+def _check(wire: Wire, call: Call, body: bytes) -> None:
+    objection = wire.objection(body) if call.metered else None
+    if objection is not None:
+        raise _Refused(400, objection)
+
+
 def _split(raw_path: str) -> tuple[str, str, str]:
-    """Return the first part of a path, the rest of it, and the query with its question mark, as they were sent."""
-    path, mark, query = raw_path.partition("?")
-    provider, slash, rest = path.removeprefix("/").partition("/")
-    return provider, slash + rest, mark + query
+    """Return the first part of a path, the rest of it, and the query, as they were sent."""
+    path, _, query = raw_path.partition("?")
+    provider, _, rest = path.removeprefix("/").partition("/")
+    return provider, f"/{rest}", query
 
 
 def _model(body: bytes) -> str:

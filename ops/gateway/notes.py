@@ -1,7 +1,6 @@
 """Notes of requests: one for each, opened before anything of it goes to the API, and closed with its cost.
 
-A note has no prompt and no answer. One that stays open belongs to a gateway that was killed: what it was billed is
-not known.
+A note has no prompt and no answer. One that is left open means that its gateway was killed; its cost is unknown.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ class Ending(StrEnum):
     DRAINED = "drained"  # to its end, which its agent no longer received
     CUT = "cut"  # by the API, or the way to it
     CLOSED = "closed"  # by the gateway, since its agent had left
+    STOPPED = "stopped"  # by the gateway, which was told to stop
     NOT_SENT = "not_sent"  # the API could not be reached, and has billed nothing
 
 
@@ -69,11 +69,14 @@ class Notebook(Protocol):
     """Where notes are kept."""
 
     async def open(self, opening: Opening) -> Opened | Denied:
-        """Write a note and return it once it is safe, or say why not."""
+        """Write a note and return it once it is safe, or say why not.
+
+        The account must be one of the provider's: its key must not be sent to another company.
+        """
         ...
 
     async def close(self, note_id: int, closing: Closing) -> None:
-        """Close a note."""
+        """Close a note. Errors are for it to handle: it repeats until the note is closed."""
         ...
 
     async def notice(self, account: str, notice: Notice) -> None:

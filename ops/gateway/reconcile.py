@@ -52,7 +52,7 @@ class Difference:
     model: str
     key: str  # "": not told apart
     fault: Fault
-    amount: Amount = NOTHING  # that is billed, or noted, in excess
+    amount: Amount = NOTHING  # billed or noted in excess
     noted_usd: float | None = None
     billed_usd: float | None = None
     suspects: tuple[str, ...] = ()  # requests whose notes explain it: incomplete ones, or of just that amount
@@ -80,7 +80,7 @@ def compare(
 ) -> list[Difference]:
     """Return the differences on the days from `first` to `last`, those of costs at the end.
 
-    Notes from the hour before and after these days, too: an answer around midnight may be billed on either day.
+    Both should also have the day before and the day after: an answer around midnight may be billed on either day.
     """
     bill, notes = list(billed), list(noted)
     if not any(line.key for line in bill):  # it does not tell keys apart
@@ -157,7 +157,7 @@ def _differences(model: str, key: str, day: _Day) -> Iterator[Difference]:
 def _costs(
     noted: Mapping[tuple[date, str], Sequence[float | None]], costs: Iterable[BilledCost]
 ) -> Iterator[Difference]:
-    """Yield the days on which a model cost something else than its notes say; unknown prices are left out."""
+    """Yield the days on which a model cost something other than its notes say; unknown prices are left out."""
     billed: dict[tuple[date, str], float] = defaultdict(float)
     for cost in costs:
         billed[cost.day, cost.model] += cost.cost_usd

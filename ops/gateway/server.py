@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -17,9 +18,14 @@ from ops.gateway.gateway import Gateway, Limits
 from ops.gateway.notes import Notebook
 from ops.gateway.tokens import TokenSigner
 
+# aiohttp logs what it cannot read, and that may be a prompt or a token.
+_SILENT = logging.getLogger(f"{__name__}.http")
+_SILENT.disabled = True
+
 _BUFFER = 16 * 2**10  # bytes that a connection may hold; twice that while its reader is slow
 _CONNECT_S = 30.0
 _LINGER_S = 1.0  # for a client that is still sending the body of a request that was refused
+_UNUSED_S = 75.0  # an agent's connection without a request
 _LEAST_S = 0.01  # aiohttp takes 0 for endless
 _IDLE_S = 15.0  # an unused connection to an API is closed before the API closes it
 # A host that has lost its network or its power says nothing: its connections end after these seconds.
@@ -69,9 +75,12 @@ async def serve(
             auto_decompress=False,
             read_bufsize=_BUFFER,
             lingering_time=_LINGER_S,
+            keepalive_timeout=_UNUSED_S,
             access_log=None,
+            logger=_SILENT,
         )
-        runner = web.ServerRunner(server, shutdown_timeout=max(grace_s, _LEAST_S))
+        # aiohttp waits twice: for requests to end, and for their handlers.
+        runner = web.ServerRunner(server, shutdown_timeout=max(grace_s / 2, _LEAST_S))
         await runner.setup()
         try:
             listening = _listen(host, port)
@@ -79,6 +88,7 @@ async def serve(
             yield Served(host, listening.getsockname()[1])
         finally:
             await runner.cleanup()
+            await gateway.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

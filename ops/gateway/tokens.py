@@ -22,7 +22,7 @@ _SIGNED = b"runturn gateway token 1\n"
 
 
 class InvalidToken(ValueError):
-    """No token of this gateway, or one whose time is over."""
+    """Not a token of this gateway, or an expired one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,13 @@ class TokenSigner:
         self._keys = tuple(keys)
 
     def sign(self, bearer: Bearer) -> str:
-        """Return the token."""
+        """Return the token. Raises ValueError if the names in it are too long."""
         claims = [bearer.turn_id, bearer.attempt, bearer.account, bearer.expires_at]
         payload = _encode(orjson.dumps(claims))
-        return f"{_PREFIX}{payload}.{_encode(_signature(self._keys[0], payload))}"
+        token = f"{_PREFIX}{payload}.{_encode(_signature(self._keys[0], payload))}"
+        if len(token) > _LONGEST:
+            raise ValueError(f"a token with these names is longer than {_LONGEST} characters")
+        return token
 
     def verify(self, token: str, now: float) -> Bearer:
         """Return the token's bearer. Raises InvalidToken; the message contains nothing of the token."""

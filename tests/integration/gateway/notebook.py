@@ -33,6 +33,7 @@ class Notes:
     opened: list[Opening] = field(default_factory=list)
     closed: dict[int, Closing] = field(default_factory=dict)
     notices: list[tuple[str, Notice]] = field(default_factory=list)
+    twice: bool = False  # a note was closed twice
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     async def open(self, opening: Opening) -> Opened | Denied:
@@ -45,7 +46,7 @@ class Notes:
 
     async def close(self, note_id: int, closing: Closing) -> None:
         with self._changed:
-            assert note_id not in self.closed
+            self.twice |= note_id in self.closed
             self.closed[note_id] = closing
             self._changed.notify_all()
 
@@ -98,3 +99,5 @@ def gateway(
         loop.call_soon_threadsafe(stop.set)
         thread.join(_TIMEOUT_S)
         loop.close()
+    assert not notes.twice
+    assert notes.closed.keys() == set(range(len(notes.opened)))

@@ -100,7 +100,8 @@ def test_turn_through_the_gateway_is_noted_to_the_token(name: str, tmp_path: Pat
     noted = sum((metered.tokens for metered in notes.metered), NO_TOKENS)
     assert noted == Tokens(bill.input, bill.output, bill.cache_read, bill.cache_creation)
     assert all(metered.complete for metered in notes.metered)
-    assert {closing.ending for closing in notes.closed.values()} == {Ending.ANSWERED}
+    # An agent may leave once it has read the last event.
+    assert {closing.ending for closing in notes.closed.values()} <= {Ending.ANSWERED, Ending.DRAINED}
     assert REAL_KEY.encode() not in done.stdout + done.stderr
     for file in (path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()):
         assert REAL_KEY.encode() not in file.read_bytes(), file

@@ -88,7 +88,9 @@ def test_answer_that_breaks_off_breaks_off_for_the_agent(kind: str) -> None:
                 answer.read()
         (closing,) = notes.wait_until_closed()
     assert closing.ending is (Ending.CUT if kind == "reset" else Ending.ANSWERED)
-    assert (closing.metered.tokens, closing.metered.complete) == (Tokens(25, 1, 9000, 700), False)
+    assert not closing.metered.complete
+    # What arrived together with the reset may be lost.
+    assert closing.metered.tokens == Tokens(25, 1, 9000, 700) or (kind == "reset" and not closing.metered.shares)
 
 
 def test_same_bytes_with_and_without_the_gateway() -> None:

@@ -221,7 +221,7 @@ def test_garbage_costs_nothing_that_is_known(data: bytes) -> None:
     ],
 )
 def test_only_what_agents_need_is_forwarded(method: str, path: str, call: Call | None) -> None:
-    assert WIRE.call(method, path) == call
+    assert WIRE.call(method, path, "") == call
 
 
 def test_credential_is_replaced_wherever_it_stands() -> None:
@@ -261,6 +261,12 @@ AT = 1795694400.0
         (
             429,
             {"anthropic-ratelimit-unified-reset": str(int(AT))},
+            b"",
+            Notice(AccountState.LIMITED, resets_at=AT),
+        ),
+        (
+            429,
+            {"Anthropic-Ratelimit-Requests-Remaining": "0", "Anthropic-Ratelimit-Requests-Reset": RESET},
             b"",
             Notice(AccountState.LIMITED, resets_at=AT),
         ),

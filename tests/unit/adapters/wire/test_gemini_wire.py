@@ -128,7 +128,32 @@ def test_cost_is_that_of_the_price_table_and_unknown_with_web_searches() -> None
     ],
 )
 def test_only_what_agents_need_is_forwarded(method: str, path: str, call: Call | None) -> None:
-    assert WIRE.call(method, path) == call
+    assert WIRE.call(method, path, "") == call
+
+
+@pytest.mark.parametrize(
+    ("query", "forwarded"),
+    [("alt=sse", True), ("", True), ("fields=candidates", False), ("alt=sse&$fields=x", False), ("key=k", False)],
+)
+def test_parameters_that_could_hide_the_usage_are_not_forwarded(query: str, forwarded: bool) -> None:
+    call = WIRE.call("POST", "/v1beta/models/gemini-3.1-pro:streamGenerateContent", query)
+    assert (call is not None) is forwarded
+    assert "x-goog-fieldmask" in WIRE.credential_headers
+
+
+def test_counts_of_a_later_chunk_that_are_missing_are_those_of_an_earlier_one() -> None:
+    last: Event = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 1000}}
+    read = metered(WIRE, [stream([chunk(usage=USAGE), last], named=False)])
+    assert (read.tokens, read.complete) == (COST.tokens, True)
+
+
+def test_content_is_complete_once_all_candidates_have_finished() -> None:
+    two: list[Event] = [
+        {"candidates": [{"index": 0, "finishReason": "STOP"}, {"index": 1}], "usageMetadata": USAGE},
+        {"candidates": [{"index": 1, "finishReason": "STOP"}], "usageMetadata": USAGE},
+    ]
+    assert not metered(WIRE, [stream(two[:1], named=False)]).complete
+    assert metered(WIRE, [stream(two, named=False)]).complete
 
 
 def test_credential_is_replaced() -> None:

@@ -145,7 +145,22 @@ def test_cost_is_that_of_the_price_table_unless_something_has_a_price_of_its_own
     ],
 )
 def test_only_what_agents_need_is_forwarded(method: str, path: str, call: Call | None) -> None:
-    assert WIRE.call(method, path) == call
+    assert WIRE.call(method, path, "") == call
+
+
+@pytest.mark.parametrize(
+    ("body", "objects"),
+    [
+        (b'{"model": "m", "background": true}', True),
+        (b'{"model": "m", "background": false, "stream": true}', False),
+        (b'{"tools": [{"background": true}], "input": "\\"background\\": true"}', False),
+        (b'{"background": tru', False),
+        (b'["background"]', False),
+        (b"", False),
+    ],
+)
+def test_response_in_the_background_is_refused(body: bytes, objects: bool) -> None:
+    assert (WIRE.objection(body) is not None) is objects
 
 
 def test_credential_is_replaced() -> None:

@@ -56,6 +56,7 @@ def test_table_of_anthropic_is_read(text: str) -> None:
 
 def test_costs_of_anthropic_are_in_cents() -> None:
     lines = [{"currency": "USD", "amount": amount, "model": "claude-sonnet-5-5"} for amount in ("123.45", "0.5")]
+    lines.append({"currency": "USD", "amount": "3", "model": None, "cost_type": "web_search"})
     assert list(anthropic.billed_costs(json.dumps(page(*lines)))) == [
         BilledCost(TUESDAY, "claude-sonnet-5-5", pytest.approx(1.2345)),
         BilledCost(TUESDAY, "claude-sonnet-5-5", pytest.approx(0.005)),

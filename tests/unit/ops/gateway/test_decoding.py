@@ -34,6 +34,20 @@ def test_content_is_decoded(coding: str, body: bytes, size: int) -> None:
     assert not decoder.failed
 
 
+def test_all_members_of_a_gzip_are_decoded() -> None:
+    seen = bytearray()
+    decoder = Decoder("gzip", seen.extend)
+    decoder.decode(gzip.compress(b"one ") + gzip.compress(b"two"))
+    assert (bytes(seen), decoder.failed) == (b"one two", False)
+
+
+def test_nothing_is_held_back() -> None:
+    data = bytes(2 * 2**20 + 7)
+    seen = bytearray()
+    Decoder("deflate", seen.extend).decode(raw_deflate(data))
+    assert len(seen) == len(data)
+
+
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "unheard-of"])
 def test_other_codings_fail(coding: str) -> None:
     seen = bytearray()

@@ -54,6 +54,11 @@ def test_claims_without_their_signature_are_refused() -> None:
             SIGNER.verify(forged, 0)
 
 
+def test_names_that_are_too_long_are_refused() -> None:
+    with pytest.raises(ValueError, match="longer than 1000 characters"):
+        SIGNER.sign(Bearer("t" * 800, 1, "main", 1000))
+
+
 def test_refusal_shows_nothing_of_the_token() -> None:
     for text in (TOKEN[:-1], TOKEN + "x" * 2000, "sk-ant-secret"):
         with pytest.raises(InvalidToken) as refused:
