@@ -27,10 +27,8 @@ _WARM_UP, _REQUESTS = 20, 300
 _STREAMS = 1000
 _GOAL_MS, _GOAL_KIB = 2.0, 100.0
 _GRACE_S = 0.1  # aiohttp takes 0 for endless
-_REQUEST = (
-    b"POST %s HTTP/1.1\r\nhost: x\r\nx-api-key: %s\r\ncontent-type: application/json\r\ncontent-length: 42\r\n\r\n"
-    b'{"model": "claude-sonnet-4-5", "tools":[]}'
-)
+_BODY = b'{"model": "claude-sonnet-4-5", "prompt": "%s"}' % (b"x" * 2**18)  # as long as a conversation
+_HEAD = b"POST %s HTTP/1.1\r\nhost: x\r\nx-api-key: %s\r\ncontent-length: %d\r\n\r\n"
 _EVENTS = [
     event.encode()
     for event in message_events(
@@ -76,7 +74,7 @@ async def _opened(url: str, path: bytes, stack: AsyncExitStack) -> None:
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     stack.callback(writer.close)
-    writer.write(_REQUEST % (path, TOKEN.encode()))
+    writer.write(_HEAD % (path, TOKEN.encode(), len(_BODY)) + _BODY)
     await reader.readuntil(b"message_start")
 
 
