@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import statistics
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from adapters.command import Signal
 from remote.errors import HostUnreachable
 from remote.follower import Lease
+from remote.shell import library
 from remote.spool import Exit
 from tests.support.ssh.laboratory import GENTLE, QUICK, Lab, drain, eventually, read_until
 from tests.support.waiting import remove_spools
@@ -277,6 +279,29 @@ async def test_a_turn_killed_to_the_last_process_is_lost_to_several_followers_al
     assert set(ends) == {(b"ready\n", Exit(None, "lost"))}
     await lab.nothing_left(spool)
     assert Path(spool.path, "events").read_bytes().count(b'"lost"') == 1
+
+
+# Each shell takes its time between looking for an end and recording one.
+SEVERAL_WATCHERS = r"""
+spool=$1 seal=secret
+make_marker() { sleep 0.3; marker=lost; }
+for each in 1 2 3 4 5 6; do
+    (await_first; finish - lost) &
+done
+wait
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["alive", "the first one was killed"])
+def test_end_that_several_watchers_would_record_is_recorded_once(tmp_path: Path, killed: bool) -> None:
+    for name in ("turn", "end", "peak", "events"):
+        (tmp_path / name).touch()
+    if killed:
+        (tmp_path / "lost").touch()
+    script = library("state", "processes", "watcher") + SEVERAL_WATCHERS
+    subprocess.run(["sh", "-c", script, "sh", str(tmp_path)], check=True, timeout=120)
+    assert (tmp_path / "end").read_text().split() == ["-", "lost", "marked", "-", "-", "secret"]
+    assert killed or (tmp_path / "events").read_text() == "\nlost\n"
 
 
 async def test_after_a_reboot_a_turn_is_lost_and_whoever_has_its_numbers_is_left_alone(lab: Lab) -> None:
