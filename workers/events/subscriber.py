@@ -32,6 +32,7 @@ class Subscriber:
     """
 
     def __init__(self, broker_url: str) -> None:
+        self.subscribed = threading.Event()  # set while the broker passes events on
         self._url = broker_url
         self._listeners: defaultdict[str, list[Take]] = defaultdict(list)  # by routing key
         self._mutex = threading.Lock()
@@ -71,9 +72,13 @@ class Subscriber:
 
     def _receive(self) -> None:
         with Subscription(self._url, "#") as subscription:
-            while not self._stopping.is_set():
-                for message in subscription.messages(_DRAIN_S):
-                    self._hand_out(message)
+            self.subscribed.set()
+            try:
+                while not self._stopping.is_set():
+                    for message in subscription.messages(_DRAIN_S):
+                        self._hand_out(message)
+            finally:
+                self.subscribed.clear()
 
     def _hand_out(self, message: Message) -> None:
         with self._mutex:

@@ -95,6 +95,8 @@ def test_events_and_results_are_live(tmp_path: Path, recording: Path, monkeypatc
 
     async def main(fleet: LiveFleet) -> None:
         async with a_client(fleet) as client:
+            with client._feed.listening("other", lambda batch: None):
+                assert await asyncio.to_thread(client._feed.subscribed.wait, WAIT_S)
             turn = await asyncio.to_thread(fleet.talking, recording)
             result = asyncio.create_task(client.result(turn))
             names = []
