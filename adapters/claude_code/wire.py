@@ -118,7 +118,6 @@ def _surcharge(usage: Record) -> str:
 class AnthropicWire:
     """Anthropic's API; see `adapters.toolkit.wire.Wire`."""
 
-    provider = "anthropic"
     credential_headers = ("x-api-key", "authorization")
 
     def call(self, method: str, path: str, query: str) -> Call | None:

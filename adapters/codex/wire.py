@@ -89,7 +89,6 @@ def _surcharge(response: Record) -> str:
 class OpenAiWire:
     """OpenAI's API; see `adapters.toolkit.wire.Wire`."""
 
-    provider = "openai"
     credential_headers = ("authorization",)
 
     def __init__(self, prices: PriceTable) -> None:

@@ -98,7 +98,6 @@ def _tokens(counts: Mapping[str, int]) -> Tokens:
 class GeminiWire:
     """The Gemini API; see `adapters.toolkit.wire.Wire`."""
 
-    provider = "gemini"
     credential_headers = ("x-goog-api-key", "authorization", "x-goog-fieldmask")
 
     def __init__(self, prices: PriceTable) -> None:

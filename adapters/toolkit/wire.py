@@ -53,11 +53,6 @@ class Refusal:
 class Wire(Protocol):
     """One API. Paths and header names are as HTTP has them; header names are in lower case."""
 
-    @property
-    def provider(self) -> str:
-        """Return its name in settings: `anthropic`, `openai`, `gemini`."""
-        ...
-
     def call(self, method: str, path: str, query: str) -> Call | None:
         """Return the request that this is; None: nothing that an agent needs, and it is refused.
 

@@ -35,7 +35,9 @@ def api_that(answers: Callable[[socket.socket], None]) -> Iterator[str]:
         with contextlib.suppress(OSError):
             connection, _ = listening.accept()
             with connection:
-                connection.recv(65536)
+                received = b""
+                while not received.endswith(b"]}"):  # to close with bytes unread would reset the connection
+                    received += connection.recv(65536)
                 answers(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
